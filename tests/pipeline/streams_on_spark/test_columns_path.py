@@ -72,6 +72,21 @@ def json_values(builder: StreamsBuilder) -> None:
     stream.flat_map_values(value["list"]).to("elements", key=Serdes.string(), value=Serdes.json())
 
 
+def python_functions(builder: StreamsBuilder) -> None:
+    stream = builder.stream("a", **STRINGS).filter(lambda k, v: v).map(lambda k, v: (k and k.upper(), v), **STRINGS)
+    words = stream.flat_map_values(lambda text: text.split()).select_key(lambda k, v: v[:1], key=Serdes.string())
+    short, long = words.branch(lambda k, v: len(v) < 2, lambda k, v: v != "skip")
+    long.map_values(lambda k, v: [k, v]).to("lists", key=Serdes.string(), value=Serdes.json())
+    short.flat_map(lambda k, v: [(v, k), (k, None)] if v > "o" else []).to("out", **STRINGS)
+
+
+def functions_of_json(builder: StreamsBuilder) -> None:
+    """Functions that change what they get: not as columns."""
+    stream = builder.stream("a", key=Serdes.string(), value=Serdes.json())
+    stream.map_values(value["list"]).to("before", key=Serdes.string(), value=Serdes.json())
+    stream.map_values(lambda one: one.update(list=None) or one).to("after", key=Serdes.string(), value=Serdes.json())
+
+
 # --- aggregates ------------------------------------------------------------------------------------------------------
 
 
@@ -198,11 +213,35 @@ def joins_of_one_stream(builder: StreamsBuilder) -> None:
     own.merge(words.join(stream, concat(left, "*", right), JoinWindows(3, grace=30), value=Serdes.string())).to("out", **STRINGS)
 
 
-JOINS: list[Make] = [near, one_sided, joins_of_one_stream]
+def joins_of_functions(builder: StreamsBuilder) -> None:
+    stream, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
+    table = other.to_table(store="kept", **STRINGS)
+    stream.left_join(table, lambda k, left, right: f"{k}{left}{right}", value=Serdes.string()).to("table", **STRINGS)
+    stream.join(other, lambda left, right: f"{left}{right}", JoinWindows(10), value=Serdes.string()).to("streams", **STRINGS)
+    windows = stream.group_by_key(**STRINGS).windowed_by(TimeWindows(10, grace=5)).aggregate(lambda: "", lambda k, v, sofar: f"{sofar}{v}", store="w")
+    windows.to_stream().map(lambda windowed, v: (f"{windowed.key}@{windowed.window.start}", v)).to("windows", **STRINGS)
+
+
+JOINS: list[Make] = [near, one_sided, joins_of_one_stream, joins_of_functions]
 WINDOWS: list[Make] = [tumbling, hopping, windowed_sums]
 TABLES: list[Make] = [stream_and_table, stream_and_its_own_table, stream_and_counts, table_operations, doubles]
-STATELESS: list[Make] = [stateless, branched_and_merged, json_values]
-AGGREGATES: list[Make] = [counts, sums, reduced_sums, averages, longest, structs, vanishing]
+
+
+def python_aggregates(builder: StreamsBuilder) -> None:
+    grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
+
+    def add(k: str, v: str, sofar: list[str]) -> list[str]:
+        sofar.append(v)
+        return sofar
+
+    grouped.aggregate([], add, store="kept", value=Serdes.json()).to_stream().to("out", key=Serdes.string(), value=Serdes.json())
+    grouped.reduce(lambda one, two: max(one, two), store="largest").to_stream().to("largest", **STRINGS)
+    means = grouped.aggregate(lambda: 0, lambda k, v, sofar: sofar / 2 + len(v), store="means", value=Serdes.double())
+    means.to_stream().to("means", key=Serdes.string(), value=Serdes.double())
+
+
+STATELESS: list[Make] = [stateless, branched_and_merged, json_values, python_functions]
+AGGREGATES: list[Make] = [python_aggregates, counts, sums, reduced_sums, averages, longest, structs, vanishing]
 
 
 # --- the comparison --------------------------------------------------------------------------------------------------
@@ -331,6 +370,22 @@ def test_with_a_record_cache_all_ways_send_on_the_same_updates(make: Make) -> No
         compare(make, batches, always=make is not vanishing, cache_bytes=1)
 
     check()
+
+
+def test_functions_that_may_change_what_they_get_are_called_record_by_record() -> None:
+    @settings(max_examples=3, deadline=None)
+    @given(micro_batches(topics_of(functions_of_json), JSONS))
+    def check(batches: list[list[RawRecord]]) -> None:
+        compare(functions_of_json, batches, always=False)
+
+    check()
+
+
+def test_the_path_tells_which_functions_are_called_for_each_record() -> None:
+    assert str(ColumnsPath(work_of(counts))) == "as columns, each step for all records of a micro-batch at once"
+    assert str(ColumnsPath(work_of(python_aggregates))).endswith(
+        "at once, Python functions for each record: KSTREAM-AGGREGATE-0000000001, KSTREAM-REDUCE-0000000004, KSTREAM-AGGREGATE-0000000007"
+    )
 
 
 def test_a_table_in_memory_is_read_again_when_somebody_has_changed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,69 +4,66 @@ then, as the engine does: there is one change for each record.
     count                          what the store has, and how many of the key came so far
     aggregate + (no aggregate)     of whole numbers: a running sum
     any other expression           the first records of all keys at once, then the second ones, and so on
+    Python functions               record by record; expressions too, where a key has many records of a micro-batch
 
-The last one is for keys that have few records each in a micro-batch. Where a key has many it would be slow, and the
-micro-batch goes another way; so it does where an aggregate is None, which deletes the key.
-
-The store is read once and written once for each key of a micro-batch.
+An aggregate of None, which deletes the key, ends the columns path for the micro-batch. The store is read once and
+written once for each key of a micro-batch.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jesenska.pipeline.streams.expressions import Expression, evaluate, of, roots_of
+from jesenska.pipeline.streams.engine.aggregates import beginning_and_step
+from jesenska.pipeline.streams.expressions import Expression, of, roots_of
 from jesenska.pipeline.streams.plan import Aggregation
 from jesenska.pipeline.streams_on_spark import column_expressions, column_serdes
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, expression_of, rows_of
+from jesenska.pipeline.streams_on_spark.column_functions import check_distinct, unchangeable
+from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, rows_of
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
 from jesenska.pipeline.streams_on_spark.value_columns import Column, from_values, is_null, taken, to_values, together
 
 _SUM_MAX = 2**62
-#: A turn over the records of all keys costs about as much as this many records of the direct path.
+#: A turn over the records of all keys costs about as much as this many records one by one.
 _TURN = 30
 #: So many turns are never too slow.
 _TURNS_ALWAYS = 20
 
 
 class Aggregator:
-    """What the aggregates become. `beginning` is the aggregate of a key that has none; None where the first value is
-    taken as it is (reduce)."""
+    """What the aggregates become."""
 
     def __init__(self, node: Aggregation, serdes: StoreSerdes) -> None:
         self._serdes = serdes
         self._is_reduce = node.operation == "reduce"
-        self.beginning: Any = None
-        if node.operation == "count":
-            self._step, self.beginning = _COUNT, 0
-        elif self._is_reduce:
-            self._step = expression_of(node.reducer, node.name)
-        else:
-            self._step = expression_of(node.aggregator, node.name)
-            self.beginning = evaluate(expression_of(node.initializer, node.name), {})
-            if self.beginning is None:
-                raise NoColumnsError(f"{node.name} begins with None")
-        self._added = _added(self._step)
-        self._is_whole = column_serdes.kind_of(serdes.value) == pa.int64()
+        self._begin, self._call = beginning_and_step(node)
+        function = node.reducer if self._is_reduce else node.aggregator
+        self._step = _COUNT if node.operation == "count" else function.expression if function is not None else None
+        self._added = None if self._step is None else _added(self._step)
+        self._kind = column_serdes.kind_of(serdes.value)
 
     def results(self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
         """The aggregate after each record. `before` has the aggregate of each key in the store, and `is_new` says
         which keys have none there."""
-        if self._added is not None and self._is_whole:
+        if self._added is not None and self._kind == pa.int64():
             made = self._sums(self._added, records, groups, before, is_new)
             if made is not None:
                 return made
-        return self._by_turns(records, groups, before, is_new)
+        turns = int(groups.sizes.max())
+        if self._step is None or (turns > _TURNS_ALWAYS and turns * _TURN > len(records)):
+            return self._one_by_one(records, groups, before, is_new)
+        return self._by_turns(self._step, turns, records, groups, before, is_new)
 
     def _sums(self, added: Expression, records: Records, groups: Groups, before: Any, is_new: Any) -> Column | None:
-        beginning = 0 if self._is_reduce else self.beginning
+        beginning = 0 if self._is_reduce else self._begin()
         if type(beginning) is not int:
             return None
         if added.operator == "literal":
@@ -92,10 +89,28 @@ class Aggregator:
             return None
         return pa.array(steps + base[groups.codes])
 
-    def _by_turns(self, records: Records, groups: Groups, before: Column, is_new: Any) -> Column:
-        turns = int(groups.sizes.max())
-        if turns > _TURNS_ALWAYS and turns * _TURN > len(records):
-            raise NoColumnsError("few keys have most of the records")
+    def _one_by_one(self, records: Records, groups: Groups, before: Column, is_new: Any) -> Column:
+        serde, topic = self._serdes.value, self._serdes.topic
+        plain = None if self._kind is None else _PLAIN[self._kind]
+        current = [(new, value) for new, value in zip(is_new.tolist(), to_values(before), strict=True)]
+        values_of = to_values if self._step is not None else unchangeable
+        made = []
+        for code, key, value in zip(groups.codes.tolist(), values_of(records.keys), values_of(records.values), strict=True):
+            missing, old = current[code]
+            new = self._call(key, value, self._begin() if missing else old)
+            if new is None:
+                raise NoColumnsError("an aggregate is None")
+            made.append(new)
+            # The next one gets it as the store gives it back.
+            current[code] = False, new if type(new) is plain else serde.deserialize(topic, serde.serialize(topic, new))
+        if self._step is None:
+            check_distinct(made)
+        return from_values(made)
+
+    def _by_turns(self, step: Expression, turns: int, records: Records, groups: Groups, before: Column, is_new: Any) -> Column:
+        def following(part: Records, aggregate: Column) -> Column:
+            return column_expressions.evaluate(step, {"key": part.keys, "value": part.values, "aggregate": aggregate}, len(part))
+
         ranks = groups.ranks()
         by_rank = np.argsort(ranks, kind="stable")
         ends = np.cumsum(np.bincount(ranks, minlength=turns))
@@ -106,9 +121,9 @@ class Aggregator:
             codes = groups.codes[places]
             part = records.taken(places)
             if turn:
-                new = self._next(part, taken(self._serdes.as_read_again(made[-1]), place_of[codes]))
+                new = following(part, taken(self._serdes.as_read_again(made[-1]), place_of[codes]))
             else:
-                new = self._first(part, taken(before, codes), is_new[codes])
+                new = self._first(following, part, taken(before, codes), is_new[codes])
             if is_null(new).any():
                 raise NoColumnsError("an aggregate is None")
             made.append(new)
@@ -117,24 +132,23 @@ class Aggregator:
         back[by_rank] = np.arange(len(records))
         return taken(together(made), back)
 
-    def _first(self, part: Records, before: Column, is_new: Any) -> Column:
+    def _first(self, following: Callable[[Records, Column], Column], part: Records, before: Column, is_new: Any) -> Column:
         if not is_new.any():
-            return self._next(part, before)
+            return following(part, before)
         if not self._is_reduce:
             values = to_values(before)
-            begun = [self.beginning if new else value for new, value in zip(is_new.tolist(), values, strict=True)]
-            return self._next(part, from_values(begun))
+            begun = [self._begin() if new else value for new, value in zip(is_new.tolist(), values, strict=True)]
+            return following(part, from_values(begun))
         old = np.flatnonzero(~is_new)
-        added = self._next(part.taken(old), taken(before, old))
+        added = following(part.taken(old), taken(before, old))
         places = np.empty(len(part), np.int64)
         new = np.flatnonzero(is_new)
         places[new], places[old] = np.arange(len(new)), len(new) + np.arange(len(old))
         return taken(together([taken(part.values, new), added]), places)
 
-    def _next(self, part: Records, aggregate: Column) -> Column:
-        return column_expressions.evaluate(self._step, {"key": part.keys, "value": part.values, "aggregate": aggregate}, len(part))
 
-
+#: What a serde of that kind gives.
+_PLAIN = {pa.string(): str, pa.binary(): bytes, pa.int64(): int, pa.float64(): float}
 _COUNT = Expression("+", Expression("root", "aggregate"), of(1))
 
 

@@ -13,19 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jesenska.pipeline.streams.engine.stateless import several
-from jesenska.pipeline.streams.expressions import Expression
-from jesenska.pipeline.streams.functions import Function
-from jesenska.pipeline.streams.plan import Branch, Filter, FlatMapValues, Map, MapValues, Repartition, SelectKey, Store
+from jesenska.pipeline.streams.engine.stateless import pair, several
+from jesenska.pipeline.streams.plan import Branch, Filter, FlatMap, FlatMapValues, Map, MapValues, Repartition, SelectKey, Store
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.topology import changelog_topic
 from jesenska.pipeline.streams_on_spark import column_expressions, column_serdes
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction, check_distinct
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Order, Records, repeated
 from jesenska.pipeline.streams_on_spark.state_file import Rows, StateFile, StateTable
 from jesenska.pipeline.streams_on_spark.state_segments import StateSegments
-from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, Objects, from_values, is_null
+from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, Objects, WindowedKeys, from_values, is_null
 
 Leaving = Records | list[Records] | None
 """The records for all that is behind the step; a list has those for each of the steps behind it; None: none leave."""
@@ -130,84 +129,100 @@ def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:
 _NO_ROW = (None, -1)
 
 
-def expression_of(function: Function | None, name: str) -> Expression:
-    """The function as an expression; NoColumnsError for a Python function."""
-    if function is None or function.expression is None:
-        raise NoColumnsError(f"{name} has a Python function")
-    return function.expression
-
-
 def go_on(batch: MicroBatch, records: Records) -> Leaving:
     return records
 
 
 def filter_records(node: Filter) -> Step:
-    predicate, negated = expression_of(node.predicate, node.name), node.negated
-
-    def step(batch: MicroBatch, records: Records) -> Leaving:
-        return records.where(_holds(predicate, records) != negated)
-
-    return step
+    predicate, negated = ColumnFunction(node.predicate), node.negated
+    return lambda batch, records: records.where(predicate.holds(_roots(records), len(records)) != negated)
 
 
 def map_records(node: Map) -> Step:
-    pair = expression_of(node.mapper, node.name)
-    if pair.operator != "pair":
+    mapper = ColumnFunction(node.mapper)
+    if mapper.expression is None:
+        return lambda batch, records: _with_pairs(records, mapper.each(_roots(records), len(records)))
+    if mapper.expression.operator != "pair":
         raise NoColumnsError(f"{node.name} has an expression that is no pair")
-    key, value = pair.operands
+    key, value = mapper.expression.operands
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
-        return records.with_keys(_value(key, records)).with_values(_value(value, records))
+        roots, count = _roots(records), len(records)
+        return records.with_keys(column_expressions.evaluate(key, roots, count)).with_values(column_expressions.evaluate(value, roots, count))
 
     return step
 
 
 def select_key(node: SelectKey) -> Step:
-    key = expression_of(node.mapper, node.name)
-    return lambda batch, records: records.with_keys(_value(key, records))
+    mapper = ColumnFunction(node.mapper)
+    return lambda batch, records: records.with_keys(mapper(_roots(records), len(records)))
 
 
 def map_values(node: MapValues) -> Step:
-    value = expression_of(node.mapper, node.name)
-    return lambda batch, records: records.with_values(_value(value, records))
+    mapper = ColumnFunction(node.mapper)
+    return lambda batch, records: records.with_values(mapper(_roots(records), len(records)))
+
+
+def flat_map(node: FlatMap) -> Step:
+    mapper = ColumnFunction(node.mapper)
+    if mapper.expression is not None:
+        raise NoColumnsError(f"{node.name} has an expression that makes pairs")
+
+    def step(batch: MicroBatch, records: Records) -> Leaving:
+        made = [list(several(pairs, "pairs")) for pairs in mapper.each(_roots(records), len(records))]
+        flat = [one for pairs in made for one in pairs]
+        return _with_pairs(repeated(records, _places(made), pa.nulls(len(flat))), flat)
+
+    return step
 
 
 def flat_map_values(node: FlatMapValues) -> Step:
-    value = expression_of(node.mapper, node.name)
+    mapper = ColumnFunction(node.mapper)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
-        lists = _value(value, records)
-        if isinstance(lists, pa.Array):
-            if lists.type == pa.null():
-                return None
-            if not pa.types.is_list(lists.type):
-                raise NoColumnsError("what should give several values gives one")
-            return repeated(records, pc.list_parent_indices(lists), lists.flatten())
-        if not isinstance(lists, Objects):
+        roots, count = _roots(records), len(records)
+        lists = mapper(roots, count) if mapper.expression is not None else Objects(mapper.each(roots, count))
+        if isinstance(lists, Objects):
+            made = [[] if values is None else list(several(values, "values")) for values in lists.values]
+            flat = [value for values in made for value in values]
+            check_distinct(flat)
+            return repeated(records, _places(made), from_values(flat))
+        if isinstance(lists, WindowedKeys):
             raise NoColumnsError("what should give several values gives the key of a window")
-        made = [[] if values is None else list(several(values, "values")) for values in lists.values]
-        places = np.repeat(np.arange(len(made)), np.fromiter(map(len, made), np.int64, len(made)))
-        return repeated(records, pa.array(places, pa.int64()), from_values([value for values in made for value in values]))
+        if lists.type == pa.null():
+            return None
+        if not pa.types.is_list(lists.type):
+            raise NoColumnsError("what should give several values gives one")
+        return repeated(records, pc.list_parent_indices(lists), lists.flatten())
 
     return step
 
 
 def branch(node: Branch) -> Step:
-    predicates = [expression_of(predicate, node.name) for predicate in node.predicates]
+    predicates = [ColumnFunction(predicate) for predicate in node.predicates]
     children = len(node.children)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
-        left = np.ones(len(records), np.bool_)
         found = []
         for predicate in predicates[:children]:
-            chosen = left & _holds(predicate, records)
-            left &= ~chosen
-            found.append(records.taken(np.flatnonzero(chosen)))
-        if children > len(predicates):
-            found.append(records.taken(np.flatnonzero(left)))
-        return found
+            chosen = predicate.holds(_roots(records), len(records))
+            found.append(records.where(chosen))
+            records = records.where(~chosen)
+        return [*found, records] if children > len(predicates) else found
 
     return step
+
+
+def _places(made: Sequence[list[Any]]) -> pa.Array:
+    """For each of several things which record it was made of."""
+    return pa.array(np.repeat(np.arange(len(made)), np.fromiter(map(len, made), np.int64, len(made))), pa.int64())
+
+
+def _with_pairs(records: Records, pairs: Sequence[Any]) -> Records:
+    made = [pair(one) for one in pairs]
+    keys, values = [key for key, _ in made], [value for _, value in made]
+    check_distinct([*keys, *values])
+    return records.with_keys(from_values(keys)).with_values(from_values(values))
 
 
 def drop_null_keys(node: Repartition) -> Step:
@@ -216,9 +231,5 @@ def drop_null_keys(node: Repartition) -> Step:
     return lambda batch, records: records.where(~is_null(records.keys))
 
 
-def _holds(expression: Expression, records: Records) -> Any:
-    return column_expressions.holds(expression, {"key": records.keys, "value": records.values}, len(records))
-
-
-def _value(expression: Expression, records: Records) -> Column:
-    return column_expressions.evaluate(expression, {"key": records.keys, "value": records.values}, len(records))
+def _roots(records: Records) -> dict[str, Column]:
+    return {"key": records.keys, "value": records.values}

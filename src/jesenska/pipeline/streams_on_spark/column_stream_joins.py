@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jesenska.pipeline.streams.plan import Node, Store, StreamStreamJoin
-from jesenska.pipeline.streams_on_spark import column_expressions
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-from jesenska.pipeline.streams_on_spark.column_steps import Leaving, MicroBatch, Step, StoreSerdes, expression_of, table_of
+from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction
+from jesenska.pipeline.streams_on_spark.column_steps import Leaving, MicroBatch, Step, StoreSerdes, table_of
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
 from jesenska.pipeline.streams_on_spark.value_columns import Indices, is_null
@@ -107,7 +107,7 @@ def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
 def join_streams(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
     other = Side(work, node, not is_this)
     mine = Side(work, node, is_this)
-    joiner, windows = expression_of(node.joiner, node.name), node.windows
+    joiner, windows = ColumnFunction(node.joiner), node.windows
     back_ms, ahead_ms = (windows.before_ms, windows.after_ms) if is_this else (windows.after_ms, windows.before_ms)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
@@ -128,7 +128,7 @@ def join_streams(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
         found = records.taken(places)
         roots = {"key": found.keys, "left" if is_this else "right": found.values, "right" if is_this else "left": theirs}
         times = np.maximum(found.times, _column(kept, "n").to_numpy()[partners])
-        return Records(found.rows, found.keys, column_expressions.evaluate(joiner, roots, len(found)), times, found.order)
+        return Records(found.rows, found.keys, joiner(roots, len(found)), times, found.order)
 
     return step
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jesenska.pipeline.streams.plan import Plan, StreamTableJoin, Table, TableFilter, TableMapValues, TableSource, ToTable
-from jesenska.pipeline.streams_on_spark import column_expressions
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, expression_of, rows_of
+from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction
+from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, rows_of
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered, stably_sorted
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
@@ -64,27 +64,29 @@ def _kept(batch: MicroBatch, serdes: StoreSerdes, records: Records) -> Indices:
 
 
 def filter_table(node: TableFilter) -> Step:
-    predicate, negated = expression_of(node.predicate, node.name), node.negated
+    predicate, negated = ColumnFunction(node.predicate), node.negated
     _check_is_computed(node)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
-        holds = column_expressions.holds(predicate, {"key": records.keys, "value": records.values}, len(records))
-        out = (holds == negated) | is_null(records.values)
+        out = is_null(records.values)
+        there = np.flatnonzero(~out)
+        some = records.taken(there)
+        out[there] = predicate.holds({"key": some.keys, "value": some.values}, len(some)) == negated
         return records.with_values(_without(records.values, out))
 
     return step
 
 
 def map_table_values(node: TableMapValues) -> Step:
-    mapper = expression_of(node.mapper, node.name)
+    mapper = ColumnFunction(node.mapper)
     _check_is_computed(node)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
         missing = is_null(records.values)
         if not missing.any():
-            return records.with_values(column_expressions.evaluate(mapper, {"key": records.keys, "value": records.values}, len(records)))
+            return records.with_values(mapper({"key": records.keys, "value": records.values}, len(records)))
         there = records.where(~missing)
-        made = column_expressions.evaluate(mapper, {"key": there.keys, "value": there.values}, len(there))
+        made = mapper({"key": there.keys, "value": there.values}, len(there))
         places = np.where(missing, 0, np.cumsum(~missing))
         return records.with_values(taken(together([pa.nulls(1), made]), places))
 
@@ -118,7 +120,7 @@ def looked_up_store(plan: Plan, node: StreamTableJoin) -> str:
 def join_table(work: Work, node: StreamTableJoin) -> Step:
     name = looked_up_store(work.plan, node)
     serdes = StoreSerdes(work, work.processors.stores[name])
-    joiner, is_left = expression_of(node.joiner, node.name), node.kind == "left"
+    joiner, is_left = ColumnFunction(node.joiner), node.kind == "left"
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
         no_key = is_null(records.keys)
@@ -134,7 +136,7 @@ def join_table(work: Work, node: StreamTableJoin) -> Step:
             if not found.all():
                 records, other = records.where(found), taken(other, np.flatnonzero(found))
         roots = {"key": records.keys, "left": records.values, "right": other}
-        return records.with_values(column_expressions.evaluate(joiner, roots, len(records)))
+        return records.with_values(joiner(roots, len(records)))
 
     return step
 

@@ -1,27 +1,29 @@
-"""The columns path: a sub-topology whose functions are column expressions, as Arrow columns from end to end.
+"""The columns path: a sub-topology as Arrow columns from end to end.
 
-Each step takes all records of the micro-batch at once; nothing is called for each record. It is there for
+Each step takes all records of the micro-batch at once. Expressions are evaluated for whole columns; where an operation
+has a Python function, this alone is called for each record (column_functions.py). It is there for
 
     topics that are named, whose records keep their timestamps
-    filter, map, select_key, map_values, flat_map_values, branch, merge, repartition
+    filter, map, select_key, map_values, flat_map, flat_map_values, branch, merge, repartition
     count, reduce, aggregate of a grouped stream, also over tumbling and hopping windows
     tables from topics and from streams; filter and map_values of a table, where the result has no store; to_stream
     joins of a stream with a table that has a store of its own
     inner joins of two streams
     sinks to topics that are named, with the default partitioner
 
-with an expression wherever an operation takes a function. The answer is that of the engine, record by record: the same
-records in the same order, the same bytes in the stores.
+The answer is that of the engine, record by record: the same records in the same order, the same bytes in the stores.
+`peek` and `foreach` are not among them: their functions would be called in another order than those of other steps.
 
-Anything unusual (an expression that has no value for a record, bytes that a serde cannot read, a negative timestamp)
+Anything unusual (a function that raises, an aggregate of None, bytes that a serde cannot read, a negative timestamp)
 ends the columns path: the micro-batch goes the direct path, or through the engine, which say what is wrong.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ import pyarrow.compute as pc
 
 from jesenska.pipeline.streams import plan as nodes
 from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.functions import Function, Role
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
 from jesenska.pipeline.streams_on_spark import column_serdes, column_steps, column_tables
 from jesenska.pipeline.streams_on_spark.column_aggregates import aggregate
@@ -70,6 +73,11 @@ class ColumnsPath:
         joins = [node for node in work.plan if isinstance(node, nodes.StreamTableJoin) and node.name in self._steps]
         self._looked_up = frozenset(column_tables.looked_up_store(work.plan, join) for join in joins)
         self._is_ordered = bool(joins) or any(len(parents) > 1 for parents in self._parents.values())
+
+    def __str__(self) -> str:
+        """How the records go, for people."""
+        called = [node.name for node in self._work.plan if node.name in self._steps and any(map(_is_called, functions_of(node)))]
+        return "as columns, each step for all records of a micro-batch at once" + (f", Python functions for each record: {', '.join(called)}" if called else "")
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
         """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
@@ -165,6 +173,19 @@ class ColumnsPath:
         return written_rows(rows, topic, pa.array(records.rows, pa.int64()), keys, values, pa.array(records.times, pa.int64()))
 
 
+def functions_of(node: nodes.Node) -> Iterator[Function]:
+    """The functions of an operation that are called for records."""
+    for field in fields(node):
+        given = getattr(node, field.name)
+        for one in given if isinstance(given, tuple) else (given,):
+            if isinstance(one, Function) and one.role is not Role.INITIALIZER:
+                yield one
+
+
+def _is_called(function: Function) -> bool:
+    return function.expression is None
+
+
 def _steps(work: Work) -> dict[str, Callable[[], Step]]:
     """Makes the step of a processor, by the processor's name; those that have one."""
     found: dict[str, Callable[[], Step]] = {}
@@ -178,6 +199,8 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
                 found[node.name] = partial(column_steps.select_key, node)
             case nodes.MapValues():
                 found[node.name] = partial(column_steps.map_values, node)
+            case nodes.FlatMap():
+                found[node.name] = partial(column_steps.flat_map, node)
             case nodes.FlatMapValues():
                 found[node.name] = partial(column_steps.flat_map_values, node)
             case nodes.Branch():
