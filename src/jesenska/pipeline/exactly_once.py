@@ -96,6 +96,11 @@ class ExactlyOnce:
             raise JesenskaError("Writing exactly once needs idempotence and acks=all: leave kafka.acks and kafka.enable.idempotence out.")
         self.options = replace(self.options, enable_idempotence=True)
         self._clock = clock or SystemClock()
+        self._group_id, self._offsets = "", dict[TopicPartition, int]()
+
+    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The offsets of a group become part of the transactions of the micro-batches that follow."""
+        self._group_id, self._offsets = group_id, dict(offsets)
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence where that fails."""
@@ -122,6 +127,8 @@ class ExactlyOnce:
                 logger.info("Micro-batch %d of the query %s is written already (the last one is %d).", batch_id, self.query, last)
                 return
             written = self._run_tasks(rows, writing.ticket)
+            if self._offsets:
+                connection.run(writing.send_offsets(self._group_id, self._offsets))
             connection.run(writing.commit())
             is_committed = True
         except Exception as error:
@@ -186,9 +193,21 @@ class ExactlyOnce:
         return written
 
 
-def write_exactly_once(rows: DataFrame, batch_id: int, query: str, options: Mapping[str, str], *, aligned: bool = False) -> None:
-    """As `ExactlyOnce`, for a function of one's own in foreachBatch."""
-    ExactlyOnce(query, options, aligned=aligned)(rows, batch_id)
+def write_exactly_once(
+    rows: DataFrame,
+    batch_id: int,
+    query: str,
+    options: Mapping[str, str],
+    *,
+    aligned: bool = False,
+    group_id: str = "",
+    offsets: Mapping[TopicPartition, int] | None = None,
+) -> None:
+    """As `ExactlyOnce`, for a function of one's own in foreachBatch. `offsets` are committed for the group in the same
+    transaction."""
+    write = ExactlyOnce(query, options, aligned=aligned)
+    write.commit_offsets(group_id, offsets or {})
+    write(rows, batch_id)
 
 
 class _AgainError(Exception):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from random import Random
 
@@ -15,8 +16,9 @@ from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.partitioner import partition_of_key
+from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
-from jesenska.client.transactions import Transactions
+from jesenska.client.transactions import GroupMetadata, Transactions
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlType, decode_batch, read_marker
 from jesenska.records.header import BatchHeader
@@ -103,6 +105,11 @@ class MicroBatchTransaction:
         assert self._number is not None, "its number is written"
         partition, offset = self._number
         return await _read_on(self._cluster, partition, self._key, offset)
+
+    async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """The offsets are the group's when the transaction is committed."""
+        positions = {key: Position(offset, -1) for key, offset in offsets.items()}
+        await self._producer.send_offsets_to_transaction(positions, GroupMetadata(group_id))
 
     async def commit(self) -> None:
         """The tasks have written all: it counts from now on, and so does the number."""

@@ -73,6 +73,7 @@ def main() -> int:
                 differing += bool(found)
                 if found:
                     print(f"{description['name']} (way {way}): {', '.join(name for name, _, _ in found)}", flush=True)
+                    print("".join(f"    {one} and {other}\n" for name, one, other in found if name == "error"), end="")
                     if options.names:
                         print(written(description))
                         print("\n".join(beside(*difference) for difference in found))

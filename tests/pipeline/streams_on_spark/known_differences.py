@@ -22,6 +22,7 @@ from tests.pipeline.streams.topology_spec import Json
 PARTS = frozenset(("error", "describe", "output", "seen", "stores", "dropped"))
 
 ORDER = "order among topics that are joined"
+IN_A_ROW = "sub-topologies in a row"
 PARTITIONS = "several partitions"
 CLOCK = "wall-clock punctuations"
 ATTRIBUTES = "a new processor"
@@ -90,12 +91,19 @@ def unexplained(description: Json, expected: Json, ours: Json, partitions: int, 
 def _reasons(description: Json, facts: Facts, partitions: int) -> Iterator[str]:
     if facts.reads_several_topics or facts.has_global_tables:
         yield ORDER
+    if any(happening.get("topic") in _written(description) for happening in description["input"]):
+        yield IN_A_ROW
     if partitions > 1 and not (facts.sub_topologies == 1 and is_by_key(description)):
         yield PARTITIONS
     if asks_for_time(description, "wall clock"):
         yield CLOCK
     if facts.sub_topologies > 1 and asks_for_time(description, "stream"):
         yield STREAM_TIME
+
+
+def _written(description: Json) -> set[str]:
+    """The topics that the topology writes, of those that it names."""
+    return {step["topic"] for step in description["steps"] if step["do"] in ("to", "through") and "topic" in step}
 
 
 #: What gives the same for a key, whatever other keys there are.

@@ -27,6 +27,7 @@ from jesenska.pipeline.streams import Record, StreamsConfig, StreamsError, Topol
 from jesenska.pipeline.streams.engine.queues import RawRecord, ReadRecord
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.processor_topology import SourceNode
+from jesenska.pipeline.streams_on_spark.changelogs import changes, logged_stores
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
@@ -40,6 +41,8 @@ from tests.pipeline.streams_on_spark.test_direct_path import rows as source_rows
 
 Place = tuple[str, int]
 """topic, partition"""
+Changelogs = dict[tuple[str, int, bytes], tuple[bytes | None, int]]
+"""(store, partition, key) -> value and timestamp"""
 
 
 class DifferentSidesError(AssertionError):
@@ -66,6 +69,8 @@ class Side(Protocol):
     knows it."""
 
     order: list[tuple[str, int, int]]
+    #: What the changelog topics have for each key; they are compacted.
+    changelogs: Changelogs
 
     def attempts(self) -> int:
         """How often the next micro-batch is run."""
@@ -74,6 +79,10 @@ class Side(Protocol):
     def process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]: ...
 
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]: ...
+
+    def oldest(self, store: str, partition: int) -> int:
+        """Windows that begin then, or sessions that end then, are older than the store keeps."""
+        ...
 
 
 # ---- how the input is cut ----
@@ -307,6 +316,23 @@ class Application:
 
     # What has come out
 
+    def check_changelogs(self) -> None:
+        """DifferentSidesError where the changelog topics would restore other stores."""
+        stores = {name: (spec, number) for number, work in self.works.items() for name, spec in work.processors.stores.items()}
+        logged = {name for work in self.works.values() for name in logged_stores(work.processors, used_stores(work), True)}
+        found = []
+        for side in self._sides:
+            there: Changelogs = {}
+            for (store, partition, key), (value, at) in side.changelogs.items():
+                if store in logged and value is not None:
+                    spec = stores[store][0]
+                    time = -1 if spec.retention_ms is None else _time_of(spec.kind, key)
+                    if spec.retention_ms is None or time > max(one.oldest(store, partition) for one in self._sides):
+                        there[store, partition, key] = value, at
+            found.append(there)
+        if any(there != found[0] for there in found):
+            raise DifferentSidesError("\n".join(["changelogs:", *(str(sorted(there.items())) for there in found)]))
+
     def stores(self) -> Json:
         """What is in the stores that are tables; DifferentSidesError where the sides differ."""
         self._read_global_topics()
@@ -342,6 +368,7 @@ def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions:
     found["seen"] = interpreter.seen
     if "error" not in found:
         found["stores"] = application.stores()
+        application.check_changelogs()
     found["dropped"] = application.dropped
     found["taken"] = application.taken
     return found
@@ -350,6 +377,16 @@ def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions:
 def used_stores(work: Work) -> list[str]:
     """The stores of a sub-topology's own."""
     return [name for name in work.processors.stores if name not in work.processors.global_stores and any(_uses(work, node, name) for node in work.names)]
+
+
+def _store_of(topic: str) -> str:
+    """The store of a changelog topic."""
+    return topic.removeprefix("judge-").removesuffix("-changelog")
+
+
+def _time_of(kind: str, key: bytes) -> int:
+    """What the key of a changelog record says of when a window begins, or a session ends."""
+    return int.from_bytes(key[-12:-4] if kind == "window" else key[-16:-8], "big", signed=True)
 
 
 def _uses(work: Work, node: str, store: str) -> bool:
@@ -411,9 +448,9 @@ class _Way(Protocol):
 
 
 class StateFiles:
-    """Micro-batches over state files below `directory`, as Spark's tasks process them: as columns, on the direct path or
-    by the engine, one of the ways that the sub-topology has, by chance. `again` is how often a micro-batch is run a
-    second time, as after a crash, be it by another way."""
+    """Micro-batches over state files below `directory`, as Spark's tasks process them: as columns, on the direct path
+    or by the engine, one of the ways that the sub-topology has, by chance. `again` is how often a micro-batch is run
+    a second time, as after a crash, be it by another way."""
 
     def __init__(self, directory: Path, chance: Random, *, again: float = 0.2) -> None:
         self._directory = directory
@@ -421,6 +458,7 @@ class StateFiles:
         self._again = again
         self._found: dict[int, list[_Way]] = {}
         self.order: list[tuple[str, int, int]] = []
+        self.changelogs: Changelogs = {}
         #: How many micro-batches went by each way.
         self.ways: Counter[str] = Counter()
 
@@ -428,6 +466,17 @@ class StateFiles:
         return 2 if self._chance.random() < self._again else 1
 
     def process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]:
+        made = self._process(work, batch, global_stores)
+        names = logged_stores(work.processors, used_stores(work), True)
+        for output in changes(work, names, self._directory / str(work.number), batch.partition) if names else ():
+            assert output.partition == batch.partition and output.key is not None
+            self.changelogs[_store_of(output.topic), batch.partition, output.key] = output.value, output.timestamp
+        return made
+
+    def oldest(self, store: str, partition: int) -> int:
+        return -1  # no window is written that is too old
+
+    def _process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]:
         directory = self._directory / str(work.number)
         ways = self._ways_of(work) if batch.records else []
         for way in ways[self._chance.choice((0, 0, 0, 1, 2)) :]:
@@ -474,9 +523,15 @@ class KeptTasks:
     def __init__(self) -> None:
         self._tasks: dict[tuple[int, int], _KeptTask] = {}
         self.order: list[tuple[str, int, int]] = []
+        self.changelogs: Changelogs = {}
 
     def attempts(self) -> int:
         return 1
+
+    def oldest(self, store: str, partition: int) -> int:
+        stores = (task.task.stores for (_, number), task in self._tasks.items() if number == partition)
+        kept = next(found[store] for found in stores if store in found)
+        return int(kept._observed_ms - kept._retention_ms)
 
     def process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]:
         task = self._tasks.get((work.number, batch.partition))
@@ -484,12 +539,19 @@ class KeptTasks:
             task = self._tasks[work.number, batch.partition] = _KeptTask(work, batch, global_stores)
         made = task.process(batch)
         self.order = task.order
+        for topic, record in task.logged():
+            self.changelogs[_store_of(topic), batch.partition, record.key] = record.value, record.timestamp
         return made
 
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]:
         for (number, _), task in sorted(self._tasks.items()):
             if number == work.number:
-                yield from ((name, store) for name, store in task.task.stores.items() if is_table(name))
+                for name, store in task.task.stores.items():
+                    if is_table(name):
+                        if hasattr(store, "_kept_for_emission"):
+                            # Who asks a store gets no windows that wait to be removed.
+                            store._kept_for_emission = False
+                        yield name, store
 
 
 class _Told(Task):
@@ -514,7 +576,8 @@ class _KeptTask:
     def __init__(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> None:
         self._made: list[Output] = []
         self.order: list[tuple[str, int, int]] = []
-        driver = TopologyTestDriver(Topology.of_plan(work.plan), work.config)  # for the stores that it makes
+        # For the stores that it makes.
+        self._driver = driver = TopologyTestDriver(Topology.of_plan(work.plan), work.config)
         self.task = _Told(
             self.order,
             work.processors,
@@ -529,6 +592,11 @@ class _KeptTask:
 
     def _collect(self, topic: str, record: Record) -> None:
         self._made.append(Output(topic, None, record.key, record.value, record.timestamp, record.headers))
+
+    def logged(self) -> list[tuple[str, Record]]:
+        """What was written to changelog topics since the last call."""
+        logged, self._driver._produced = self._driver._produced, []
+        return logged
 
     def process(self, batch: MicroBatch) -> list[Output]:
         self._made = []

@@ -110,7 +110,7 @@ class OnSpark:
             return {"error": failure("build", -1, error)}, []
         found["describe"] = shown_description(topology)
         for topic in sorted(topics_of(description)):
-            self._topics.create(how.partitions, name=topic)
+            self._topics.create(how.partitions, name=topic, retention_ms="-1")  # timestamps are of long ago
         config = {
             **interpreter.settings,
             "bootstrap.servers": self._topics.bootstrap,

@@ -10,6 +10,7 @@ from jesenska.config.table import value_text
 from jesenska.pipeline.options import SourceOptions, source_options
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
+from jesenska.pipeline.streams_on_spark.changelogs import logged_stores
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology
 
 _EXACTLY_ONCE = "exactly_once_v2"
@@ -28,12 +29,14 @@ _CLIENT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`max_offsets` is how much one micro-batch of a sub-topology reads at most, None without a limit."""
+    """`max_offsets` is how much one micro-batch of a sub-topology reads at most, None without a limit.
+    `with_logging` says that stores have changelog topics."""
 
     topology: Topology
     config: StreamsConfig
     parts: tuple[SubTopology, ...]
     max_offsets: int | None
+    with_logging: bool = False
 
     @property
     def id(self) -> str:
@@ -43,6 +46,15 @@ class Application:
     def directory(self) -> Path:
         """Where its state is."""
         return Path(self.config["state.dir"]).absolute() / self.id
+
+    def logged_stores(self, part: SubTopology) -> tuple[str, ...]:
+        """The stores of a sub-topology that have a changelog topic."""
+        return () if part.is_global else logged_stores(self.topology.processors, part.stores, self.with_logging)
+
+    @property
+    def has_changelogs(self) -> bool:
+        """Whether a store has a changelog topic. Then the group's offsets are those that the changelogs belong to."""
+        return any(self.logged_stores(part) for part in self.parts)
 
     @property
     def is_exactly_once(self) -> bool:

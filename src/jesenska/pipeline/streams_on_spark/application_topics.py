@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from jesenska.base.errors import TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
-from jesenska.client.group_admin import GroupAdmin
+from jesenska.client.group_admin import GroupAdmin, OffsetAndMetadata
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import READ_BY_A_QUERY
@@ -52,6 +52,14 @@ def make_internal_topics(
     connection.persist(make)
 
 
+def make_changelog_topics(
+    connection: ClusterThread, wanted: Mapping[str, dict[str, str]], count: int, there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+) -> None:
+    """Makes the changelog topics of one sub-topology, each with its own settings, where they are not there."""
+    for topic, own in wanted.items():
+        make_internal_topics(connection, {topic: count}, there, replication_factor, {"retention.ms": "-1", **own, **configs})
+
+
 def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str, int]) -> tuple[tuple[str, int, int, int], ...]:
     """(topic, partition, first offset, end) of every partition of the topics."""
     keys = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
@@ -76,6 +84,19 @@ def offsets_set_by_a_tool(connection: ClusterThread, group_id: str) -> dict[Topi
         return {key: max(offset, first[key].offset) for key, offset in there.items()}
 
     return connection.persist(ask)
+
+
+def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+    """Commits for the group how far a query has read. KafkaError where that fails."""
+    told = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
+
+    async def commit() -> None:
+        for error in (await GroupAdmin(connection.cluster).alter_offsets(group_id, told)).values():
+            if error is not None:
+                raise error
+
+    if told:
+        connection.persist(commit)
 
 
 def delete_records(connection: ClusterThread, before: Mapping[TopicPartition, int]) -> None:

@@ -49,7 +49,8 @@ from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
-from jesenska.pipeline.streams_on_spark.cutting import cut, in_order, partitions_of_internal_topics
+from jesenska.pipeline.streams_on_spark.changelogs import topics_of
+from jesenska.pipeline.streams_on_spark.cutting import cut, in_order, partitions_of_internal_topics, tasks_of
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
 from jesenska.pipeline.streams_on_spark.http_queries import HttpQueries
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
@@ -91,7 +92,7 @@ class KafkaStreams:
     """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
     a new one on this machine. `max_offsets_per_trigger` is how much one micro-batch of a sub-topology reads at most,
     None for all that is there; a task has the records of its partitions in memory. `strict` refuses what may give
-    another result than Kafka Streams (strictness.py).
+    another result than Kafka Streams (strictness.py). `with_logging` gives stores changelog topics (changelogs.py).
 
     SettingError where application.id or bootstrap.servers is missing, StreamsError where `strict` refuses something.
     """
@@ -104,6 +105,7 @@ class KafkaStreams:
         spark: SparkSession | None = None,
         max_offsets_per_trigger: int | None = 500_000,
         strict: bool = False,
+        with_logging: bool = False,
     ) -> None:
         self.topology = topology
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
@@ -112,7 +114,7 @@ class KafkaStreams:
                 raise SettingError(f"{name} is not set: it is needed to run on Spark.")
         self._spark = spark
         self._parts = cut(topology, self.config.application_id)
-        self._application = Application(topology, self.config, tuple(self._parts), max_offsets_per_trigger)
+        self._application = Application(topology, self.config, tuple(self._parts), max_offsets_per_trigger, with_logging)
         if strict:
             refuse_what_may_differ(self._application, self._parts)
         self.directory = self._application.directory
@@ -328,6 +330,10 @@ class KafkaStreams:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
+        for part in self._parts:
+            logged = topics_of(self.topology.processors, self.config.application_id, self._application.logged_stores(part))
+            replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
+            application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
         # Records go through Python alone, so Java has little to do that is worth compiling well.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
         self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._parts if not part.is_global]

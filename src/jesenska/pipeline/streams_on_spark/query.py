@@ -78,7 +78,8 @@ class SubTopologyQuery:
                 f"the topology cannot be sent to Spark's tasks, since something that a function of it uses cannot be pickled ({error}): "
                 "make connections and locks within the function, or in a processor's init."
             ) from error
-        return Program(pickled, self.part.number, tuple(sorted((topic, self._counts[topic]) for topic in self.part.writes if topic in self._counts)))
+        partitions = tuple(sorted((topic, self._counts[topic]) for topic in self.part.writes if topic in self._counts))
+        return Program(pickled, self.part.number, partitions, self._application.logged_stores(self.part))
 
     def _dry_run(self) -> bool:
         """Makes the processors once, here: what they raise is told before anything runs. Whether one asks for
@@ -249,14 +250,16 @@ class SubTopologyQuery:
         dealt = shares(ranges, max(1, self._spark.sparkContext.defaultParallelism), range(self._tasks) if self._asks_for_the_clock else ())
         if not dealt:
             return
+        ends = {TopicPartition(item.topic, item.partition): item.end for item in ranges} if self._application.has_changelogs else {}
         sink = None if self._exactly_once else self._sink
         task = SparkTask(self._program, str(self._directory / "stores"), batch_id, self._source, tuple(dealt), sink, self._global_ends())
         if self._exactly_once:
             with quiet_about_pandas():
                 done = self._spark.range(0, len(dealt), 1, len(dealt)).mapInArrow(task, OUTPUT_SCHEMA)
-            write_exactly_once(done, batch_id, self._name, self._producer_options)
+            write_exactly_once(done, batch_id, self._name, self._producer_options, group_id=self._application.id, offsets=ends)
         else:
             self._spark.sparkContext.parallelize(range(len(dealt)), len(dealt)).mapPartitions(task.write).collect()
+        application_topics.tell_group(self._connection, self._application.id, ends)
 
     def _global_ends(self) -> GlobalEnds | None:
         from jesenska.pipeline.streams_on_spark.spark_task import GlobalEnds

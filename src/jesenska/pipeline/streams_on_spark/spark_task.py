@@ -29,6 +29,7 @@ from jesenska.pipeline.streams.plan import Plan
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark.batch_ranges import Share
+from jesenska.pipeline.streams_on_spark.changelogs import changes
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
@@ -47,11 +48,13 @@ _ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A topology on its way to the tasks: the plan and the settings, pickled with the functions of the program."""
+    """A topology on its way to the tasks: the plan and the settings, pickled with the functions of the program.
+    `logged` are the stores that have a changelog topic."""
 
     pickled: bytes
     number: int
     partitions: tuple[tuple[str, int], ...]
+    logged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class SparkTask:
             for partition, ranges in self.shares[share]:
                 batches = _read(self.source, ranges, maker)
                 yield from self._partition(partition, pa.Table.from_batches(batches, schema=maker.arrow_schema))
+                if self.program.logged:
+                    yield from output_rows(changes(_work(self.program), self.program.logged, Path(self.directory), partition))
 
     def _partition(self, partition: int, rows: pa.Table) -> list[pa.RecordBatch]:
         directory = Path(self.directory)

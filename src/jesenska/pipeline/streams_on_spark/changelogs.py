@@ -1,0 +1,96 @@
+"""Changelog topics: what a store holds, as Apache Kafka Streams can restore it.
+
+    topic       <application.id>-<store>-changelog, compacted, with a partition for each task of the sub-topology
+    record      key and value as Kafka Streams writes them, at the time of the value; no value: the key was removed
+
+    store       key of the record                                          value
+    key-value   the key                                                    the value
+    window      the key, the window's start (8 bytes), 0 (4 bytes)         the value
+    session     the key, the session's end and start (8 bytes each)        the value
+
+A micro-batch writes each key that it has changed once, with what the key has in the end, as Kafka Streams does with a
+record cache. What has changed is read from the state file, which notes it to be able to take it back. So it is the
+same whichever way the records went, and a micro-batch that is run again gives it again. With exactly once it is part
+of the transaction of the output. A window that is older than its store keeps is not written: the topic deletes it by
+its own retention.
+
+The stores of suppress, of joins of streams and of foreign-key joins have no changelog topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from jesenska.pipeline.streams.plan import Store
+from jesenska.pipeline.streams.processor_topology import ProcessorTopology
+from jesenska.pipeline.streams.records import SessionWindow
+from jesenska.pipeline.streams.topology import changelog_topic
+from jesenska.pipeline.streams.windowed_keys import session_store_key, window_store_key
+from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, facts_in
+from jesenska.pipeline.streams_on_spark.state_file import ReadOnlyStateFile
+
+_KINDS = ("key-value", "window", "session")
+_DAY_MS = 86_400_000
+
+
+def logged_stores(processors: ProcessorTopology, names: Iterable[str], with_logging: bool) -> tuple[str, ...]:
+    """Those of the stores that get a changelog topic: all that have not said logging=False, or those with settings
+    for the topic."""
+    return tuple(name for name in names if _is_logged(processors, processors.stores[name], with_logging))
+
+
+def _is_logged(processors: ProcessorTopology, store: Store, with_logging: bool) -> bool:
+    has_topic = store.kind in _KINDS and not store.retain_duplicates and store.name not in processors.global_stores
+    return has_topic and store.logging and (with_logging or bool(store.changelog_config))
+
+
+def settings_of_topic(store: Store) -> dict[str, str]:
+    """As Kafka Streams makes it. Windows stay a day longer than in the store."""
+    if store.retention_ms is None:
+        settings = {"cleanup.policy": "compact"}
+    else:
+        settings = {"cleanup.policy": "compact,delete", "retention.ms": str(store.retention_ms + _DAY_MS)}
+    return settings | {"message.timestamp.type": "CreateTime"} | dict(store.changelog_config)
+
+
+def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -> list[Output]:
+    """What the last micro-batch of a partition has changed in the stores of these names."""
+    path = directory / f"{partition}.state"
+    if not path.exists():
+        return []
+    file = ReadOnlyStateFile(path)
+    try:
+        facts = facts_in(file)
+        found: list[Output] = []
+        for name in names:
+            store = work.processors.stores[name]
+            topic = changelog_topic(work.config.application_id, name)
+            observed = facts.get("stores", {}).get(name, (-1,))[0]
+            for key, n, m, value, at in file.changed(name):
+                # A removed row has no time of its own.
+                time = facts.get("stream_time", -1) if value is None else at
+                if value is not None or not _is_over(store, n, observed):
+                    found.append(Output(topic, partition, _key(store, key, n, m), value, max(time, 0), ()))
+        return found
+    finally:
+        file.close()
+
+
+def _is_over(store: Store, n: int, observed_ms: int) -> bool:
+    return store.retention_ms is not None and n <= observed_ms - store.retention_ms
+
+
+def _key(store: Store, key: bytes, n: int, m: int) -> bytes:
+    match store.kind:
+        case "window":
+            return window_store_key(key, n)
+        case "session":
+            return session_store_key(key, SessionWindow(m, n))
+        case _:
+            return key
+
+
+def topics_of(processors: ProcessorTopology, application_id: str, names: Iterable[str]) -> Mapping[str, dict[str, str]]:
+    """The changelog topics of these stores, with their settings."""
+    return {changelog_topic(application_id, name): settings_of_topic(processors.stores[name]) for name in names}

@@ -1,0 +1,148 @@
+"""Changelog topics: Apache Kafka Streams takes over an application with what it restores from them."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from jesenska.base.clock import SystemClock
+from jesenska.pipeline.streams import Serdes, SessionWindows, Stores, StreamsBuilder, StreamsConfig, TimeWindows, Topology
+from jesenska.pipeline.streams.engine.queues import RawRecord
+from jesenska.pipeline.streams_on_spark import KafkaStreams
+from jesenska.pipeline.streams_on_spark.changelogs import changes, logged_stores, settings_of_topic
+from jesenska.pipeline.streams_on_spark.partition_task import Work, process
+from tests.conformance.conftest import need
+from tests.peers.java_programs import command_of
+from tests.pipeline.conftest import Topics
+from tests.pipeline.streams_on_spark.test_kafka_streams import expected, send, wait_until, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
+DAY_MS = 86_400_000
+LINES = ("all streams lead to kafka", "hello kafka streams", "join kafka summit", "all is kafka")
+
+
+def words(lines: str, counts: str) -> Topology:
+    """What tests/peers/StreamsTakeover.java counts."""
+    builder = StreamsBuilder()
+    split = builder.stream(lines, **STRINGS).flat_map_values(lambda line: line.split(" "))
+    grouped = split.group_by(lambda key, word: word, name="words", **STRINGS)
+    grouped.count(store="counts").to_stream().map_values(str).to(counts, **STRINGS)
+    by_window = grouped.windowed_by(TimeWindows(10_000, grace=DAY_MS)).count(store="by-window").to_stream()
+    by_window.map(lambda key, count: (f"{key.key}@{key.window.start}", str(count))).to(counts, **STRINGS)
+    by_session = grouped.windowed_by(SessionWindows(5_000, grace=DAY_MS)).count(store="by-session").to_stream()
+    by_session.map(lambda key, count: (f"{key.key}@{key.window.start}/{key.window.end}", str(count))).to(counts, **STRINGS)
+    return builder.build()
+
+
+def last_values(found: dict[bytes | None, list[tuple[bytes | None, int]]]) -> dict[bytes | None, bytes | None]:
+    """The count that each key has in the end. Sessions that became part of others have None, or null in Java."""
+    return {key: values[-1][0] for key, values in found.items() if values[-1][0] not in (b"None", b"null")}
+
+
+@contextmanager
+def kafka_streams(bootstrap: str, application: str, directory: Path, topics: Sequence[str]) -> Iterator[list[str]]:
+    """Apache Kafka Streams 3.9.1 runs; gives what it has said until it was ready."""
+    need("java", "mvn")
+    command = command_of("3.9.1", "StreamsTakeover", heap="128m", log_level="ERROR", streams=True)
+    arguments = [bootstrap, application, str(directory), *topics]
+    with subprocess.Popen([*command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None
+        assert program.stdout is not None
+        try:
+            said: list[str] = []
+            while "ready" not in said:
+                line = program.stdout.readline().strip()
+                assert line and not line.startswith("error"), said
+                said.append(line)
+            yield said
+        finally:
+            program.stdin.close()
+            program.wait(60)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
+def test_kafka_streams_goes_on_with_the_counts_that_spark_has_left(guarantee: str, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    lines, counts = topics.create(2), topics.create(1)
+    topology, application = words(lines, counts), f"takeover-{lines}"
+    begin = SystemClock().now_ms() // 10_000 * 10_000 - 100_000
+    given = [(lines, b"%d" % number, LINES[number % 4].encode(), begin + 1_500 * number) for number in range(16)]
+    config = {
+        "application.id": application,
+        "bootstrap.servers": topics.bootstrap,
+        "state.dir": str(tmp_path / "spark"),
+        "processing.guarantee": guarantee,
+        "commit.interval.ms": 0,
+    }
+    with KafkaStreams(topology, config, spark=spark, with_logging=True) as streams:
+        for start in (0, 4):
+            send(topics, given[start : start + 4], {lines: 2})
+            streams.process_available()
+    assert topics.settings(f"{application}-counts-changelog")["cleanup.policy"] == "compact"
+    assert topics.settings(f"{application}-by-window-changelog")["retention.ms"] == str(10_000 + 2 * DAY_MS)
+    before = last_values(written(topics, counts))
+    assert before == last_values(expected(topology, given[:8], counts))
+    with kafka_streams(topics.bootstrap, application, tmp_path / "kafka", (lines, counts)) as said:
+        restored = {line.split()[1] for line in said if line.startswith("restored") and not line.endswith(" 0")}
+        assert restored == {"counts", "by-window", "by-session"}
+        send(topics, given[8:], {lines: 2})
+        wanted = last_values(expected(topology, given, counts))
+        wait_until(lambda: last_values(written(topics, counts)) == wanted)
+    # Nothing was counted twice: a word has each of its counts once.
+    found = [int(value or b"0") for value, _ in written(topics, counts)[b"kafka"]]
+    assert found == list(range(1, 17))
+
+
+# --- without Spark ---------------------------------------------------------------------------------------------------
+
+
+def work_of(topology: Topology) -> Work:
+    return Work.of(topology, 0, StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}), {})
+
+
+def table_of_letters() -> Topology:
+    builder = StreamsBuilder()
+    builder.table("a", **STRINGS, store="kept").to_stream().to("out")
+    return builder.build()
+
+
+def test_each_key_that_a_micro_batch_has_changed_is_written_once(tmp_path: Path) -> None:
+    work = work_of(table_of_letters())
+    process(work, 0, 0, [RawRecord("a", 0, b"x", b"1", 5), RawRecord("a", 1, b"y", b"1", 6)], tmp_path, 0)
+    process(work, 0, 1, [RawRecord("a", 2, b"x", b"2", 7), RawRecord("a", 3, b"x", b"3", 8), RawRecord("a", 4, b"y", None, 9)], tmp_path, 0)
+    found = [(output.topic, output.partition, output.key, output.value, output.timestamp) for output in changes(work, ["kept"], tmp_path, 0)]
+    assert found == [("app-kept-changelog", 0, b"x", b"3", 8), ("app-kept-changelog", 0, b"y", None, 9)]
+
+
+def test_a_partition_without_state_has_no_changes(tmp_path: Path) -> None:
+    assert not changes(work_of(table_of_letters()), ["kept"], tmp_path, 3)
+
+
+def test_which_stores_have_a_changelog_topic() -> None:
+    builder = StreamsBuilder()
+    builder.table("a", **STRINGS, store="named")
+    builder.stream("b", **STRINGS).group_by_key().count(store="counts", logging=False)
+    builder.global_table("c", **STRINGS, store="global")
+    builder.add_state_store(Stores.key_value_store("set", **STRINGS, changelog_config={"segment.bytes": "1000000"}))
+    builder.stream("d", **STRINGS).process(_Nothing, "set")
+    processors = builder.build().processors
+    assert set(logged_stores(processors, processors.stores, True)) == {"named", "set"}
+    assert logged_stores(processors, processors.stores, False) == ("set",)
+    assert settings_of_topic(processors.stores["set"]) == {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "segment.bytes": "1000000"}
+
+
+class _Nothing:
+    def init(self, context: Any) -> None: ...
+
+    def process(self, record: Any) -> None: ...
+
+    def close(self) -> None: ...
