@@ -27,8 +27,8 @@ WINDOW_MS = 10_000
 APPLICATION = "killed"
 #: No window leaves the store.
 _RETENTION_MS = 86_400_000
-#: Of one micro-batch of a sub-topology.
-_OFFSETS_AT_ONCE = 400
+#: Of one micro-batch of a sub-topology; and at the end, when nothing is killed any more.
+_OFFSETS_AT_ONCE, _OFFSETS_AT_THE_END = 400, 20_000
 _STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 
 
@@ -82,7 +82,8 @@ def main() -> int:
         "replication.factor": 3,
     }
     _tell_of_batches()
-    with KafkaStreams(topology(as_functions=given.functions), config, spark=spark, max_offsets_per_trigger=_OFFSETS_AT_ONCE) as streams:
+    limit = _OFFSETS_AT_THE_END if given.finish else _OFFSETS_AT_ONCE
+    with KafkaStreams(topology(as_functions=given.functions), config, spark=spark, max_offsets_per_trigger=limit) as streams:
         if given.finish:
             streams.process_available()
             (given.directory / "stores.json").write_text(json.dumps(_stores(streams)))
