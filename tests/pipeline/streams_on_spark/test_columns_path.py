@@ -33,7 +33,7 @@ from jesenska.pipeline.streams import (
 )
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.processor_topology import SourceNode
-from jesenska.pipeline.streams_on_spark import state_tables_in_memory
+from jesenska.pipeline.streams_on_spark import column_stream_joins, state_tables_in_memory
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
@@ -64,6 +64,11 @@ def branched_and_merged(builder: StreamsBuilder) -> None:
     doubled = two.flat_map_values(concat(value, "/", value).split("/"))
     merged = one.merge(doubled.merge(words.map_values(concat("all ", value))))
     merged.merge(rest.select_key(value)).to("out", **STRINGS)
+
+
+def merged_with_itself(builder: StreamsBuilder) -> None:
+    stream = builder.stream("a", **STRINGS)
+    stream.merge(stream).map_values(value).to("out", **STRINGS)
 
 
 def json_values(builder: StreamsBuilder) -> None:
@@ -240,7 +245,7 @@ def python_aggregates(builder: StreamsBuilder) -> None:
     means.to_stream().to("means", key=Serdes.string(), value=Serdes.double())
 
 
-STATELESS: list[Make] = [stateless, branched_and_merged, json_values, python_functions]
+STATELESS: list[Make] = [stateless, merged_with_itself, branched_and_merged, json_values, python_functions]
 AGGREGATES: list[Make] = [python_aggregates, counts, sums, reduced_sums, averages, longest, structs, vanishing]
 
 
@@ -386,6 +391,17 @@ def test_the_path_tells_which_functions_are_called_for_each_record() -> None:
     assert str(ColumnsPath(work_of(python_aggregates))).endswith(
         "at once, Python functions for each record: KSTREAM-AGGREGATE-0000000001, KSTREAM-REDUCE-0000000004, KSTREAM-AGGREGATE-0000000007"
     )
+
+
+def test_pairs_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(column_stream_joins, "_PAIRS_AT_ONCE", 3)
+
+    @settings(max_examples=3, deadline=None)
+    @given(micro_batches(topics_of(near), TEXTS))
+    def check(batches: list[list[RawRecord]]) -> None:
+        compare(near, batches)
+
+    check()
 
 
 def test_a_table_in_memory_is_read_again_when_somebody_has_changed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ from jesenska.pipeline.streams_on_spark.value_columns import Indices, is_null
 
 _NEVER = 2**63 - 1
 _SEQUENCE_MAX = 2**31 - 1
-#: More pairs than this are not looked at in one micro-batch.
-_PAIRS_MAX = 50_000_000
+#: How many pairs are looked at at once.
+_PAIRS_AT_ONCE = 2_000_000
 _NAMES = ["a", "n", "m", "value", "at"]
 _KINDS = [pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -194,10 +194,23 @@ def _pairs(keys: pa.Array, turns: Indices, lowest: Indices, highest: Indices, ke
     begins = np.searchsorted(sorted_by, codes * span + np.clip(lowest - first, 0, span - 1), "left")
     ends = np.searchsorted(sorted_by, codes * span + np.clip(highest - first, -1, span - 2), "right")
     counts = np.maximum(0, ends - begins)
-    if counts.sum() > _PAIRS_MAX:
-        raise NoColumnsError("there are too many pairs")
-    places = np.repeat(np.arange(len(codes)), counts)
-    partners = np.arange(len(places)) + np.repeat(begins - (np.cumsum(counts) - counts), counts)
-    partners = known[partners]
-    came_before = kept_turns[partners] < turns[places]
-    return places[came_before], partners[came_before]
+    found_places, found_partners = [], []
+    for part in _in_parts(counts):
+        places = np.repeat(np.arange(part.start, part.stop), counts[part])
+        partners = np.arange(len(places)) + np.repeat(begins[part] - (np.cumsum(counts[part]) - counts[part]), counts[part])
+        partners = known[partners]
+        came_before = kept_turns[partners] < turns[places]
+        found_places.append(places[came_before])
+        found_partners.append(partners[came_before])
+    return np.concatenate(found_places), np.concatenate(found_partners)
+
+
+def _in_parts(counts: Indices) -> Iterator[slice]:
+    """The records in parts that have a limited number of pairs to look at."""
+    ends = np.cumsum(counts)
+    start = 0
+    while start < len(counts):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + _PAIRS_AT_ONCE, "right")))
+        yield slice(start, stop)
+        start = stop

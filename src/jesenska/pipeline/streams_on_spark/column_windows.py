@@ -26,6 +26,8 @@ from jesenska.pipeline.streams_on_spark.state_file import Rows
 from jesenska.pipeline.streams_on_spark.value_columns import Indices, WindowedKeys, is_null, taken
 
 _NO_ROW = (None, -1)
+#: More updates than this are not in memory as columns.
+_WINDOWS_MAX = 20_000_000
 
 
 def windows_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
@@ -84,6 +86,8 @@ def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
     size_ms, advance_ms = windows.size_ms, windows.advance_ms
     first = np.maximum(0, times - size_ms + advance_ms) // advance_ms * advance_ms
     counts = np.maximum(0, (times - first) // advance_ms + 1)
+    if counts.sum() > _WINDOWS_MAX:
+        raise NoColumnsError("the records fall into too many windows")
     places = np.repeat(np.arange(len(times)), counts)
     number = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     return places, first[places] + number * advance_ms
