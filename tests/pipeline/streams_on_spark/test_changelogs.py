@@ -137,7 +137,14 @@ def test_which_stores_have_a_changelog_topic() -> None:
     processors = builder.build().processors
     assert set(logged_stores(processors, processors.stores, True)) == {"named", "set"}
     assert logged_stores(processors, processors.stores, False) == ("set",)
-    assert settings_of_topic(processors.stores["set"]) == {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "segment.bytes": "1000000"}
+    own = {"cleanup.policy": "compact", "message.timestamp.type": "CreateTime", "segment.bytes": "1000000"}
+    assert settings_of_topic(processors.stores["set"], StreamsConfig()) == own
+
+
+def test_windows_stay_in_the_topic_for_as_long_as_the_settings_say() -> None:
+    store = Stores.window_store("kept", retention=100, window_size=10)
+    found = settings_of_topic(store, StreamsConfig({"windowstore.changelog.additional.retention.ms": 5}))
+    assert (found["cleanup.policy"], found["retention.ms"]) == ("compact,delete", "105")
 
 
 class _Nothing:

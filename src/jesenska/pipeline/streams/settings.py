@@ -166,8 +166,8 @@ SETTINGS: tuple[Setting, ...] = (
             "state stays for as long as the application is to go on from it: remove its directory below state.dir to begin anew", _whole(0)),
     Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
     Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
-    Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.INSTEAD,
-            "on Spark no changelog topics are written, the state is below state.dir: set retention= of the store for how long windows stay", _whole(0)),
+    Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
+            "how much longer than in the store windows stay in its changelog topic (with_logging=True)", _whole(0)),
     Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
 )
 # fmt: on

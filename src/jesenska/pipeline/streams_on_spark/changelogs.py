@@ -25,13 +25,14 @@ from pathlib import Path
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology
 from jesenska.pipeline.streams.records import SessionWindow
+from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import changelog_topic
 from jesenska.pipeline.streams.windowed_keys import session_store_key, window_store_key
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, facts_in
 from jesenska.pipeline.streams_on_spark.state_file import ReadOnlyStateFile
 
 _KINDS = ("key-value", "window", "session")
-_DAY_MS = 86_400_000
+_LONGER = "windowstore.changelog.additional.retention.ms"
 
 
 def logged_stores(processors: ProcessorTopology, names: Iterable[str], with_logging: bool) -> tuple[str, ...]:
@@ -45,12 +46,12 @@ def _is_logged(processors: ProcessorTopology, store: Store, with_logging: bool) 
     return has_topic and store.logging and (with_logging or bool(store.changelog_config))
 
 
-def settings_of_topic(store: Store) -> dict[str, str]:
-    """As Kafka Streams makes it. Windows stay a day longer than in the store."""
+def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
+    """As Kafka Streams makes it. Windows stay longer than in the store, a day if the settings say nothing else."""
     if store.retention_ms is None:
         settings = {"cleanup.policy": "compact"}
     else:
-        settings = {"cleanup.policy": "compact,delete", "retention.ms": str(store.retention_ms + _DAY_MS)}
+        settings = {"cleanup.policy": "compact,delete", "retention.ms": str(store.retention_ms + config[_LONGER])}
     return settings | {"message.timestamp.type": "CreateTime"} | dict(store.changelog_config)
 
 
@@ -91,6 +92,6 @@ def _key(store: Store, key: bytes, n: int, m: int) -> bytes:
             return key
 
 
-def topics_of(processors: ProcessorTopology, application_id: str, names: Iterable[str]) -> Mapping[str, dict[str, str]]:
+def topics_of(processors: ProcessorTopology, config: StreamsConfig, names: Iterable[str]) -> Mapping[str, dict[str, str]]:
     """The changelog topics of these stores, with their settings."""
-    return {changelog_topic(application_id, name): settings_of_topic(processors.stores[name]) for name in names}
+    return {changelog_topic(config.application_id, name): settings_of_topic(processors.stores[name], config) for name in names}

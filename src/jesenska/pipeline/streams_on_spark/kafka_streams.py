@@ -331,7 +331,7 @@ class KafkaStreams:
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
         for part in self._parts:
-            logged = topics_of(self.topology.processors, self.config.application_id, self._application.logged_stores(part))
+            logged = topics_of(self.topology.processors, self.config, self._application.logged_stores(part))
             replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
             application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
         # Records go through Python alone, so Java has little to do that is worth compiling well.
