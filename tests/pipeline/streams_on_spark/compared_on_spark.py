@@ -54,8 +54,8 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
 
 
 def _sorted(outcome: Json, partitions: int) -> Json:
-    """Stores by their keys, since each partition has an order of its own; and of several partitions the records without
-    a key, which may be in any of them."""
+    """Stores by their keys, since each partition has an order of its own; and of several partitions the records
+    without a key, which may be in any of them."""
     found = {**outcome, "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()}}
     if partitions > 1 and "output" in outcome:
         found["output"] = {
