@@ -25,10 +25,11 @@ from jesenska.pipeline.streams.plan import Aggregation
 from jesenska.pipeline.streams_on_spark import column_expressions, column_serdes
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_functions import check_distinct, unchangeable
-from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, rows_of
+from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
+from jesenska.pipeline.streams_on_spark.state_file import rows_of
 from jesenska.pipeline.streams_on_spark.value_columns import Column, from_values, is_null, taken, to_values, together
 
 _SUM_MAX = 2**62

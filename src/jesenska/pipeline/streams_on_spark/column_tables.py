@@ -16,10 +16,11 @@ import pyarrow.compute as pc
 from jesenska.pipeline.streams.plan import Plan, StreamTableJoin, Table, TableFilter, TableMapValues, TableSource, ToTable
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction
-from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes, rows_of
+from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered, stably_sorted
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
+from jesenska.pipeline.streams_on_spark.state_file import rows_of
 from jesenska.pipeline.streams_on_spark.state_tables_in_memory import whole_table
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is_null, taken, together
 

@@ -37,12 +37,12 @@ from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Process, TableTransformValues
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
 from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.serdes import Serdes
 from jesenska.pipeline.streams.topology import changelog_topic
+from jesenska.pipeline.streams_on_spark.direct_stores import PLAIN, StoreKeys, decoded, encoder
 from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_cache import cached_tables
-from jesenska.pipeline.streams_on_spark.state_file import StateFile, StateTable
+from jesenska.pipeline.streams_on_spark.state_file import StateFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,9 +51,6 @@ logger = logging.getLogger(__name__)
 
 Step = Callable[[int, Any, "bytes | None", Any, int], None]
 """step(row, key, bytes of the key if it is unchanged, value, timestamp)"""
-
-#: Serdes whose values cannot be changed, and have one form as bytes.
-_PLAIN = tuple(type(serde) for serde in (Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.double()))
 
 
 class NotDirectError(Exception):
@@ -115,7 +112,7 @@ class _Run:
         self._file = file
         self._steps: dict[str, Step] = {}
         self._written: list[_Written] = []
-        self._stores: dict[str, _Keys] = {}
+        self._stores: dict[str, StoreKeys] = {}
         self._latest: dict[str, int] = {}
         self._cached = cached_tables(work.plan, work.config)
         self._held: dict[str, dict[Any, tuple[Step, tuple[Any, ...]]]] = {}  # by store and key: who gets what later
@@ -128,7 +125,7 @@ class _Run:
         sources = self._shape.sources
         serdes = {source.key or self._work.config.key_serde for source in sources}
         self._one_key = serdes.pop() if len(serdes) == 1 else None
-        if not isinstance(self._one_key, _PLAIN):
+        if not isinstance(self._one_key, PLAIN):
             self._one_key = None
         read = {full_name(self._work, topic): source for source in sources for topic in source.topics}
         names = rows.column("topic")
@@ -149,8 +146,8 @@ class _Run:
             raise StreamsError("a timestamp is negative.")
         config = self._work.config
         key_bytes = rows.column("key").to_pylist()
-        keys = _decoded(source.key or config.key_serde, topic, key_bytes)
-        values = _decoded(source.value or config.value_serde, topic, rows.column("value").to_pylist())
+        keys = decoded(source.key or config.key_serde, topic, key_bytes)
+        values = decoded(source.value or config.value_serde, topic, rows.column("value").to_pylist())
         known = key_bytes if self._one_key is not None else [None] * len(keys)
         self._latest[topic] = max(times)
         records = zip(range(len(keys)) if numbers is None else numbers.to_pylist(), keys, known, values, times, strict=True)
@@ -219,7 +216,7 @@ class _Run:
         written = _Written(topic)
         self._written.append(written)
         rows, keys, values, times = written.rows.append, written.keys.append, written.values.append, written.times.append
-        write_key, write_value = _encoder(key_serde, topic), _encoder(value_serde, topic)
+        write_key, write_value = encoder(key_serde, topic), encoder(value_serde, topic)
 
         def write(row: int, key: Any, data: bytes | None, value: Any, at: int) -> None:
             values(write_value(value))
@@ -325,14 +322,14 @@ class _Run:
 
         return step
 
-    def _keys(self, store: str) -> _Keys:
+    def _keys(self, store: str) -> StoreKeys:
         """The store's keys that this micro-batch meets."""
         assert self._file is not None
         if store not in self._stores:
             config, spec = self._work.config, self._work.processors.stores[store]
             topic = changelog_topic(config.application_id, store)
             key_serde, value_serde = spec.key or config.key_serde, spec.value or config.value_serde
-            self._stores[store] = _Keys(self._file.table(store), key_serde, value_serde, topic, self._keeps(key_serde))
+            self._stores[store] = StoreKeys(self._file.table(store), key_serde, value_serde, topic, self._keeps(key_serde))
         return self._stores[store]
 
     def _keeps(self, key_serde: Serde) -> bool:
@@ -460,63 +457,6 @@ def _in_turn(queues: list[_Queue]) -> None:
             heap.push(queue)  # type: ignore[arg-type]
 
 
-class _Keys:
-    """A store's keys that this micro-batch has met: key bytes -> the value's bytes (None: there is none), the value if
-    it cannot be changed, its time."""
-
-    def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str, keeps: bool) -> None:
-        self._table = table
-        self.keeps = keeps
-        self.is_plain = isinstance(value, _PLAIN)
-        self.as_read = _READ_AS.get(value.name, _the_same) if self.is_plain else _nothing
-        self.write_key, self.write_value = _encoder(key, topic), _encoder(value, topic)
-        self.read: Callable[[bytes], Any] = lambda data: value.deserialize(topic, data)
-        self.known: dict[Any, tuple[bytes | None, Any, int]] = {}
-        self._seen: dict[Any, tuple[bytes | None, Any, int]] = {}  # as they are in the store
-
-    def load(self, where: Any) -> tuple[bytes | None, Any, int]:
-        found = self._table.get(where)
-        if found is None:
-            return None, None, -1
-        data, at = found
-        return data, self.read(data) if self.is_plain else None, at
-
-    def was_there(self, where: Any) -> bool:
-        """Whether the key had a value before the micro-batch."""
-        return self._table.get(where) is not None
-
-    def look_up(self, where: Any) -> tuple[bytes | None, Any, int]:
-        """Loads a key that is not going to be changed."""
-        found = self.known[where] = self._seen[where] = self.load(where)
-        return found
-
-    def keep(self) -> None:
-        """Puts all that was changed into the store."""
-        for where, entry in self.known.items():
-            data, _, at = entry
-            if self._seen.get(where) is entry:
-                continue
-            if data is None:
-                self._table.remove(where)
-            else:
-                self._table.put(where, 0, 0, data, at)
-
-
-def _the_same(value: Any) -> Any:
-    return value
-
-
-def _nothing(value: Any) -> None:
-    return None
-
-
-#: What the store gives of a value that it got, where that may be of another type.
-_READ_AS: dict[str, Callable[[Any], Any]] = {
-    "double": lambda value: float(value) if isinstance(value, int) else value,
-    "bytes": lambda value: None if value is None else bytes(value),
-}
-
-
 class _Written:
     """What one sink got."""
 
@@ -533,20 +473,3 @@ class _Written:
 
         columns = [pa.array(self.rows, pa.int64()), pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary()), pa.array(self.times, pa.int64())]
         return written_rows(rows, self.topic, *columns)
-
-
-def _decoded(serde: Serde, topic: str, column: list[bytes | None]) -> list[Any]:
-    if isinstance(serde, type(Serdes.string())):
-        return [None if data is None else data.decode() for data in column]
-    if isinstance(serde, type(Serdes.bytes())):
-        return column
-    read = serde.deserialize
-    return [None if data is None else read(topic, data) for data in column]
-
-
-def _encoder(serde: Serde, topic: str) -> Callable[[Any], bytes | None]:
-    if isinstance(serde, type(Serdes.string())):
-        write = serde.serialize
-        return lambda value: value.encode() if type(value) is str else write(topic, value)
-    write_any = serde.serialize
-    return lambda value: write_any(topic, value)

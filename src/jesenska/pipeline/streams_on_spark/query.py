@@ -112,14 +112,13 @@ class SubTopologyQuery:
 
         work = Work.of(self._topology, self.part.number, self._config, {})
         try:
-            ColumnsPath(work)
+            return str(ColumnsPath(work))
         except NoColumnsError as reason:
             try:
                 DirectPath(work)
             except NotDirectError as other:
                 return f"the engine, record by record, since {other}"
             return f"the direct path, a Python function for each step, since {reason}"
-        return "as columns, each step for all records of a micro-batch at once"
 
     def _check_stores(self) -> None:
         """What the checkpoint counts as done has left its state."""

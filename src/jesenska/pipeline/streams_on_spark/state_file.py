@@ -375,6 +375,19 @@ def _whole(number: int) -> int:
     return max(LOWEST, min(number, HIGHEST))
 
 
+def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:
+    """The rows of these keys in a key-value store; -1 is the time of one that is not there."""
+    found = {a: (value, at) for a, _, _, value, at in table.of_many(keys)}
+    zeros = [0] * len(keys)
+    if not found:
+        return Rows(keys, zeros, zeros, [None] * len(keys), [-1] * len(keys))
+    values, times = zip(*[found.get(key, _NO_ROW) for key in keys], strict=True)
+    return Rows(keys, zeros, zeros, values, times)
+
+
+_NO_ROW = (None, -1)
+
+
 def _packed(rows: Rows) -> bytes:
     import pyarrow as pa
 
