@@ -44,6 +44,7 @@ public class StreamsTakeover {
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
         settings.put(StreamsConfig.consumerPrefix(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG), "earliest");
+        settings.put(StreamsConfig.consumerPrefix("internal.leave.group.on.close"), true);
 
         String lines = arguments[3], counts = arguments[4];
         StreamsBuilder builder = new StreamsBuilder();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jesenska.base.clock import SystemClock
-from jesenska.pipeline.streams import Serdes, SessionWindows, Stores, StreamsBuilder, StreamsConfig, TimeWindows, Topology
+from jesenska.pipeline.streams import Serdes, SessionWindows, Stores, StreamsBuilder, StreamsConfig, StreamsError, TimeWindows, Topology
 from jesenska.pipeline.streams.engine.queues import RawRecord
+from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams_on_spark import KafkaStreams
-from jesenska.pipeline.streams_on_spark.changelogs import changes, logged_stores, settings_of_topic
+from jesenska.pipeline.streams_on_spark.changelogs import changes, key_of, logged_stores, settings_of_topic
 from jesenska.pipeline.streams_on_spark.partition_task import Work, process
+from jesenska.pipeline.streams_on_spark.restoration import row_of
 from tests.conformance.conftest import need
 from tests.peers.java_programs import command_of
 from tests.pipeline.conftest import Topics
@@ -94,12 +97,46 @@ def test_kafka_streams_goes_on_with_the_counts_that_spark_has_left(guarantee: st
     with kafka_streams(topics.bootstrap, application, tmp_path / "kafka", (lines, counts)) as said:
         restored = {line.split()[1] for line in said if line.startswith("restored") and not line.endswith(" 0")}
         assert restored == {"counts", "by-window", "by-session"}
+        with KafkaStreams(topology, config, spark=spark, with_logging=True) as streams, pytest.raises(StreamsError, match="Kafka Streams runs with this"):
+            streams.process_available()
         send(topics, given[8:], {lines: 2})
         wanted = last_values(expected(topology, given, counts))
         wait_until(lambda: last_values(written(topics, counts)) == wanted)
+    # And back: the state of Kafka Streams is in the changelog topics, and what is below state.dir is old.
+    shutil.rmtree(tmp_path / "spark")
+    send(topics, given[:4], {lines: 2})
+    with KafkaStreams(topology, config, spark=spark, with_logging=True) as streams:
+        streams.process_available()
+        assert {key: str(count).encode() for key, count in streams.store("counts").all()} == {
+            key.decode(): value for key, value in last_values(expected(topology, [*given, *given[:4]], counts)).items() if key is not None and b"@" not in key
+        }
     # Nothing was counted twice: a word has each of its counts once.
-    found = [int(value or b"0") for value, _ in written(topics, counts)[b"kafka"]]
-    assert found == list(range(1, 17))
+    found = [int(value or b"0") for value, _ in written(topics, counts, 1, **{"kafka.isolation.level": "read_committed"})[b"kafka"]]
+    assert found == list(range(1, 21))
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(240)
+def test_state_and_changelogs_go_together(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source = topics.create(1)
+    builder = StreamsBuilder()
+    builder.stream(source, **STRINGS).group_by_key().count(store="counts")
+
+    def streams(directory: str, **options: Any) -> KafkaStreams:
+        config = {"application.id": f"together-{source}", "bootstrap.servers": topics.bootstrap, "state.dir": str(tmp_path / directory)}
+        return KafkaStreams(builder.build(), config, spark=spark, **options)
+
+    topics.send(source, [(b"v", b"x", None, 1)])
+    with streams("one") as running:
+        running.process_available()
+    with streams("one", with_logging=True) as running, pytest.raises(StreamsError, match="was made without changelog topics"):
+        running.process_available()
+    # The group has offsets, but there are no changelog topics: the state begins anew.
+    with streams("two", with_logging=True) as running:
+        running.process_available()
+        assert running.store("counts").all() == [("x", 1)]
+    with streams("two") as running, pytest.raises(StreamsError, match="is in changelog topics as well"):
+        running.process_available()
 
 
 # --- without Spark ---------------------------------------------------------------------------------------------------
@@ -121,6 +158,14 @@ def test_each_key_that_a_micro_batch_has_changed_is_written_once(tmp_path: Path)
     process(work, 0, 1, [RawRecord("a", 2, b"x", b"2", 7), RawRecord("a", 3, b"x", b"3", 8), RawRecord("a", 4, b"y", None, 9)], tmp_path, 0)
     found = [(output.topic, output.partition, output.key, output.value, output.timestamp) for output in changes(work, ["kept"], tmp_path, 0)]
     assert found == [("app-kept-changelog", 0, b"x", b"3", 8), ("app-kept-changelog", 0, b"y", None, 9)]
+
+
+@pytest.mark.parametrize("kind", ["key-value", "window", "session"])
+def test_a_row_is_found_again_in_its_record(kind: str) -> None:
+    store = Store(name="kept", kind=kind)
+    for row in ((b"k", 5, 0), (b"", 2**40, 0), (b"\xff" * 30, 0, 0)):
+        place = row if kind == "window" else (row[0], 9, 3) if kind == "session" else (row[0], 0, 0)
+        assert row_of(store, key_of(store, *place)) == place
 
 
 def test_a_partition_without_state_has_no_changes(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@ topics end, and where it is to begin."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from jesenska.base.errors import TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
-from jesenska.client.group_admin import GroupAdmin, OffsetAndMetadata
+from jesenska.client.group_admin import GroupAdmin, GroupDescription, OffsetAndMetadata
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import READ_BY_A_QUERY
@@ -75,13 +75,29 @@ def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str
 def offsets_set_by_a_tool(connection: ClusterThread, group_id: str) -> dict[TopicPartition, int]:
     """The offsets of a group, without those that a query has committed for tools to see how far it is. An offset that
     the log has no more is the log's first one."""
+    return offsets_of_group(connection, group_id, {READ_BY_A_QUERY})
+
+
+def offsets_of_group(connection: ClusterThread, group_id: str, left_out: Collection[str] = ()) -> dict[TopicPartition, int]:
+    """The offsets of a group, without those that were committed with one of these texts. An offset that the log has no
+    more is the log's first one."""
 
     async def ask() -> dict[TopicPartition, int]:
-        known = {key: item.offset for key, item in (await GroupAdmin(connection.cluster).offsets(group_id)).items() if item.metadata != READ_BY_A_QUERY}
+        known = {key: item.offset for key, item in (await GroupAdmin(connection.cluster).offsets(group_id)).items() if item.metadata not in left_out}
         topics = await connection.cluster.topics()
         there = {key: offset for key, offset in known.items() if key.topic in topics and key.partition < len(topics[key.topic].partitions)}
         first = await list_offsets(connection.cluster, dict.fromkeys(there, EARLIEST)) if there else {}
         return {key: max(offset, first[key].offset) for key, offset in there.items()}
+
+    return connection.persist(ask)
+
+
+def has_members(connection: ClusterThread, group_id: str) -> bool:
+    """Whether consumers are members of the group."""
+
+    async def ask() -> bool:
+        found = (await GroupAdmin(connection.cluster).describe_groups([group_id]))[group_id]
+        return isinstance(found, GroupDescription) and bool(found.members)
 
     return connection.persist(ask)
 

@@ -72,7 +72,7 @@ def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -
                 # A removed row has no time of its own.
                 time = facts.get("stream_time", -1) if value is None else at
                 if value is not None or not _is_over(store, n, observed):
-                    found.append(Output(topic, partition, _key(store, key, n, m), value, max(time, 0), ()))
+                    found.append(Output(topic, partition, key_of(store, key, n, m), value, max(time, 0), ()))
         return found
     finally:
         file.close()
@@ -82,7 +82,8 @@ def _is_over(store: Store, n: int, observed_ms: int) -> bool:
     return store.retention_ms is not None and n <= observed_ms - store.retention_ms
 
 
-def _key(store: Store, key: bytes, n: int, m: int) -> bytes:
+def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
+    """The key of a row as the key of a changelog record."""
     match store.kind:
         case "window":
             return window_store_key(key, n)

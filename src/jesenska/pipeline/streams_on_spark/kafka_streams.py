@@ -56,6 +56,7 @@ from jesenska.pipeline.streams_on_spark.http_queries import HttpQueries
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.query import SubTopologyQuery
+from jesenska.pipeline.streams_on_spark.restoration import restore
 from jesenska.pipeline.streams_on_spark.state_directory import StateDirectory
 from jesenska.pipeline.streams_on_spark.strictness import refuse_what_may_differ
 
@@ -322,7 +323,7 @@ class KafkaStreams:
         from jesenska.pipeline.spark import SHORT_RUN, session
 
         connection = connect(source_options({**self._application.consumer_options(), "subscribe": "any"}, streaming=True).client)
-        counts = application_topics.partitions_of_topics(connection)
+        counts = there = application_topics.partitions_of_topics(connection)
         internal = partitions_of_internal_topics(self.topology, self._parts, self.config.application_id, counts)
         self._state_directory.take_hold()
         self._state_directory.check(self.topology.describe(), len(self._parts))
@@ -330,13 +331,14 @@ class KafkaStreams:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
+        begin = restore(self._application, connection, there, counts)
         for part in self._parts:
             logged = topics_of(self.topology.processors, self.config, self._application.logged_stores(part))
             replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
             application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
         # Records go through Python alone, so Java has little to do that is worth compiling well.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
-        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._parts if not part.is_global]
+        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts, begin) for part in self._parts if not part.is_global]
 
 
 class _Queried:

@@ -224,6 +224,8 @@ class PartitionTask(Task):
             operator = self.processors[name]
             assert isinstance(operator, Operator)
             operator.remember(values)
+        if "punctuations" not in facts:  # the state was restored: they begin anew
+            return
         before = list(facts["punctuations"])
         for kind, scheduled in self._kinds():
             for one in list(scheduled._scheduled):

@@ -39,9 +39,19 @@ _FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 
 class SubTopologyQuery:
-    """`counts` are the numbers of partitions of all topics."""
+    """`counts` are the numbers of partitions of all topics. `begin` are the offsets that a restored state belongs
+    to."""
 
-    def __init__(self, application: Application, part: SubTopology, spark: SparkSession, connection: ClusterThread, counts: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        application: Application,
+        part: SubTopology,
+        spark: SparkSession,
+        connection: ClusterThread,
+        counts: Mapping[str, int],
+        begin: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
+        self._begin = begin
         self.part = part
         self._application = application
         self._name = application.name_of_query(part)
@@ -217,15 +227,18 @@ class SubTopologyQuery:
         return options
 
     def _starts(self) -> str:
-        """Where a query without a checkpoint begins: at the offsets that a tool has set for the group of the
-        application, else as the program says."""
+        """Where a query without a checkpoint begins: at the offsets of a restored state, or at those that a tool has
+        set for the group of the application, else as the program says."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
-        given = application_topics.offsets_set_by_a_tool(self._connection, self._application.id)
+        given = self._begin
+        if given is None:
+            set_by_a_tool = application_topics.offsets_set_by_a_tool(self._connection, self._application.id)
+            given = {key: offset for key, offset in set_by_a_tool.items() if key.topic not in self._internal}
         if not given and not self.part.latest:
             return "earliest"
         starts = {topic: {str(number): -1 if topic in self.part.latest else -2 for number in range(self._counts[topic])} for topic in topics}
         for key, offset in given.items():
-            if key.topic in starts and key.topic not in self._internal:
+            if key.topic in starts:
                 starts[key.topic][str(key.partition)] = offset
         return json.dumps(starts)
 
