@@ -182,6 +182,7 @@ def windowed(windows: TimeWindows) -> Make:
         counted.to("out", key=Serdes.time_windowed(Serdes.string(), windows.size_ms), value=Serdes.long())
         counted.filter(value > 1).map_values(value * 10).to("more", key=Serdes.time_windowed(Serdes.string(), windows.size_ms), value=Serdes.long())
 
+    make.__name__ = f"windowed by {windows}"
     return make
 
 
@@ -204,9 +205,23 @@ def join_of_streams(windows: JoinWindows) -> Make:
         one, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
         one.join(other, concat(coalesce(key, "?"), ":", left, "+", right), windows, value=Serdes.string()).to("out", **STRINGS)
 
+    make.__name__ = f"join within {windows}"
     return make
 
 
+def outer_join_of_streams(kind: str, windows: JoinWindows) -> Make:
+    def make(builder: StreamsBuilder) -> None:
+        one, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
+        joiner = concat(coalesce(key, "?"), ":", coalesce(left, "-"), "+", coalesce(right, "-"))
+        (one.left_join if kind == "left" else one.outer_join)(other, joiner, windows, value=Serdes.string()).to("out", **STRINGS)
+
+    make.__name__ = f"{kind} join within {windows}"
+    return make
+
+
+left_near, outer_near = (outer_join_of_streams(kind, JoinWindows(6, grace=3)) for kind in ("left", "outer"))
+left_far, outer_far = (outer_join_of_streams(kind, JoinWindows(20, grace=10).before(3).after(15)) for kind in ("left", "outer"))
+outer_late = outer_join_of_streams("outer", JoinWindows(0))
 near, one_sided = join_of_streams(JoinWindows(10, grace=25)), join_of_streams(JoinWindows(30).before(5).after(12))
 
 
@@ -227,7 +242,7 @@ def joins_of_functions(builder: StreamsBuilder) -> None:
     windows.to_stream().map(lambda windowed, v: (f"{windowed.key}@{windowed.window.start}", v)).to("windows", **STRINGS)
 
 
-JOINS: list[Make] = [near, one_sided, joins_of_one_stream, joins_of_functions]
+JOINS: list[Make] = [near, one_sided, joins_of_one_stream, joins_of_functions, left_near, outer_near, left_far, outer_far, outer_late]
 WINDOWS: list[Make] = [tumbling, hopping, windowed_sums]
 TABLES: list[Make] = [stream_and_table, stream_and_its_own_table, stream_and_counts, table_operations, doubles]
 

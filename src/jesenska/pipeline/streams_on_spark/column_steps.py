@@ -46,6 +46,7 @@ class MicroBatch:
         self.segments: list[tuple[StateSegments, pa.Table, int, int]] = []  # rows, their retention, what has expired
         self.later: list[tuple[list[int], list[int]]] = []  # facts, and what they are at the end
         self.puts: dict[str, Any] = {}  # what a side of a join puts into its store, by the store's name
+        self.outer: dict[str, Any] = {}  # what leaves each side of an outer join, by the join's name
         self.joined: dict[str, Records] = {}  # what came to a side of a join of streams, by the name of its store
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
@@ -108,7 +109,7 @@ class StoreSerdes:
 
 
 #: By which numbers the rows of a kind of store are read beside their keys (state_stores.py).
-_ORDERS = {"window": "n, a, m"}
+_ORDERS = {"window": "n, a, m", "outer-join": "n, m, a"}
 
 
 def table_of(file: StateFile, spec: Store) -> StateTable:

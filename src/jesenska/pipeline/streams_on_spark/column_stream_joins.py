@@ -1,4 +1,4 @@
-"""Inner joins of two streams, as columns.
+"""Joins of two streams, as columns: how the sides are kept, who finds whom, and inner joins.
 
 Each side keeps its records; a record finds those of the other side that came before it, that have its key and are
 within the windows, and that the other side's store still has. They come by timestamp, and those of one timestamp in
@@ -26,7 +26,7 @@ from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction
 from jesenska.pipeline.streams_on_spark.column_steps import Leaving, MicroBatch, Step, StoreSerdes, table_of
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
-from jesenska.pipeline.streams_on_spark.value_columns import Indices, is_null
+from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is_null
 
 _NEVER = 2**63 - 1
 _SEQUENCE_MAX = 2**31 - 1
@@ -50,6 +50,7 @@ class Side:
     """What one side of a join is."""
 
     def __init__(self, work: Work, node: StreamStreamJoin, is_this: bool) -> None:
+        self.is_this = is_this
         self.spec: Store = node.this_store if is_this else node.other_store
         assert self.spec.retention_ms is not None
         self.retention_ms = self.spec.retention_ms
@@ -67,16 +68,17 @@ class Put:
 
 
 def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
-    if node.kind != "inner" or node.this_store.name == node.other_store.name:
-        raise NoColumnsError(f"{node.name} is not an inner join of two streams")
+    if node.this_store.name == node.other_store.name:
+        raise NoColumnsError(f"{node.name} has one store for both sides")
     side = Side(work, node, is_this)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
         batch.joined[side.spec.name] = records
-        latest = int(records.times.max())
-        for name in (node.this_join_name, node.other_join_name):
-            known = batch.facts["operators"][name]
-            known[0] = max(known[0], latest)
+        if node.kind == "inner":
+            latest = int(records.times.max())
+            for name in (node.this_join_name, node.other_join_name):
+                known = batch.facts["operators"][name]
+                known[0] = max(known[0], latest)
         put = _put(batch, side, records)
         kept = batch.facts["stores"][side.spec.name]
         batch.puts[side.spec.name] = put
@@ -107,33 +109,51 @@ def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
 def join_streams(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
     other = Side(work, node, not is_this)
     mine = Side(work, node, is_this)
-    joiner, windows = ColumnFunction(node.joiner), node.windows
-    back_ms, ahead_ms = (windows.before_ms, windows.after_ms) if is_this else (windows.after_ms, windows.before_ms)
+    joiner = ColumnFunction(node.joiner)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
-        turns, other_turns = _turns(records, batch.joined.get(other.spec.name))
-        observed = _observed(batch, other, turns, other_turns)
+        all_turns, other_turns = turns_of(records, batch.joined.get(other.spec.name))
         wanted = ~(is_null(records.keys) | is_null(records.values))
         batch.dropped += int(len(records) - wanted.sum())
         if not wanted.any():
             return None
-        records, turns, observed = records.where(wanted), turns[wanted], observed[wanted]
-        lowest = np.maximum(np.maximum(0, records.times - back_ms), observed - other.retention_ms + 1)
-        highest = np.maximum(0, records.times + ahead_ms)
-        kept, kept_turns = _kept(batch, other, other_turns, int(lowest.min()), int(highest.max()))
-        places, partners = _pairs(mine.serdes.key_bytes(records.keys), turns, lowest, highest, kept, kept_turns)
-        if not len(places):
-            return None
-        theirs = other.serdes.values(_column(kept, "value").take(pa.array(partners)))
-        found = records.taken(places)
-        roots = {"key": found.keys, "left" if is_this else "right": found.values, "right" if is_this else "left": theirs}
-        times = np.maximum(found.times, _column(kept, "n").to_numpy()[partners])
-        return Records(found.rows, found.keys, joiner(roots, len(found)), times, found.order)
+        found = partners_of(batch, node, mine, other, records.where(wanted), all_turns[wanted], other_turns)
+        return joined(joiner, is_this, records.where(wanted), found) if len(found.places) else None
 
     return step
 
 
-def _turns(records: Records, others: Records | None) -> tuple[Indices, Indices]:
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """What records find: the places of the records, and the time and the value of a partner of each; a record that has
+    several stands there as often."""
+
+    places: Indices
+    times: Indices
+    values: Column
+
+
+def partners_of(batch: MicroBatch, node: StreamStreamJoin, mine: Side, other: Side, records: Records, turns: Indices, other_turns: Indices) -> Partners:
+    """What the records of one side find, in the order in which they find it. None of them has a null."""
+    windows = node.windows
+    back_ms, ahead_ms = (windows.before_ms, windows.after_ms) if mine.is_this else (windows.after_ms, windows.before_ms)
+    observed = _observed(batch, other, turns, other_turns)
+    lowest = np.maximum(np.maximum(0, records.times - back_ms), observed - other.retention_ms + 1)
+    highest = np.maximum(0, records.times + ahead_ms)
+    kept, kept_turns = _kept(batch, other, other_turns, int(lowest.min()), int(highest.max()))
+    places, partners = _pairs(mine.serdes.key_bytes(records.keys), turns, lowest, highest, kept, kept_turns)
+    values = other.serdes.values(_column(kept, "value").take(pa.array(partners)))
+    return Partners(places, _column(kept, "n").to_numpy()[partners], values)
+
+
+def joined(joiner: ColumnFunction, is_this: bool, records: Records, partners: Partners) -> Records:
+    """The records with their partners."""
+    found = records.taken(partners.places)
+    roots = {"key": found.keys, "left" if is_this else "right": found.values, "right" if is_this else "left": partners.values}
+    return Records(found.rows, found.keys, joiner(roots, len(found)), np.maximum(found.times, partners.times), found.order)
+
+
+def turns_of(records: Records, others: Records | None) -> tuple[Indices, Indices]:
     """The turns of the records of both sides, in numbers that can be compared."""
     if others is None or not len(others):
         return np.arange(len(records)), np.arange(0)

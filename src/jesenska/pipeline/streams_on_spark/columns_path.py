@@ -8,7 +8,7 @@ has a Python function, this alone is called for each record (column_functions.py
     count, reduce, aggregate of a grouped stream, also over tumbling and hopping windows
     tables from topics and from streams; filter and map_values of a table, where the result has no store; to_stream
     joins of a stream with a table that has a store of its own
-    inner joins of two streams
+    joins of two streams
     sinks to topics that are named, with the default partitioner
 
 The answer is that of the engine, record by record: the same records in the same order, the same bytes in the stores.
@@ -39,6 +39,7 @@ from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode
 from jesenska.pipeline.streams_on_spark import column_serdes, column_steps, column_tables
 from jesenska.pipeline.streams_on_spark.column_aggregates import aggregate
 from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.column_outer_joins import join_outer
 from jesenska.pipeline.streams_on_spark.column_steps import MicroBatch, Step, table_of
 from jesenska.pipeline.streams_on_spark.column_stream_joins import join_facts, join_streams, keep_for_join
 from jesenska.pipeline.streams_on_spark.column_windows import aggregate_windows, windows_facts
@@ -221,7 +222,7 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
                 for is_this in (True, False):
                     windowed, join = (node.this_windowed_name, node.this_join_name) if is_this else (node.other_windowed_name, node.other_join_name)
                     found[windowed] = partial(keep_for_join, work, node, is_this)
-                    found[join] = partial(join_streams, work, node, is_this)
+                    found[join] = partial(join_streams if node.kind == "inner" else join_outer, work, node, is_this)
                 found[node.name] = lambda: column_steps.go_on
             case nodes.WindowedAggregate():
                 found[node.name] = partial(aggregate_windows, work, node)
