@@ -100,7 +100,7 @@ def _restore_part(application: Application, part: SubTopology, connection: Clust
     places = application_topics.bounds(connection, topics, {**dict.fromkeys(topics, tasks_of(part, counts))})
     for partition in range(tasks_of(part, counts)):
         mine = {(topic, number): (first, end) for topic, number, first, end in places if number == partition and first < end}
-        _restore_partition(directory / f"{partition}.state", topics, _records(application, mine))
+        restore_partition(directory / f"{partition}.state", topics, _records(application, mine))
 
 
 def _records(application: Application, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> Iterator[RawRecord]:
@@ -111,7 +111,7 @@ def _records(application: Application, ranges: Mapping[tuple[str, int], tuple[in
         yield from read_ranges(source_options(options, streaming=False), ranges)
 
 
-def _restore_partition(path: Path, stores: Mapping[str, Store], records: Iterator[RawRecord]) -> None:
+def restore_partition(path: Path, stores: Mapping[str, Store], records: Iterator[RawRecord]) -> None:
     """A state file from the records of its changelogs, in the order of each."""
     with StateFile(path, _BEFORE) as file:
         tables = {topic: file.table(store.name, _ORDERS[store.kind]) for topic, store in stores.items()}
