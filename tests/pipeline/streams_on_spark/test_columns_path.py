@@ -374,7 +374,7 @@ def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch
     """Small tables are looked up in memory, too, and those that are larger than what is asked for in the file."""
     monkeypatch.setattr(state_tables_in_memory, "_KEYS_MIN", 0)
 
-    @settings(max_examples=5, deadline=None)
+    @settings(max_examples=4, deadline=None)
     @given(micro_batches(topics_of(make), JSONS if make is json_values else TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(make, batches, always=make is not vanishing)
@@ -384,7 +384,7 @@ def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch
 
 @pytest.mark.parametrize("make", [stateless, *AGGREGATES, *TABLES, *WINDOWS])
 def test_with_a_record_cache_all_ways_send_on_the_same_updates(make: Make) -> None:
-    @settings(max_examples=3, deadline=None)
+    @settings(max_examples=2, deadline=None)
     @given(micro_batches(topics_of(make), TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(make, batches, always=make is not vanishing, cache_bytes=1)

@@ -1,4 +1,4 @@
-"""A few generated topologies on Spark, each in another way. `python -m tests.pipeline.streams_on_spark` runs them all."""
+"""A few generated topologies on Spark, each in another way; `python -m tests.pipeline.streams_on_spark` runs all."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jesenska.pipeline.streams_on_spark import state_segments
 from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, ReadOnlyStateFile, Rows, StateFile, StateTable
 
 Kept = dict[tuple[bytes, int, int], tuple[bytes, int]]
@@ -107,6 +108,16 @@ def test_segments_of_small_micro_batches_come_together(tmp_path: Path) -> None:
         far = _rows(5000)
         file.segments("side").add(far, 1000)
         assert _times(file, 100, 9000) == [5000]  # not one segment with those that expire earlier
+
+
+def test_large_rows_are_cut_into_several_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_segments, "_BYTES_MAX", 200)
+    for version in range(3):
+        with StateFile(tmp_path / "0.state", version) as file:
+            file.segments("side").add(_rows(*range(20 * version, 20 * version + 20)), 1000)
+            tables = file.segments("side").tables(LOWEST, HIGHEST)
+            assert _times(file) == list(range(20 * version + 20))
+            assert max(table.nbytes for table in tables) <= 200
 
 
 def test_segments_are_taken_back_with_their_micro_batch(tmp_path: Path) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _read: OrderedDict[int, pa.Table] = OrderedDict()
 _READ_MAX_BYTES = 128 << 20
 _ROWS_MAX = 200_000
+#: Rows of more bytes are cut into several segments.
+_BYTES_MAX = 64 << 20
 _NEVER = 2**63 - 1
 #: A segment before is taken in if it has at most so many times the rows of the new one.
 _TAKEN_IN = 4
@@ -68,6 +70,12 @@ class StateSegments:
 
         if not rows.num_rows:
             return
+        if rows.nbytes > _BYTES_MAX and rows.num_rows > 1:
+            half = rows.num_rows // 2
+            self.add(rows.slice(0, half), retention_ms)
+            self.add(rows.slice(half), retention_ms)
+            return
+        rows_max = min(_ROWS_MAX, _BYTES_MAX * rows.num_rows // max(1, rows.nbytes))
         bounds = pc.min_max(rows.column("n")).as_py()
         lowest, highest = bounds["min"], bounds["max"]
         taken_in = [rows]
@@ -75,7 +83,7 @@ class StateSegments:
         query = f'SELECT id, lowest, highest, rows FROM "{self._name}" WHERE gone IS NULL ORDER BY made DESC, highest DESC'  # noqa: S608
         for id_, first, last, count in self._execute(query).fetchall():
             wide = max(last, highest) - min(first, lowest) > retention_ms // 5
-            if wide or count > _TAKEN_IN * size or count + size > _ROWS_MAX:
+            if wide or count > _TAKEN_IN * size or count + size > rows_max:
                 break
             taken_in.append(self._table(id_))
             lowest, highest, size = min(first, lowest), max(last, highest), size + count
@@ -85,7 +93,7 @@ class StateSegments:
         id_ = secrets.randbits(62)
         page = _page(whole)
         self._execute(f'INSERT INTO "{self._name}" VALUES (?, ?, NULL, ?, ?, ?, ?)', (id_, self._version, lowest, highest, size, page))  # noqa: S608
-        _keep(id_, whole)
+        _keep(id_, _unpacked(page))  # and not the rows: they may be a view of all that the micro-batch has read
 
     def remove_below(self, n: int) -> None:
         """Removes the segments all of whose rows have a smaller n."""
@@ -101,18 +109,17 @@ class StateSegments:
         self._execute(f'UPDATE "{self._name}" SET gone = ? WHERE gone IS NULL AND {which}', (self._version, value))  # noqa: S608
 
     def _table(self, id_: int) -> pa.Table:
-        import pyarrow as pa
-
         known = _read.get(id_)
         if known is not None:
             _read.move_to_end(id_)
             return known
         (page,) = self._execute(f'SELECT page FROM "{self._name}" WHERE id = ?', (id_,)).fetchone()  # noqa: S608
-        with pa.ipc.open_stream(page) as stream:
-            return _keep(id_, stream.read_all())
+        return _keep(id_, _unpacked(page))
 
 
 def _keep(id_: int, table: pa.Table) -> pa.Table:
+    if table.nbytes > _READ_MAX_BYTES:
+        return table
     _read[id_] = table
     size = sum(kept.nbytes for kept in _read.values())
     while size > _READ_MAX_BYTES and len(_read) > 1:
@@ -127,3 +134,10 @@ def _page(table: pa.Table) -> bytes:
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
         stream.write_table(table)
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _unpacked(page: bytes) -> pa.Table:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(page) as stream:
+        return stream.read_all()

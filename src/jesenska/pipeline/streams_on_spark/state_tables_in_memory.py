@@ -49,6 +49,8 @@ def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
 
 
 def _keep(file: StateFile, store: str, mark: str, table: pa.Table) -> None:
+    if table.nbytes > _MAX_BYTES:
+        return
     _tables[file.path, store] = mark, table
     size_bytes = sum(kept.nbytes for _, kept in _tables.values())
     while size_bytes > _MAX_BYTES and len(_tables) > 1:
