@@ -1,5 +1,5 @@
 """Generated topologies, micro-batch by micro-batch without Spark: state files against tasks that are kept, and both
-against the test driver."""
+against the test driver. `python -m tests.pipeline.streams_on_spark --in-memory` runs as many as are wanted."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ def check(description: Json, cuts: Cuts, partitions: int, directory: Path, title
 @pytest.mark.parametrize(
     ("cuts", "partitions", "chosen"),
     [
-        pytest.param(record_by_record, 1, slice(0, None, 4), id="record by record"),
-        pytest.param(in_rounds(1), 1, slice(1, None, 2), id="at once"),
-        pytest.param(in_rounds(2), 1, slice(0, None, 2), id="in two rounds"),
-        pytest.param(at_random, 1, slice(1, None, 2), id="at random"),
-        pytest.param(in_rounds(2), 3, slice(0, None, 3), id="in two rounds, three partitions"),
-        pytest.param(at_random, 2, slice(1, None, 3), id="at random, two partitions"),
+        pytest.param(record_by_record, 1, slice(0, None, 8), id="record by record"),
+        pytest.param(in_rounds(1), 1, slice(1, None, 4), id="at once"),
+        pytest.param(in_rounds(2), 1, slice(2, None, 4), id="in two rounds"),
+        pytest.param(at_random, 1, slice(3, None, 4), id="at random"),
+        pytest.param(in_rounds(2), 3, slice(2, None, 5), id="in two rounds, three partitions"),
+        pytest.param(at_random, 2, slice(4, None, 6), id="at random, two partitions"),
     ],
 )
 def test_micro_batches_give_what_kafka_streams_gives(cuts: Cuts, partitions: int, chosen: slice, tmp_path: Path) -> None:
@@ -77,18 +77,18 @@ def test_micro_batches_give_what_kafka_streams_gives(cuts: Cuts, partitions: int
         # Every second one with expressions in place of functions, so that it may go as columns.
         ways.update(check({**description, "expressions": number % 2 == 1}, cuts, partitions, tmp_path, titles).ways)
     assert ways.keys() == {"ColumnsPath", "DirectPath", "engine"}
-    assert min(ways.values()) > 5
+    assert min(ways.values()) > 1
 
 
 def test_expressions_give_what_functions_give() -> None:
-    for description in THREE_HUNDRED[::3]:
+    for description in THREE_HUNDRED[::6]:
         one, other = outcome_of_driver(description), outcome_of_driver({**description, "expressions": True})
         assert not list(differences(one, other, in_one_order=True)), description["name"]
 
 
 def test_stores_are_restored_from_their_changelogs(tmp_path: Path) -> None:
     restored = 0
-    for description in THREE_HUNDRED[::5]:
+    for description in THREE_HUNDRED[::10]:
         place = tmp_path / description["name"]
         files = StateFiles(place / "made", Random(description["name"]))
         interpreter = Interpreter(description)
@@ -113,7 +113,7 @@ def test_stores_are_restored_from_their_changelogs(tmp_path: Path) -> None:
                 )
                 assert one == other, (description["name"], name)
                 restored += len(one)
-    assert restored > 100
+    assert restored > 50
 
 
 def test_a_mistake_in_a_store_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
