@@ -210,8 +210,8 @@ def test_exactly_once_writes_nothing_twice(spark: SparkSession, topics: Topics, 
     whole = exactly_once.write_exactly_once
     crashes = iter([False, True])  # the second micro-batch of all, which is the first of the second sub-topology
 
-    def write(*arguments: Any) -> None:
-        whole(*arguments)
+    def write(*arguments: Any, **named: Any) -> None:
+        whole(*arguments, **named)
         if next(crashes, False):
             raise JesenskaError("the driver ends here.")
 
