@@ -156,8 +156,12 @@ _OF_TABLES = frozenset(("table", "filter", "filter_not", "map_values", "join", "
 
 
 def _ends_alike(description: Json, facts: Facts) -> bool:
-    """Whether the order of topics has no say in the end: tables that are joined."""
-    return {step["do"] for step in description["steps"]} <= _OF_TABLES and not facts.has_global_tables
+    """Whether the order of topics has no say in the end: tables that are joined.
+
+    It has one in inner foreign-key joins, in Kafka Streams as well: the answer that takes a result back is dropped
+    where the left value has changed meanwhile, and the changed one gets no answer where the right value is gone."""
+    is_inner = any(step.get("how") == "inner" and "foreign_key" in step for step in description["steps"])
+    return {step["do"] for step in description["steps"]} <= _OF_TABLES and not facts.has_global_tables and not is_inner
 
 
 def _last_values(expected: Json, ours: Json) -> Iterator[Difference]:
