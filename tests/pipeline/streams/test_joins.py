@@ -273,6 +273,7 @@ def test_an_empty_value_of_the_other_table_is_not_taken_for_none() -> None:
     [
         (lambda s, t, g: s.join(t, pair, JoinWindows(5)), "join with a table takes no windows"),
         (lambda s, t, g: s.join(g, pair), "needs key_selector="),
+        (lambda s, t, g: s.left_join(g, lambda k, v: k, pair), "give the function for the table's key as key_selector="),
         (lambda s, t, g: s.join(t, pair, key_selector=value), "join with a table has no use for key_selector=: it takes key=, value=, name="),
         (lambda s, t, g: s.outer_join(t, pair), "outer_join of a stream takes a KStream, and not"),
         (lambda s, t, g: t.join(s, pair), "join of a table takes a KTable"),

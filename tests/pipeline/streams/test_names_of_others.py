@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import copy
 import pickle
+import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from jesenska.pipeline import streams
-from jesenska.pipeline.streams import JoinWindows, KeyValue, Serdes, SessionWindows, StreamsBuilder, TimeWindows, TopologyError, value
+from jesenska.pipeline.streams import (
+    JoinWindows,
+    KeyValue,
+    Serdes,
+    SessionWindows,
+    Stores,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    TopologyError,
+    TopologyTestDriver,
+    value,
+)
 
 STREAM: Any = StreamsBuilder().stream("in")
 TABLE: Any = StreamsBuilder().table("in")
@@ -19,6 +32,9 @@ SERDES: Any = Serdes
 TIMES: Any = TimeWindows
 JOINS: Any = JoinWindows
 SESSIONS: Any = SessionWindows
+STORES: Any = Stores
+SUPPRESSED: Any = Suppressed
+DRIVER: Any = TopologyTestDriver
 
 
 @pytest.mark.parametrize(
@@ -33,6 +49,11 @@ SESSIONS: Any = SessionWindows
         (lambda: SERDES.ByteArray(), "Serdes has no ByteArray: write Serdes.bytes()."),
         (lambda: TIMES.ofSizeWithNoGrace(5), "TimeWindows has no ofSizeWithNoGrace: it is written of_size_with_no_grace here."),
         (lambda: TIMES.of(5), "TimeWindows has no of: write TimeWindows(…)."),
+        (lambda: TIMES.of_size(5), "TimeWindows has no of_size: write TimeWindows(…)."),
+        (lambda: STORES.persistentKeyValueStore("s"), "Stores has no persistentKeyValueStore: write Stores.key_value_store(…)."),
+        (lambda: STORES.in_memory_session_store("s"), "Stores has no in_memory_session_store: write Stores.session_store(…)."),
+        (lambda: STORES.windowStoreBuilder("s"), "Stores has no windowStoreBuilder: write Stores.window_store(…)."),
+        (lambda: SUPPRESSED.untilWindowCloses(), "Suppressed has no untilWindowCloses: it is written until_window_closes here."),
         (lambda: JOINS.of(5), "JoinWindows has no of: write JoinWindows(…)."),
         (lambda: SESSIONS.nothing, "'SessionWindows' object has no attribute 'nothing'"),
         (lambda: ANY.amount, "an expression has no amount: a field is written value['amount']."),
@@ -42,6 +63,14 @@ def test_a_name_of_others_is_answered_with_ours(written: Callable[[], object], s
     with pytest.raises(AttributeError) as caught:
         written()
     assert str(caught.value) == said
+    # Python adds nothing to a sentence that says what to write.
+    if said.endswith("."):
+        assert "".join(traceback.format_exception_only(caught.value)).endswith(f"{said}\n")
+
+
+def test_a_builder_in_place_of_a_topology_is_told_to_be_built() -> None:
+    with pytest.raises(TopologyError, match=r"TopologyTestDriver takes a Topology, and not a StreamsBuilder: give what build\(\)"):
+        DRIVER(StreamsBuilder())
 
 
 @pytest.mark.parametrize(
@@ -60,6 +89,8 @@ def test_an_expression_says_what_python_cannot_do_with_it(written: Callable[[], 
 def test_classes_that_only_hold_arguments_are_answered_with_keywords() -> None:
     with pytest.raises(ImportError, match="Materialized is not there: the operation itself takes store="):
         exec("from jesenska.pipeline.streams import Materialized")
+    with pytest.raises(ImportError, match=r"KafkaStreams is not there: import it from jesenska\.pipeline\.streams_on_spark\."):
+        exec("from jesenska.pipeline.streams import KafkaStreams")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = streams.nothing
     assert KeyValue.pair("a", 1) == ("a", 1)

@@ -85,7 +85,7 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
         ({"commit.interval.ms": -1}, "commit.interval.ms is -1: give at least 0"),
         ({"default.value.serde": "xml"}, "default.value.serde is 'xml', which names no serde"),
         ({"default.timestamp.extractor": "Mine"}, "default.timestamp.extractor is 'Mine', which names no extractor"),
-        ({"default.deserialization.exception.handler": "Mine"}, "names no handler: give a function, or one of"),
+        ({"default.deserialization.exception.handler": "Mine"}, "names no handler: give a function, or one of log_and_continue, log_and_fail"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
         ({"producer.ack": "all"}, "the setting producer.ack is not known: did you mean producer.acks?"),
         ({"consumer.nonsense": 1}, "the setting consumer.nonsense is not known: nonsense is no setting of a consumer."),

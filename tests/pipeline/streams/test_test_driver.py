@@ -140,14 +140,16 @@ def test_a_record_that_cannot_be_read_stops_the_application_and_is_named() -> No
         assert read(driver, value=LONG) == [("a", 0, 1)]
 
 
-@pytest.mark.parametrize("handler", [log_and_continue, "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"])
+@pytest.mark.parametrize("handler", [log_and_continue, "log_and_continue", "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"])
 def test_log_and_continue_drops_the_record(handler: object, caplog: pytest.LogCaptureFixture) -> None:
     with driver_of(_numbers(), default__deserialization__exception__handler=handler) as driver, caplog.at_level(logging.WARNING):
         driver.create_input_topic("in").pipe_raw(b"a", b"1234", 2)
         driver.create_input_topic("in", key=STRING, value=LONG).pipe_input("a", 7, 3)
         assert read(driver, value=LONG) == [("a", 7, 3)]
         assert driver.dropped_records == 1
-    assert "in-0, offset 0: b'1234' in in cannot be read as long" in caplog.text
+    (told,) = caplog.messages
+    assert "in-0, offset 0: b'1234' in in cannot be read as long" in told
+    assert told.endswith(".") and not told.endswith("..")
 
 
 def test_a_dead_letter_topic_gets_the_record_as_it_was() -> None:

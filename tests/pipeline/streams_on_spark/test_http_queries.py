@@ -95,8 +95,13 @@ def get(address: str, path: str, method: str = "GET") -> Answer:
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    queries = HttpQueries("127.0.0.1:0", State(tmp_path_factory.mktemp("stores")))
+def state(tmp_path_factory: pytest.TempPathFactory) -> State:
+    return State(tmp_path_factory.mktemp("stores"))
+
+
+@pytest.fixture(scope="module")
+def address(state: State) -> Iterator[str]:
+    queries = HttpQueries("127.0.0.1:0", state)
     yield queries.address
     queries.close()
 
@@ -167,6 +172,13 @@ def test_a_key_is_written_as_its_serde_has_it(address: str) -> None:
 def test_a_request_that_cannot_be_answered_is_refused(address: str, path: str, status: int) -> None:
     found, answer = get(address, path)
     assert (found, list(answer)) == (status, ["error"])
+
+
+def test_a_method_of_another_kind_of_store_is_answered_with_this_ones(state: State) -> None:
+    with pytest.raises(AttributeError, match=r"ReadOnlyWindowStore has no get: write fetch\(key, start\)\."):
+        state.store("windows").get("a")
+    with pytest.raises(AttributeError, match=r"ReadOnlySessionStore has no get: write fetch\(key\)\."):
+        state.store("sessions").get("a")
 
 
 def test_nothing_can_be_changed(address: str) -> None:

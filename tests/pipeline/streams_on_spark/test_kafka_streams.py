@@ -252,11 +252,24 @@ def test_what_cannot_run_is_said_before_anything_runs(spark: SparkSession, topic
         application.run(word_count("not-there", "out"))
     with pytest.raises(SettingError, match=r"bootstrap\.servers is not set"):
         KafkaStreams(builder.build(), {"application.id": "x"})
+    not_built: Any = builder
+    with pytest.raises(StreamsError, match="KafkaStreams takes a Topology, and not a StreamsBuilder"):
+        KafkaStreams(not_built, {"application.id": "x", "bootstrap.servers": "localhost:9092"})
     with pytest.raises(StreamsError, match="cannot be pickled"):
         lock = threading.Lock()
         other = StreamsBuilder()
         other.stream(one, **STRINGS).filter(lambda key, value: lock.locked()).to("out")
         application.run(other.build())
+
+
+def test_explain_says_why_neither_way_before_the_engine_fits(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    source = topics.create(1)
+    builder = StreamsBuilder()
+    seen = builder.stream(source, **STRINGS).peek(lambda key, value: None, name="look")
+    seen.group_by_key().windowed_by(TimeWindows(5)).count(name="counted")
+    with Application(spark, topics, tmp_path, f"explained-{source}").streams(builder.build()) as streams:
+        told = streams.explain()
+    assert "the engine, record by record, since look has no form for columns, and counted is not one of the simple steps" in told
 
 
 def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:

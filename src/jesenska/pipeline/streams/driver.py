@@ -43,7 +43,7 @@ class TopologyTestDriver(SaysOurName):
     what the clock shows at the start."""
 
     def __init__(self, topology: Topology, config: Mapping[str, Any] | StreamsConfig | None = None, *, initial_wall_clock_time_ms: int = 0) -> None:
-        self.topology = topology
+        self.topology = Topology.expect(topology, "TopologyTestDriver")
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
         self.wall_clock_time_ms = initial_wall_clock_time_ms
         self._processors, defaults = lower(topology.plan)

@@ -229,7 +229,7 @@ class Expression:
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("_") or name in Expression.__slots__:
                 raise AttributeError(f"'Expression' object has no attribute {name!r}", name=name, obj=self)
-            raise AttributeError(f"an expression has no {name}: a field is written {self}[{name!r}].", name=name, obj=self)
+            raise AttributeError(f"an expression has no {name}: a field is written {self}[{name!r}].", name=name)
 
     def __hash__(self) -> int:
         return id(self)

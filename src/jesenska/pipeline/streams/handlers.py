@@ -83,15 +83,16 @@ def dead_letter_topic(topic: str) -> DeserializationHandler:
 
 
 _JAVAS = "org.apache.kafka.streams.errors."
-_BY_NAME: dict[str, DeserializationHandler] = {"LogAndFailExceptionHandler": log_and_fail, "LogAndContinueExceptionHandler": log_and_continue}
+_OURS: dict[str, DeserializationHandler] = {"log_and_fail": log_and_fail, "log_and_continue": log_and_continue}
+_BY_NAME = {**_OURS, "LogAndFailExceptionHandler": log_and_fail, "LogAndContinueExceptionHandler": log_and_continue}
 
 
 def handler_named(setting: str, given: Any) -> DeserializationHandler:
-    """The handler that a setting names: a function, or one of Kafka's classes."""
+    """The handler that a setting names: a function, the name of one that is here, or one of Kafka's classes."""
     if callable(given):
         handler: DeserializationHandler = given
         return handler
     found = _BY_NAME.get(str(given).removeprefix(_JAVAS))
     if found is None:
-        raise SettingError(f"{setting} is {given!r}, which names no handler: give a function, or one of {', '.join(sorted(_BY_NAME))}.")
+        raise SettingError(f"{setting} is {given!r}, which names no handler: give a function, or one of {', '.join(sorted(_OURS))}.")
     return found

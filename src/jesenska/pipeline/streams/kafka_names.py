@@ -40,15 +40,30 @@ _ARGUMENTS = {
 }
 
 
-def _told(known: type, name: str) -> str:
-    """The sentence about a name that the class and its objects have not."""
+#: Names that an import asks of the package for, and where they are or what is written instead.
+_ELSEWHERE = {
+    "KafkaStreams": "import it from jesenska.pipeline.streams_on_spark",
+    "col": 'write value["field"], with value and key of this package',
+}
+
+
+def unknown(known: type, name: str, asked: object) -> AttributeError:
+    """The error about a name that `asked`, the class or an object of it, has not."""
+    if told := _told(known, name):
+        # Without the object Python adds no suggestion of its own behind the sentence.
+        return AttributeError(told, name=name)
+    return AttributeError(f"{known.__name__!r} object has no attribute {name!r}", name=name, obj=asked)
+
+
+def _told(known: type, name: str) -> str | None:
+    """What is written here for a name of others."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     instead: Mapping[str, str] = next((one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {})
     if other := instead.get(name) or _OF_SPARK.get(name):
         return f"{known.__name__} has no {name}: write {other}."
     if ours != name and any(ours in one.__dict__ for one in known.__mro__):
         return f"{known.__name__} has no {name}: it is written {ours} here."
-    return f"{known.__name__!r} object has no attribute {name!r}"
+    return None
 
 
 class SaysOurName:
@@ -58,7 +73,7 @@ class SaysOurName:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> None:
-            raise AttributeError(_told(type(self), name), name=name, obj=self)
+            raise unknown(type(self), name, self)
 
 
 class SaysOurNames(type):
@@ -67,11 +82,13 @@ class SaysOurNames(type):
     if not TYPE_CHECKING:
 
         def __getattr__(cls, name: str) -> None:
-            raise AttributeError(_told(cls, name), name=name, obj=cls)
+            raise unknown(cls, name, cls)
 
 
 def of_module(name: str) -> ImportError | AttributeError:
     """What to raise for a name that the package has not."""
     if name in _ARGUMENTS:
         return ImportError(f"{name} is not there: the operation itself takes {_ARGUMENTS[name]}.")
+    if name in _ELSEWHERE:
+        return ImportError(f"{name} is not there: {_ELSEWHERE[name]}.")
     return AttributeError(f"module 'jesenska.pipeline.streams' has no attribute {name!r}")

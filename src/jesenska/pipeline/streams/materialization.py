@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from jesenska.pipeline.streams.durations import Duration, milliseconds
+from jesenska.pipeline.streams.kafka_names import SaysOurNames
 from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.names import NameCounter, checked
 from jesenska.pipeline.streams.plan import Store
@@ -91,8 +93,21 @@ def check_serde(what: str, serde: object) -> None:
 _NOTHING = Materialized()
 
 
-class Stores:
+class Stores(metaclass=SaysOurNames):
     """Stores for processors: `builder.add_state_store(Stores.key_value_store("seen", key=..., value=...))`."""
+
+    _INSTEAD: ClassVar[dict[str, str]] = {
+        written: f"Stores.{ours}(…)"
+        for java, ours in (("keyValue", "key_value_store"), ("window", "window_store"), ("session", "session_store"))
+        for written in (
+            f"persistent{java[0].upper()}{java[1:]}Store",
+            f"inMemory{java[0].upper()}{java[1:]}Store",
+            f"{java}StoreBuilder",
+            f"persistent_{ours}",
+            f"in_memory_{ours}",
+            f"{ours}_builder",
+        )
+    }
 
     @staticmethod
     def key_value_store(

@@ -142,7 +142,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
             "a micro-batch has no buffer for each partition: give KafkaStreams max_offsets_per_trigger", _whole(1)),
     Setting("commit.interval.ms", 30000, Effect.SPARK,
-            "how often a micro-batch begins, which is also how long an update may take to come out; the test driver commits after each record",
+            "how often a micro-batch begins (30 seconds where it is not set), which is also how long an update may take to come out; "
+            "the test driver commits after each record",
             _whole(0)),
     Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
     Setting("key.serde", None, Effect.WORKS, "is deprecated and stands for default.key.serde: set that instead", serde_named),

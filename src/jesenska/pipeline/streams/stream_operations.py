@@ -393,6 +393,8 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
                 raise refused(f"{operation} with a stream needs windows: give JoinWindows(…), which says how far apart two records may be.")
             _take_only(operation, given, "a stream", ("key", "value", "other_value", "store", "name"))
             return self._join_stream(kind, other, joining, windows, **given)
+        if windows is not None and kind != "outer" and isinstance(other, GlobalKTable):
+            raise refused(f"{operation} with a global table takes the joiner alone by position: give the function for the table's key as key_selector=.")
         if windows is not None:
             raise refused(f"{operation} with a table takes no windows: leave them out, or join with a stream.")
         if kind != "outer" and isinstance(other, TableOperations):

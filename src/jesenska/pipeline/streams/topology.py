@@ -40,6 +40,13 @@ class Topology(SaysOurName):
         self._lowered: ProcessorTopology | None = None
 
     @classmethod
+    def expect(cls, given: Any, taker: str) -> Topology:
+        """`given`, if it is a topology; TopologyError that names `taker` where it is something else."""
+        if not isinstance(given, cls):
+            raise refused(f"{taker} takes a Topology, and not a {type(given).__name__}: give what build() of a StreamsBuilder gives.")
+        return given
+
+    @classmethod
     def of_plan(cls, plan: Plan) -> Topology:
         """The topology of a plan; TopologyError where it cannot be built."""
         topology = cls()

@@ -30,7 +30,7 @@ from jesenska.pipeline.streams.records import TimeWindow
 class TimeWindows(metaclass=SaysOurNames):
     """Tumbling or hopping windows: `TimeWindows(size, advance=size, grace=0)`."""
 
-    _INSTEAD: ClassVar[dict[str, str]] = {"of": "TimeWindows(…)", "grace": "TimeWindows(…, grace=…)"}
+    _INSTEAD: ClassVar[dict[str, str]] = {"of": "TimeWindows(…)", "of_size": "TimeWindows(…)", "grace": "TimeWindows(…, grace=…)"}
     __slots__ = ("advance_ms", "grace_ms", "size_ms")
 
     def __init__(self, size: Duration, advance: Duration | None = None, grace: Duration = 0) -> None:
@@ -199,7 +199,7 @@ class BufferConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Suppressed:
+class Suppressed(metaclass=SaysOurNames):
     """When `KTable.suppress` lets updates through; made by `until_window_closes` and `until_time_limit`.
 
     `wait_ms` is None for `until_window_closes`, which waits for the grace of the windows."""

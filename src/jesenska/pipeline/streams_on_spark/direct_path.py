@@ -74,7 +74,7 @@ class DirectPath:
             raise NotDirectError(f"{name} is a processor of the program")
         operator = node.make()
         if type(operator) not in _STEPS:
-            raise NotDirectError(f"{name} is not one of the simple steps")
+            raise NotDirectError(f"{name} is not one of the simple steps of the direct path")
         if isinstance(operator, AggregateRecords | TableFromRecords) and operator._sends_old:
             raise NotDirectError(f"{name} sends old values")
         if isinstance(operator, LookUpTable) and (not isinstance(operator._getter, StoreGetter) or operator._getter._name not in node.stores):

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.plan import Plan, Store
 from jesenska.pipeline.streams.records import KeyValue
 from jesenska.pipeline.streams.serde import Serde
@@ -83,7 +84,7 @@ def read_only_store(spec: Store, parts: Stores, timestamped: bool) -> ReadOnlyKe
     raise StreamsError(f"the store {spec.name} belongs to an operation ({spec.kind}) and cannot be asked: name a store in the program with store=….")
 
 
-class _ReadOnly:
+class _ReadOnly(SaysOurName):
     """`limit` is how many records a call gives at most."""
 
     def __init__(self, parts: Stores, plain: bool) -> None:
@@ -127,6 +128,8 @@ class ReadOnlyKeyValueStore(_ReadOnly):
 class ReadOnlyWindowStore(_ReadOnly):
     """Values by key and by the start of a window."""
 
+    _INSTEAD: ClassVar[dict[str, str]] = {"get": "fetch(key, start)", "range": "fetch(key, from, to) or fetch_all(from, to)"}
+
     def fetch(self, key: Any, time_from: int, time_to: int | None = None, *, limit: int | None = None) -> Any:
         """With one time the value in the window that begins then, or None; with two the pairs of start and value of
         the windows that begin from the first to the second."""
@@ -144,6 +147,8 @@ class ReadOnlyWindowStore(_ReadOnly):
 
 class ReadOnlySessionStore(_ReadOnly):
     """Values by key and session."""
+
+    _INSTEAD: ClassVar[dict[str, str]] = {"get": "fetch(key)", "range": "fetch(first, last)"}
 
     def fetch(self, key: Any, last: Any = None, *, limit: int | None = None) -> list[KeyValue]:
         """The sessions of a key, or of the keys from `key` to `last`."""

@@ -108,7 +108,7 @@ class KafkaStreams:
         strict: bool = False,
         with_logging: bool = False,
     ) -> None:
-        self.topology = topology
+        self.topology = Topology.expect(topology, "KafkaStreams")
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
         for name in ("application.id", "bootstrap.servers"):
             if not self.config[name]:

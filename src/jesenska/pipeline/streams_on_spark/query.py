@@ -127,7 +127,7 @@ class SubTopologyQuery:
             try:
                 DirectPath(work)
             except NotDirectError as other:
-                return f"the engine, record by record, since {other}"
+                return f"the engine, record by record, since {reason}, and {other}"
             return f"the direct path, a Python function for each step, since {reason}"
 
     def _check_stores(self) -> None:

@@ -228,7 +228,7 @@ class Task:
 
     def drop(self, reason: str) -> None:
         self.dropped_records += 1
-        logger.warning("A record is dropped: %s.", reason)
+        logger.warning("A record is dropped: %s.", reason.removesuffix("."))
 
     def key_serde(self, serde: Serde | None) -> Serde:
         return serde or self.config.key_serde
