@@ -218,8 +218,8 @@ class _Tool:
         from jesenska.pipeline.streams_on_spark.state_directory import StateDirectory
 
         path = Path(self._options.state_dir) / self._id
-        self._say(f"Removing the state in {path}")
         removed = path.exists() if self._options.dry_run else StateDirectory(path).remove()
+        self._say(f"Removing the state in {path}")
         self._say("Done." if removed else "There is none.")
         return removed
 

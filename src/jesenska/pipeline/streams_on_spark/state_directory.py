@@ -33,7 +33,9 @@ class StateDirectory:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.let_go()
-            raise StreamsError(f"the application {self.path.name} runs already on {self.path}: close the other run, or set another application.id.") from None
+            raise StreamsError(
+                f"the application {self.path.name} runs already on {self.path}: close it first, or give this one another application.id."
+            ) from None
         except OSError as error:
             raise StreamsError(f"the directory {self.path} cannot be used ({error.strerror}): set state.dir to one that can be written.") from error
 
