@@ -18,7 +18,7 @@ from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 from jesenska.pipeline.streams_on_spark.changelogs import changes, key_of, logged_stores, settings_of_topic
 from jesenska.pipeline.streams_on_spark.partition_task import Work, process
-from jesenska.pipeline.streams_on_spark.restoration import row_of
+from jesenska.pipeline.streams_on_spark.restoration import restore_partition, row_of
 from tests.conformance.conftest import need
 from tests.peers.java_programs import command_of
 from tests.pipeline.conftest import Topics
@@ -166,6 +166,14 @@ def test_a_row_is_found_again_in_its_record(kind: str) -> None:
     for row in ((b"k", 5, 0), (b"", 2**40, 0), (b"\xff" * 30, 0, 0)):
         place = row if kind == "window" else (row[0], 9, 3) if kind == "session" else (row[0], 0, 0)
         assert row_of(store, key_of(store, *place)) == place
+
+
+@pytest.mark.parametrize(("kind", "key"), [("key-value", None), ("window", b"short"), ("session", b"also short")])
+def test_a_record_that_is_none_of_ours_is_named(tmp_path: Path, kind: str, key: bytes | None) -> None:
+    store = Store(name="s", kind=kind, retention_ms=None if kind == "key-value" else 10)
+    record = RawRecord("app-s-changelog", 7, key, b"value", 0)
+    with pytest.raises(StreamsError, match="app-s-changelog-0 has a record at offset 7 that no application of streams has written there"):
+        restore_partition(tmp_path / "0.state", {"app-s-changelog": store}, iter([record]))
 
 
 def test_a_partition_without_state_has_no_changes(tmp_path: Path) -> None:

@@ -119,8 +119,7 @@ def restore_partition(path: Path, stores: Mapping[str, Store], records: Iterator
         latest = -1
         for record in records:
             store = stores[record.topic]
-            assert record.key is not None
-            key, n, m = row_of(store, record.key)
+            key, n, m = _row(store, record)
             observed[record.topic] = max(observed[record.topic], n)
             latest = max(latest, record.timestamp)
             if record.value is None:
@@ -133,6 +132,18 @@ def restore_partition(path: Path, stores: Mapping[str, Store], records: Iterator
                 tables[topic].remove_below(observed[topic] - store.retention_ms + 1)
                 kept[store.name] = [observed[topic], 0] if store.kind == "window" else [observed[topic]]
         file.set_meta(FACTS, json.dumps({"stream_time": latest, "partition_times": {}, "stores": kept, "operators": {}}))
+
+
+def _row(store: Store, record: RawRecord) -> tuple[bytes, int, int]:
+    try:
+        if record.key is None:
+            raise ValueError
+        return row_of(store, record.key)
+    except (ValueError, struct.error) as error:
+        raise StreamsError(
+            f"{record.topic}-{record.partition} has a record at offset {record.offset} that no application of streams has written there: "
+            "begin anew with kafka-streams-application-reset, or put the state back."
+        ) from error
 
 
 def row_of(store: Store, key: bytes) -> tuple[bytes, int, int]:
