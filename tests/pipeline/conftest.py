@@ -46,9 +46,10 @@ class Topics:
         return self._connection.cluster
 
     def create(self, partitions: int = 1, *, name: str | None = None, **configs: str) -> str:
-        """A new topic, named by the test or by us; settings with `_` for `.`."""
+        """A new topic, named by the test or by us; settings with `_` for `.`. Records stay however old they are, as
+        tests choose their times."""
         topic = name or f"topic-{os.getpid()}-{next(_numbers)}"
-        new = NewTopic(topic, partitions, 1, {key.replace("_", "."): value for key, value in configs.items()})
+        new = NewTopic(topic, partitions, 1, {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()})
         self._raise(self._connection.run(Admin(self._cluster).create_topics([new])))
 
         async def there() -> None:
