@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -28,13 +27,12 @@ from jesenska.pipeline.streams.engine.queues import RawRecord, ReadRecord
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.processor_topology import SourceNode
 from jesenska.pipeline.streams_on_spark.changelogs import changes, logged_stores
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Output, PartitionTask, Work, process
+from jesenska.pipeline.streams_on_spark.ways import Way, ways_of
 from tests.pipeline.streams.interpreted import Interpreter, failure, is_table, piped, rows, shown_description
 from tests.pipeline.streams.topology_spec import Json
 from tests.pipeline.streams_on_spark.test_direct_path import rows as source_rows
@@ -443,10 +441,6 @@ _LOGGERS = (
 # ---- state files ----
 
 
-class _Way(Protocol):
-    def run(self, rows: Any, partition: int, version: int, directory: Path) -> Sequence[Any]: ...
-
-
 class StateFiles:
     """Micro-batches over state files below `directory`, as Spark's tasks process them: as columns, on the direct path
     or by the engine, one of the ways that the sub-topology has, by chance. `again` is how often a micro-batch is run
@@ -456,7 +450,7 @@ class StateFiles:
         self._directory = directory
         self._chance = chance
         self._again = again
-        self._found: dict[int, list[_Way]] = {}
+        self._found: dict[int, list[Way]] = {}
         self.order: list[tuple[str, int, int]] = []
         self.changelogs: Changelogs = {}
         #: How many micro-batches went by each way.
@@ -482,21 +476,17 @@ class StateFiles:
         for way in ways[self._chance.choice((0, 0, 0, 1, 2)) :]:
             try:
                 made = way.run(source_rows(batch.records), batch.partition, batch.version, directory)
-            except (NoColumnsError, NotDirectError):
+            except OtherWayError:
                 continue
             self.ways[type(way).__name__] += 1
             return [output for rows in made for output in outputs_of(rows)]
         self.ways["engine"] += 1
         return process(work, batch.partition, batch.version, batch.records, directory, batch.now_ms, global_stores)
 
-    def _ways_of(self, work: Work) -> list[_Way]:
+    def _ways_of(self, work: Work) -> list[Way]:
         """Those without the engine, the first one first."""
         if work.number not in self._found:
-            found: list[_Way] = []
-            for kind, error in ((ColumnsPath, NoColumnsError), (DirectPath, NotDirectError)):
-                with suppress(error):
-                    found.append(kind(work))
-            self._found[work.number] = found
+            self._found[work.number] = ways_of(work)[0]
         return self._found[work.number]
 
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]:

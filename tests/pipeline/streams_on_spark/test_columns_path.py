@@ -34,9 +34,9 @@ from jesenska.pipeline.streams import (
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.processor_topology import SourceNode
 from jesenska.pipeline.streams_on_spark import column_stream_joins, state_tables_in_memory
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
+from jesenska.pipeline.streams_on_spark.direct_path import DirectPath
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work, process
 from jesenska.pipeline.streams_on_spark.spark_task import output_rows
 from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, ReadOnlyStateFile
@@ -311,7 +311,7 @@ class Ways:
         self.columns = ColumnsPath(work)
         try:
             self.direct: DirectPath | None = DirectPath(work)
-        except NotDirectError:
+        except OtherWayError:
             self.direct = None
         self.went_as_columns = 0
 
@@ -327,7 +327,7 @@ class Ways:
     def by_columns(self, version: int, records: list[RawRecord], name: str) -> list[pa.RecordBatch]:
         try:
             found = self.columns.run(rows(records), 0, version, self.directory / name)
-        except NoColumnsError:
+        except OtherWayError:
             return self.engine(version, records, name)
         self.went_as_columns += 1
         return found

@@ -13,7 +13,8 @@ import pytest
 
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError, Suppressed, TimeWindows, Topology, key, log_and_continue, value
 from jesenska.pipeline.streams.engine.queues import RawRecord
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
+from jesenska.pipeline.streams_on_spark.direct_path import DirectPath
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work, process
 from jesenska.pipeline.streams_on_spark.spark_task import output_rows, raw_records
 
@@ -149,7 +150,7 @@ def test_what_is_unusual_is_left_to_the_engine(tmp_path: Path) -> None:
     good, bad = RawRecord("a", 0, b"x", b"1", 5), RawRecord("a", 1, b"x", b"\xff", 6)
     direct.run(rows([good]), 0, 0, tmp_path)
     for unusual in (bad, RawRecord("a", 1, b"x", b"1", -1)):
-        with pytest.raises(NotDirectError):
+        with pytest.raises(OtherWayError):
             direct.run(rows([RawRecord("a", 1, b"x", b"1", 6), unusual]), 0, 1, tmp_path)
     made = process(work, 0, 1, [RawRecord("a", 1, b"x", b"1", 6), bad], tmp_path, 0)
     assert [(output.value, output.timestamp) for output in made] == [((2).to_bytes(8, "big"), 6)]
@@ -160,7 +161,7 @@ def test_a_function_that_raises_is_told_by_the_engine(tmp_path: Path) -> None:
     builder.stream("a", **STRINGS).map_values(lambda text: str(int(text))).to("out")
     work = Work.of(builder.build(), 0, StreamsConfig(), {})
     records = [RawRecord("a", 0, b"x", b"one", 5)]
-    with pytest.raises(NotDirectError):
+    with pytest.raises(OtherWayError):
         DirectPath(work).run(rows(records), 0, 0, tmp_path)
     with pytest.raises(StreamsError, match="raised ValueError"):
         process(work, 0, 0, records, tmp_path, 0)
@@ -185,5 +186,5 @@ def test_other_sub_topologies_are_the_engines() -> None:
     for make in (a_pattern, a_table_of_windows, held_back, own_times, a_named_topic):
         builder = StreamsBuilder()
         make(builder)
-        with pytest.raises(NotDirectError):
+        with pytest.raises(OtherWayError):
             DirectPath(Work.of(builder.build(), 0, StreamsConfig(), {}))

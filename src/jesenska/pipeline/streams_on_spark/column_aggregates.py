@@ -23,10 +23,10 @@ from jesenska.pipeline.streams.engine.aggregates import beginning_and_step
 from jesenska.pipeline.streams.expressions import Expression, of, roots_of
 from jesenska.pipeline.streams.plan import Aggregation
 from jesenska.pipeline.streams_on_spark import column_expressions, column_serdes
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_functions import check_distinct, unchangeable
 from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
 from jesenska.pipeline.streams_on_spark.state_file import rows_of
@@ -100,7 +100,7 @@ class Aggregator:
             missing, old = current[code]
             new = self._call(key, value, self._begin() if missing else old)
             if new is None:
-                raise NoColumnsError("an aggregate is None")
+                raise OtherWayError("an aggregate is None")
             made.append(new)
             # The next one gets it as the store gives it back.
             current[code] = False, new if type(new) is plain else serde.deserialize(topic, serde.serialize(topic, new))
@@ -126,7 +126,7 @@ class Aggregator:
             else:
                 new = self._first(following, part, taken(before, codes), is_new[codes])
             if is_null(new).any():
-                raise NoColumnsError("an aggregate is None")
+                raise OtherWayError("an aggregate is None")
             made.append(new)
             place_of[codes] = np.arange(len(codes))
         back = np.empty(len(records), np.int64)
@@ -166,7 +166,7 @@ def _added(step: Expression) -> Expression | None:
 def aggregate(work: Work, node: Aggregation) -> Step:
     assert node.store is not None
     if node.sends_old_values:
-        raise NoColumnsError(f"{node.name} sends old values")
+        raise OtherWayError(f"{node.name} sends old values")
     serdes = StoreSerdes(work, node.store)
     aggregator = Aggregator(node, serdes)
 

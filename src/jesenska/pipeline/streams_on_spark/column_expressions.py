@@ -26,15 +26,12 @@ import pyarrow.compute as pc
 from jesenska.pipeline.streams import expressions
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.expressions import OPERATORS, Expression, roots_of
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Objects, WindowedKeys, from_values, taken, to_values, together
 
 _STRING, _BINARY, _LONG, _DOUBLE, _BOOL, _NULL = pa.string(), pa.binary(), pa.int64(), pa.float64(), pa.bool_(), pa.null()
 #: Integers up to here are doubles without loss.
 _EXACT = 2**53
-
-
-class NoColumnsError(Exception):
-    """The expression, or these values, are not for whole columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class _Evaluation:
         if operator == "root":
             found = self._roots[operands[0]]
             if isinstance(found, WindowedKeys):
-                raise NoColumnsError("an expression uses the key of a windowed table")
+                raise OtherWayError("an expression uses the key of a windowed table")
             return found
         if not roots_of(expression):
             return Constant(expressions.evaluate(expression, {}))

@@ -18,7 +18,7 @@ from jesenska.pipeline.streams.expressions import Expression
 from jesenska.pipeline.streams.functions import Function
 from jesenska.pipeline.streams.records import Windowed
 from jesenska.pipeline.streams_on_spark import column_expressions
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Objects, from_values, to_values
 
 _UNCHANGEABLE = frozenset((str, bytes, int, float, bool, type(None), Windowed))
@@ -56,13 +56,13 @@ def unchangeable(column: Column) -> Sequence[Any]:
     """The values, for a Python function."""
     values = to_values(column)
     if isinstance(column, Objects) and not _UNCHANGEABLE.issuperset(map(type, values)):
-        raise NoColumnsError("a Python function gets objects that can change")
+        raise OtherWayError("a Python function gets objects that can change")
     return values
 
 
 def check_distinct(made: Sequence[Any]) -> None:
-    """NoColumnsError where an object that can change is there twice."""
+    """OtherWayError where an object that can change is there twice."""
     if not _UNCHANGEABLE.issuperset(map(type, made)):
         changeable = [id(one) for one in made if type(one) not in _UNCHANGEABLE]
         if len(set(changeable)) < len(changeable):
-            raise NoColumnsError("a Python function has given the same object twice")
+            raise OtherWayError("a Python function has given the same object twice")

@@ -18,8 +18,8 @@ from jesenska.pipeline.streams.plan import Branch, Filter, FlatMap, FlatMapValue
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.topology import changelog_topic
 from jesenska.pipeline.streams_on_spark import column_expressions, column_serdes
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction, check_distinct
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Order, Records, repeated
 from jesenska.pipeline.streams_on_spark.state_file import Rows, StateFile, StateTable
@@ -131,7 +131,7 @@ def map_records(node: Map) -> Step:
     if mapper.expression is None:
         return lambda batch, records: _with_pairs(records, mapper.each(_roots(records), len(records)))
     if mapper.expression.operator != "pair":
-        raise NoColumnsError(f"{node.name} has an expression that is no pair")
+        raise OtherWayError(f"{node.name} has an expression that is no pair")
     key, value = mapper.expression.operands
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
@@ -154,7 +154,7 @@ def map_values(node: MapValues) -> Step:
 def flat_map(node: FlatMap) -> Step:
     mapper = ColumnFunction(node.mapper)
     if mapper.expression is not None:
-        raise NoColumnsError(f"{node.name} has an expression that makes pairs")
+        raise OtherWayError(f"{node.name} has an expression that makes pairs")
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
         made = [list(several(pairs, "pairs")) for pairs in mapper.each(_roots(records), len(records))]
@@ -176,11 +176,11 @@ def flat_map_values(node: FlatMapValues) -> Step:
             check_distinct(flat)
             return repeated(records, _places(made), from_values(flat))
         if isinstance(lists, WindowedKeys):
-            raise NoColumnsError("what should give several values gives the key of a window")
+            raise OtherWayError("what should give several values gives the key of a window")
         if lists.type == pa.null():
             return None
         if not pa.types.is_list(lists.type):
-            raise NoColumnsError("what should give several values gives one")
+            raise OtherWayError("what should give several values gives one")
         return repeated(records, pc.list_parent_indices(lists), lists.flatten())
 
     return step

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jesenska.pipeline.streams.plan import Node, Store, StreamStreamJoin
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction
 from jesenska.pipeline.streams_on_spark.column_steps import Leaving, MicroBatch, Step, StoreSerdes, table_of
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is_null
@@ -69,7 +69,7 @@ class Put:
 
 def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
     if node.this_store.name == node.other_store.name:
-        raise NoColumnsError(f"{node.name} has one store for both sides")
+        raise OtherWayError(f"{node.name} has one store for both sides")
     side = Side(work, node, is_this)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
@@ -94,7 +94,7 @@ def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
     observed, sequence = batch.facts["stores"][side.spec.name]
     has_key = ~is_null(records.keys)
     if sequence + len(records) > _SEQUENCE_MAX:
-        raise NoColumnsError("the numbers of the store begin anew")
+        raise OtherWayError("the numbers of the store begin anew")
     latest = np.maximum.accumulate(np.maximum(np.where(has_key, records.times, -1), observed))
     numbers = sequence + np.cumsum(has_key)
     is_refused = has_key & (records.times <= latest - side.retention_ms)
@@ -209,7 +209,7 @@ def _pairs(keys: pa.Array, turns: Indices, lowest: Indices, highest: Indices, ke
     first, last = int(times.min()), int(times.max())
     span = last - first + 2
     if span * (len(encoded.dictionary) + 1) >= 2**63:
-        raise NoColumnsError("times are too far apart")
+        raise OtherWayError("times are too far apart")
     sorted_by = kept_codes * span + (times - first)
     begins = np.searchsorted(sorted_by, codes * span + np.clip(lowest - first, 0, span - 1), "left")
     ends = np.searchsorted(sorted_by, codes * span + np.clip(highest - first, -1, span - 2), "right")

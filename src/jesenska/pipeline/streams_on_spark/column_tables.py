@@ -14,10 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jesenska.pipeline.streams.plan import Plan, StreamTableJoin, Table, TableFilter, TableMapValues, TableSource, ToTable
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_functions import ColumnFunction
 from jesenska.pipeline.streams_on_spark.column_steps import Changes, Leaving, MicroBatch, Step, StoreSerdes
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered, stably_sorted
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, in_order
 from jesenska.pipeline.streams_on_spark.state_file import rows_of
@@ -32,7 +32,7 @@ def own_store(node: Table) -> str | None:
 
 def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
     if node.sends_old_values:
-        raise NoColumnsError(f"{node.name} sends old values")
+        raise OtherWayError(f"{node.name} sends old values")
     serdes = None if own_store(node) is None or node.store is None else StoreSerdes(work, node.store)
 
     def step(batch: MicroBatch, records: Records) -> Leaving:
@@ -96,9 +96,9 @@ def map_table_values(node: TableMapValues) -> Step:
 
 def _check_is_computed(node: TableFilter | TableMapValues) -> None:
     if node.sends_old_values:
-        raise NoColumnsError(f"{node.name} sends old values")
+        raise OtherWayError(f"{node.name} sends old values")
     if own_store(node) is not None:
-        raise NoColumnsError(f"{node.name} is a table with a store that is made of another one")
+        raise OtherWayError(f"{node.name} is a table with a store that is made of another one")
 
 
 def _without(values: Column, out: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
@@ -114,7 +114,7 @@ def looked_up_store(plan: Plan, node: StreamTableJoin) -> str:
     assert isinstance(table, Table)
     name = own_store(table)
     if name is None or table.store is None or table.store.kind != "key-value":
-        raise NoColumnsError(f"{node.name} looks up a table of windows, or one without a store of its own")
+        raise OtherWayError(f"{node.name} looks up a table of windows, or one without a store of its own")
     return name
 
 

@@ -17,9 +17,9 @@ import pyarrow as pa
 from jesenska.pipeline.streams.plan import Node, WindowedAggregate
 from jesenska.pipeline.streams.windows import EmitStrategy, TimeWindows
 from jesenska.pipeline.streams_on_spark.column_aggregates import Aggregator
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_steps import Leaving, MicroBatch, Step, StoreSerdes, table_of
 from jesenska.pipeline.streams_on_spark.grouped_records import Groups, dense, numbered
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
 from jesenska.pipeline.streams_on_spark.state_file import Rows
@@ -42,9 +42,9 @@ def aggregate_windows(work: Work, node: WindowedAggregate) -> Step:
     windows, spec = node.windows, node.store
     assert spec is not None and spec.retention_ms is not None
     if not isinstance(windows, TimeWindows):
-        raise NoColumnsError(f"{node.name} has sliding windows")
+        raise OtherWayError(f"{node.name} has sliding windows")
     if node.emit is EmitStrategy.ON_WINDOW_CLOSE or node.sends_old_values:
-        raise NoColumnsError(f"{node.name} gives results on window close, or old values")
+        raise OtherWayError(f"{node.name} gives results on window close, or old values")
     serdes, retention_ms = StoreSerdes(work, spec), spec.retention_ms
     aggregator = Aggregator(node, serdes)
 
@@ -87,7 +87,7 @@ def _windows(windows: TimeWindows, times: Indices) -> tuple[Indices, Indices]:
     first = np.maximum(0, times - size_ms + advance_ms) // advance_ms * advance_ms
     counts = np.maximum(0, (times - first) // advance_ms + 1)
     if counts.sum() > _WINDOWS_MAX:
-        raise NoColumnsError("the records fall into too many windows")
+        raise OtherWayError("the records fall into too many windows")
     places = np.repeat(np.arange(len(times)), counts)
     number = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     return places, first[places] + number * advance_ms

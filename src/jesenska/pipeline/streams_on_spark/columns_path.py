@@ -38,13 +38,13 @@ from jesenska.pipeline.streams.functions import Function, Role
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
 from jesenska.pipeline.streams_on_spark import column_serdes, column_steps, column_tables
 from jesenska.pipeline.streams_on_spark.column_aggregates import aggregate
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
 from jesenska.pipeline.streams_on_spark.column_outer_joins import join_outer
 from jesenska.pipeline.streams_on_spark.column_steps import MicroBatch, Step, table_of
 from jesenska.pipeline.streams_on_spark.column_stream_joins import join_facts, join_streams, keep_for_join
 from jesenska.pipeline.streams_on_spark.column_windows import aggregate_windows, windows_facts
 from jesenska.pipeline.streams_on_spark.interleaving import turns
-from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
+from jesenska.pipeline.streams_on_spark.micro_batch_rows import Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records, merged
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
@@ -53,20 +53,17 @@ logger = logging.getLogger(__name__)
 
 
 class ColumnsPath:
-    """Runs micro-batches of one sub-topology; NoColumnsError, with the reason, where a step of it has no columns."""
+    """Runs micro-batches of one sub-topology; OtherWayError, with the reason, where a step of it has no columns."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        try:
-            self._shape = Shape(work)
-        except OtherWayError as error:
-            raise NoColumnsError(str(error)) from error
+        self._shape = Shape(work)
         made = _steps(work)
         self._steps: dict[str, Step] = {}
         for name, node in self._shape.nodes.items():
             if isinstance(node, ProcessorNode):
                 if name not in made:
-                    raise NoColumnsError(f"{name} has no form for columns")
+                    raise OtherWayError(f"{name} has no form for columns")
                 self._steps[name] = made[name]()
         self._parents = {name: [parent for parent, children in self._shape.children.items() if name in children] for name in self._shape.nodes}
         self.has_state = bool(self._shape.stores)
@@ -82,7 +79,7 @@ class ColumnsPath:
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
         """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
-        sinks get. The state is kept when this returns. NoColumnsError where it has to be done another way; then the
+        sinks get. The state is kept when this returns. OtherWayError where it has to be done another way; then the
         state is as before."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
@@ -92,7 +89,7 @@ class ColumnsPath:
                 return self._processed(rows, file)
             except Exception as error:
                 logger.info("Micro-batch %d of partition %d does not go as columns: %s", version, partition, error)
-                raise NoColumnsError(str(error)) from error
+                raise OtherWayError(str(error)) from error
 
     def _processed(self, rows: pa.Table, file: StateFile | None) -> list[pa.RecordBatch]:
         if file is not None:

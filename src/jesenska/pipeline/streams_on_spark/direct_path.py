@@ -39,7 +39,8 @@ from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.topology import changelog_topic
 from jesenska.pipeline.streams_on_spark.direct_stores import PLAIN, StoreKeys, decoded, encoder
-from jesenska.pipeline.streams_on_spark.micro_batch_rows import OtherWayError, Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
+from jesenska.pipeline.streams_on_spark.micro_batch_rows import Shape, facts_of, full_name, keep_facts, milliseconds, written_rows
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_cache import cached_tables
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
@@ -53,40 +54,37 @@ Step = Callable[[int, Any, "bytes | None", Any, int], None]
 """step(row, key, bytes of the key if it is unchanged, value, timestamp)"""
 
 
-class NotDirectError(Exception):
-    """The micro-batch, or the sub-topology, is one for the engine."""
-
-
 class DirectPath:
-    """Runs micro-batches of one sub-topology; NotDirectError where it is not made of simple steps."""
+    """Runs micro-batches of one sub-topology; OtherWayError where it is not made of simple steps."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
-        try:
-            self._shape = Shape(work)
-        except OtherWayError as error:
-            raise NotDirectError(str(error)) from error
+        self._shape = Shape(work)
         nodes = self._shape.nodes
         self._operators = {name: self._operator(name, node) for name, node in nodes.items() if isinstance(node, ProcessorNode)}
 
     def _operator(self, name: str, node: ProcessorNode) -> Any:
         if name in self._work.plan and isinstance(self._work.plan[name], Process | TableTransformValues):
-            raise NotDirectError(f"{name} is a processor of the program")
+            raise OtherWayError(f"{name} is a processor of the program")
         operator = node.make()
         if type(operator) not in _STEPS:
-            raise NotDirectError(f"{name} is not one of the simple steps of the direct path")
+            raise OtherWayError(f"{name} is not one of the simple steps of the direct path")
         if isinstance(operator, AggregateRecords | TableFromRecords) and operator._sends_old:
-            raise NotDirectError(f"{name} sends old values")
+            raise OtherWayError(f"{name} sends old values")
         if isinstance(operator, LookUpTable) and (not isinstance(operator._getter, StoreGetter) or operator._getter._name not in node.stores):
-            raise NotDirectError(f"{name} looks up a global table, or one without a store of its own")
+            raise OtherWayError(f"{name} looks up a global table, or one without a store of its own")
         if any(self._work.processors.stores[store].kind != "key-value" for store in node.stores):
-            raise NotDirectError(f"{name} looks up a table of windows")
+            raise OtherWayError(f"{name} looks up a table of windows")
         return operator
+
+    def __str__(self) -> str:
+        """How the records go, for people."""
+        return "the direct path, a Python function for each step"
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
         """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
         sinks get.
-        The state is kept when this returns. NotDirectError where the engine has to do it."""
+        The state is kept when this returns. OtherWayError where the engine has to do it."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -97,7 +95,7 @@ class DirectPath:
                 run.flush_caches()
             except Exception as error:
                 logger.info("Micro-batch %d of partition %d goes to the engine: %s", version, partition, error)
-                raise NotDirectError(str(error)) from error
+                raise OtherWayError(str(error)) from error
             run.finish()
             return list(run.batches(rows))
 

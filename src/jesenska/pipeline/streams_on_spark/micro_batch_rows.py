@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, SinkNode, SourceNode
 from jesenska.pipeline.streams.timestamps import fail_on_invalid_timestamp
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-
-class OtherWayError(Exception):
-    """The micro-batch, or the sub-topology, has to go another way."""
 
 
 class Shape:

@@ -22,9 +22,9 @@ from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.partition_task import PartitionTask, Work
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
+from jesenska.pipeline.streams_on_spark.ways import ways_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,19 +116,10 @@ class SubTopologyQuery:
 
     @property
     def _path(self) -> str:
-        """By which way its records go."""
-        from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-        from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
-
-        work = Work.of(self._topology, self.part.number, self._config, {})
-        try:
-            return str(ColumnsPath(work))
-        except NoColumnsError as reason:
-            try:
-                DirectPath(work)
-            except NotDirectError as other:
-                return f"the engine, record by record, since {reason}, and {other}"
-            return f"the direct path, a Python function for each step, since {reason}"
+        """By which way its records go, and why by none of those before it."""
+        found, reasons = ways_of(Work.of(self._topology, self.part.number, self._config, {}))
+        way = str(found[0]) if found else "the engine, record by record"
+        return f"{way}, since {', and '.join(reasons)}" if reasons else way
 
     def _check_stores(self) -> None:
         """What the checkpoint counts as done has left its state."""

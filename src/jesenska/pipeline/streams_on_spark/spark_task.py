@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -30,11 +31,10 @@ from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark.batch_ranges import Share
 from jesenska.pipeline.streams_on_spark.changelogs import changes
-from jesenska.pipeline.streams_on_spark.column_expressions import NoColumnsError
-from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath, NotDirectError
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables, Place
+from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
+from jesenska.pipeline.streams_on_spark.ways import Way, ways_of
 from jesenska.pipeline.worker_garbage import leave_modules_out
 
 if TYPE_CHECKING:
@@ -107,17 +107,10 @@ class SparkTask:
         directory = Path(self.directory)
         if not (directory.parent.parent / "topology").exists():
             raise StreamsError(f"the directory {directory.parent.parent} is not on this machine: set state.dir to one that all executors share.")
-        columns, direct = _columns_path(self.program), _direct_path(self.program)
-        if columns is not None and rows.num_rows:
-            try:
-                return columns.run(rows, partition, self.version, directory)
-            except NoColumnsError:
-                pass  # the direct path or the engine does it
-        if direct is not None and rows.num_rows:
-            try:
-                return direct.run(rows, partition, self.version, directory)
-            except NotDirectError:
-                pass  # the engine does it
+        for way in _ways(self.program) if rows.num_rows else ():
+            with suppress(OtherWayError):
+                return way.run(rows, partition, self.version, directory)
+        # The engine does it.
         records = [record for batch in rows.to_batches() for record in raw_records(batch)]
         records.sort(key=lambda record: (record.topic, record.offset))
         now_ms = SystemClock().now_ms()
@@ -154,19 +147,8 @@ def _work(program: Program) -> Work:
 
 
 @lru_cache(maxsize=16)
-def _columns_path(program: Program) -> ColumnsPath | None:
-    try:
-        return ColumnsPath(_work(program))
-    except NoColumnsError:
-        return None
-
-
-@lru_cache(maxsize=16)
-def _direct_path(program: Program) -> DirectPath | None:
-    try:
-        return DirectPath(_work(program))
-    except NotDirectError:
-        return None
+def _ways(program: Program) -> list[Way]:
+    return ways_of(_work(program))[0]
 
 
 @lru_cache(maxsize=4)
