@@ -29,8 +29,8 @@ from jesenska.pipeline.streams_on_spark.grouped_records import Groups, numbered
 from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
-from jesenska.pipeline.streams_on_spark.state_file import rows_of
-from jesenska.pipeline.streams_on_spark.value_columns import Column, from_values, is_null, taken, to_values, together
+from jesenska.pipeline.streams_on_spark.state_file import Rows, StateTable, rows_of
+from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, from_values, is_null, taken, to_values, together
 
 _SUM_MAX = 2**62
 #: A turn over the records of all keys costs about as much as this many records one by one.
@@ -50,6 +50,17 @@ class Aggregator:
         self._step = _COUNT if node.operation == "count" else function.expression if function is not None else None
         self._added = None if self._step is None else _added(self._step)
         self._kind = column_serdes.kind_of(serdes.value)
+
+    def keep(self, batch: MicroBatch, table: StateTable, records: Records, groups: Groups, before: Rows) -> tuple[Column, Indices, Indices]:
+        """The aggregate after each record, its time, and the places of each key's last record, whose aggregate the
+        store gets. `before` has the rows of the keys in the store."""
+        old = pa.array(before.value, pa.binary())
+        values = self.results(records, groups, self._serdes.values(old), is_null(old))
+        times = groups.running_max(records.times, np.array(before.at, np.int64))
+        last = groups.last()
+        rows = before._replace(value=self._serdes.value_bytes(taken(values, last)).to_pylist(), at=times[last].tolist())
+        batch.writes.append((table, rows, before))
+        return values, times, last
 
     def results(self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
         """The aggregate after each record. `before` has the aggregate of each key in the store, and `is_new` says
@@ -181,13 +192,7 @@ def aggregate(work: Work, node: Aggregation) -> Step:
         codes, distinct = numbered(key_bytes)
         keys = distinct.to_pylist()
         groups = Groups(codes, len(keys))
-        before = rows_of(table, keys)
-        old_bytes = pa.array(before.value, pa.binary())
-        values = aggregator.results(records, groups, serdes.values(old_bytes), is_null(old_bytes))
-        times = groups.running_max(records.times, np.array(before.at, np.int64))
-        last = groups.last()
-        rows = before._replace(value=serdes.value_bytes(taken(values, last)).to_pylist(), at=times[last].tolist())
-        batch.writes.append((table, rows, before))
+        values, times, last = aggregator.keep(batch, table, records, groups, rows_of(table, keys))
         if serdes.name in batch.looked_up:
             batch.changes[serdes.name] = Changes(key_bytes, serdes.value_bytes(values), records.order)
         return batch.updates(Records(records.rows, records.keys, values, times, records.order), last)

@@ -11,7 +11,6 @@ The records that wait are in a store that both sides share: (timestamp, is of th
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from jesenska.pipeline.streams_on_spark.column_stream_joins import Partners, Sid
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
 from jesenska.pipeline.streams_on_spark.state_file import Rows, StateTable
+from jesenska.pipeline.streams_on_spark.state_stores import packed_parts, parts_in
 from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is_null, taken, together
 
 _NEVER = 2**63 - 1
@@ -59,7 +59,7 @@ class _Waiting:
     def __init__(self, table: StateTable) -> None:
         self._table = table
         self._before = {(n, bool(m), a): value for a, n, m, value, _ in table.ordered()}
-        self.values = {where: list(_parts(value)) for where, value in self._before.items()}
+        self.values = {where: [part or b"" for part in parts_in(value)] for where, value in self._before.items()}
         self._order = sorted(self.values)
         self._first = 0
 
@@ -89,7 +89,7 @@ class _Waiting:
 
     def changes(self) -> tuple[StateTable, Rows, Rows]:
         """What is to be put, and how it was before."""
-        after = {where: _packed(values) for where, values in self.values.items()}
+        after = {where: packed_parts(values) for where, values in self.values.items()}
         changed = (where for where in self._before.keys() | after.keys() if self._before.get(where) != after.get(where))
         keys = sorted((a, n, is_left) for n, is_left, a in changed)
         places = [a for a, _, _ in keys], [n for _, n, _ in keys], [int(m) for _, _, m in keys]
@@ -271,16 +271,3 @@ def _events(coming: dict[bool, _Coming]) -> Iterator[tuple[bool, int, int | None
         else:
             first, last = bounds[is_left][number], bounds[is_left][number + 1]
             yield is_left, place, number, times[is_left][first:last]
-
-
-def _packed(values: list[bytes]) -> bytes:
-    """As state_stores.py keeps them: each with its length."""
-    return b"".join(struct.pack(">i", len(value)) + value for value in values)
-
-
-def _parts(data: bytes) -> Iterator[bytes]:
-    at = 0
-    while at < len(data):
-        (size,) = struct.unpack_from(">i", data, at)
-        yield data[at + 4 : at + 4 + size]
-        at += 4 + size

@@ -22,10 +22,9 @@ from jesenska.pipeline.streams_on_spark.grouped_records import Groups, dense, nu
 from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.record_columns import Records
-from jesenska.pipeline.streams_on_spark.state_file import Rows
-from jesenska.pipeline.streams_on_spark.value_columns import Indices, WindowedKeys, is_null, taken
+from jesenska.pipeline.streams_on_spark.state_file import NO_ROW, Rows
+from jesenska.pipeline.streams_on_spark.value_columns import Indices, WindowedKeys, is_null
 
-_NO_ROW = (None, -1)
 #: More updates than this are not in memory as columns.
 _WINDOWS_MAX = 20_000_000
 
@@ -67,12 +66,7 @@ def aggregate_windows(work: Work, node: WindowedAggregate) -> Step:
             return None
         table = table_of(batch.file, spec)
         groups, before = _grouped(table, serdes.key_bytes(records.keys), starts)
-        old = pa.array(before.value, pa.binary())
-        values = aggregator.results(records, groups, serdes.values(old), is_null(old))
-        times = groups.running_max(records.times, np.array(before.at, np.int64))
-        last = groups.last()
-        rows = before._replace(value=serdes.value_bytes(taken(values, last)).to_pylist(), at=times[last].tolist())
-        batch.writes.append((table, rows, before))
+        values, times, last = aggregator.keep(batch, table, records, groups, before)
         kept[0] = max(kept[0], int(starts.max()))
         batch.expired.append((table, kept[0] - retention_ms + 1))
         made = Records(records.rows, WindowedKeys(records.keys, starts, windows.size_ms), values, times, records.order)
@@ -102,6 +96,6 @@ def _grouped(table: Any, key_bytes: pa.Array, starts: Indices) -> tuple[Groups, 
     found = {(a, n): (value, at) for a, n, _, value, at in table.of_many(keys, int(moments[0]), int(moments[-1]))}
     key_of = [keys[code] for code in (pairs // len(moments)).tolist()]
     start_of = moments[pairs % len(moments)].tolist()
-    rows = [found.get(pair, _NO_ROW) for pair in zip(key_of, start_of, strict=True)]
+    rows = [found.get(pair, NO_ROW) for pair in zip(key_of, start_of, strict=True)]
     values, times = zip(*rows, strict=True)
     return Groups(codes, len(pairs)), Rows(key_of, start_of, [0] * len(pairs), values, times)

@@ -114,10 +114,10 @@ class KafkaStreams:
             if not self.config[name]:
                 raise SettingError(f"{name} is not set: it is needed to run on Spark.")
         self._spark = spark
-        self._parts = cut(topology, self.config.application_id)
-        self._application = Application(topology, self.config, tuple(self._parts), max_offsets_per_trigger, with_logging)
+        parts = tuple(cut(topology, self.config.application_id))
+        self._application = Application(topology, self.config, parts, max_offsets_per_trigger, with_logging)
         if strict:
-            refuse_what_may_differ(self._application, self._parts)
+            refuse_what_may_differ(self._application)
         self.directory = self._application.directory
         self._state = State.CREATED
         self._listener: StateListener | None = None
@@ -238,7 +238,7 @@ class KafkaStreams:
         spec = processors.stores[name]
         if name in processors.global_stores:
             return read_only_store(spec, lambda: iter([self._global_tables().stores[name]]), timestamped)
-        part = next(part for part in self._parts if name in part.stores)
+        part = next(part for part in self._application.parts if name in part.stores)
         directory = self.directory / str(part.number) / "stores"
         return read_only_store(spec, lambda: parts_of(spec, self.topology.plan, self.config, directory), timestamped)
 
@@ -324,21 +324,21 @@ class KafkaStreams:
 
         connection = connect(source_options({**self._application.consumer_options(), "subscribe": "any"}, streaming=True).client)
         counts = there = application_topics.partitions_of_topics(connection)
-        internal = partitions_of_internal_topics(self.topology, self._parts, self.config.application_id, counts)
+        internal = partitions_of_internal_topics(self.topology, self._application.parts, self.config.application_id, counts)
         self._state_directory.take_hold()
-        self._state_directory.check(self.topology.describe(), len(self._parts))
+        self._state_directory.check(self.topology.describe(), len(self._application.parts))
         if self.config["application.server"]:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
         begin = restore(self._application, connection, there, counts)
-        for part in self._parts:
+        for part in self._application.parts:
             logged = topics_of(self.topology.processors, self.config, self._application.logged_stores(part))
             replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
             application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
         # Records go through Python alone, so Java has little to do that is worth compiling well.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
-        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts, begin) for part in self._parts if not part.is_global]
+        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts, begin) for part in self._application.parts if not part.is_global]
 
 
 class _Queried:

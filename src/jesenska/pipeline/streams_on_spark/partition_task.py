@@ -19,9 +19,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 
 from jesenska.pipeline.streams.engine.operator import Operator
@@ -108,6 +110,15 @@ def process(
         task.tell_dropped()
         file.set_meta(FACTS, task.facts())
         return task.outputs
+
+
+@contextmanager
+def dry_task(work: Work) -> Iterator[PartitionTask]:
+    """A task that processes nothing: its processors are made and closed, and what they raise is raised."""
+    with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
+        task = PartitionTask(work, 0, file, 0, dict.fromkeys(work.processors.global_stores))
+        task.close()
+        yield task
 
 
 class PartitionTask(Task):

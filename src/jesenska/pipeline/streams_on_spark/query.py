@@ -9,8 +9,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import JesenskaError
@@ -22,8 +20,7 @@ from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
-from jesenska.pipeline.streams_on_spark.partition_task import PartitionTask, Work
-from jesenska.pipeline.streams_on_spark.state_file import StateFile
+from jesenska.pipeline.streams_on_spark.partition_task import Work, dry_task
 from jesenska.pipeline.streams_on_spark.ways import ways_of
 
 if TYPE_CHECKING:
@@ -95,10 +92,7 @@ class SubTopologyQuery:
         """Makes the processors once, here: what they raise is told before anything runs. Whether one asks for
         punctuations on wall-clock time."""
         work = Work.of(self._topology, self.part.number, self._config, dict(self._program.partitions))
-        with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
-            globals_: dict[str, Any] = dict.fromkeys(work.processors.global_stores)
-            task = PartitionTask(work, 0, file, 0, globals_)
-            task.close()
+        with dry_task(work) as task:
             return task.asks_for_the_clock
 
     def explain(self) -> str:

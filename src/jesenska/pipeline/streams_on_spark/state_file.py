@@ -34,6 +34,7 @@ from urllib.parse import quote
 
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams_on_spark import state_segments
+from jesenska.pipeline.streams_on_spark.arrow_pages import page_of, table_in
 from jesenska.pipeline.streams_on_spark.state_segments import StateSegments
 
 Row = tuple[bytes, int, int, bytes, int]
@@ -214,6 +215,10 @@ class ReadOnlyStateFile:
         self.connection.close()
 
 
+#: The value and the time of a row that is not there.
+NO_ROW = (None, -1)
+
+
 class Rows(NamedTuple):
     """Rows of a store, column by column. A row with a value of None is not there."""
 
@@ -381,29 +386,19 @@ def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:
     zeros = [0] * len(keys)
     if not found:
         return Rows(keys, zeros, zeros, [None] * len(keys), [-1] * len(keys))
-    values, times = zip(*[found.get(key, _NO_ROW) for key in keys], strict=True)
+    values, times = zip(*[found.get(key, NO_ROW) for key in keys], strict=True)
     return Rows(keys, zeros, zeros, values, times)
-
-
-_NO_ROW = (None, -1)
 
 
 def _packed(rows: Rows) -> bytes:
     import pyarrow as pa
 
     kinds = pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()
-    page = pa.table([pa.array(column, kind) for column, kind in zip(rows, kinds, strict=True)], names=Rows._fields)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, page.schema) as stream:
-        stream.write_table(page)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+    return page_of(pa.table([pa.array(column, kind) for column, kind in zip(rows, kinds, strict=True)], names=Rows._fields))
 
 
 def _unpacked(page: bytes) -> Rows:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(page) as stream:
-        return Rows(*(column.to_pylist() for column in stream.read_all().columns))
+    return Rows(*(column.to_pylist() for column in table_in(page).columns))
 
 
 def _failed(path: Path, error: sqlite3.Error) -> StreamsError:

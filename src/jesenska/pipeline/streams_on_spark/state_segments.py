@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import secrets
 import sqlite3
-from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+from jesenska.pipeline.streams_on_spark.arrow_pages import InMemory, page_of, table_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Segments that this process has read: id -> the table.
-_read: OrderedDict[int, pa.Table] = OrderedDict()
-_READ_MAX_BYTES = 128 << 20
+#: Segments that this process has read, by their ids.
+_read: InMemory[int, pa.Table] = InMemory(128 << 20)
 _ROWS_MAX = 200_000
 #: Rows of more bytes are cut into several segments.
 _BYTES_MAX = 64 << 20
@@ -91,9 +91,9 @@ class StateSegments:
         self._first_to_expire = None
         whole = pa.concat_tables(taken_in[::-1]).combine_chunks() if len(taken_in) > 1 else rows
         id_ = secrets.randbits(62)
-        page = _page(whole)
+        page = page_of(whole, "lz4")
         self._execute(f'INSERT INTO "{self._name}" VALUES (?, ?, NULL, ?, ?, ?, ?)', (id_, self._version, lowest, highest, size, page))  # noqa: S608
-        _keep(id_, _unpacked(page))  # and not the rows: they may be a view of all that the micro-batch has read
+        self._kept(id_, page)  # and not the rows: they may be a view of all that the micro-batch has read
 
     def remove_below(self, n: int) -> None:
         """Removes the segments all of whose rows have a smaller n."""
@@ -111,33 +111,11 @@ class StateSegments:
     def _table(self, id_: int) -> pa.Table:
         known = _read.get(id_)
         if known is not None:
-            _read.move_to_end(id_)
             return known
         (page,) = self._execute(f'SELECT page FROM "{self._name}" WHERE id = ?', (id_,)).fetchone()  # noqa: S608
-        return _keep(id_, _unpacked(page))
+        return self._kept(id_, page)
 
-
-def _keep(id_: int, table: pa.Table) -> pa.Table:
-    if table.nbytes > _READ_MAX_BYTES:
+    def _kept(self, id_: int, page: bytes) -> pa.Table:
+        table = table_in(page)
+        _read.keep(id_, table, table.nbytes)
         return table
-    _read[id_] = table
-    size = sum(kept.nbytes for kept in _read.values())
-    while size > _READ_MAX_BYTES and len(_read) > 1:
-        size -= _read.popitem(last=False)[1].nbytes
-    return table
-
-
-def _page(table: pa.Table) -> bytes:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
-        stream.write_table(table)
-    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
-
-
-def _unpacked(page: bytes) -> pa.Table:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(page) as stream:
-        return stream.read_all()

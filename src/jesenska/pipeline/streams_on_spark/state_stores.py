@@ -13,7 +13,7 @@ alone: here are only the places where rows are put and looked for.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -215,20 +215,13 @@ class SessionStoreInFile(SessionStore):
 # --- suppress --------------------------------------------------------------------------------------------------------
 
 
-class _Writer:
-    """Puts parts one after the other: each with its length, -1 for None."""
-
-    def __init__(self) -> None:
-        self._parts: list[bytes] = []
-
-    def add(self, part: bytes | None) -> None:
-        self._parts.append(struct.pack(">i", -1 if part is None else len(part)) + (part or b""))
-
-    def done(self) -> bytes:
-        return b"".join(self._parts)
+def packed_parts(parts: Iterable[bytes | None]) -> bytes:
+    """The parts one after the other: each with its length, -1 for None."""
+    return b"".join(struct.pack(">i", -1 if part is None else len(part)) + (part or b"") for part in parts)
 
 
-def _parts(data: bytes) -> Iterator[bytes | None]:
+def parts_in(data: bytes) -> Iterator[bytes | None]:
+    """The parts again."""
     at = 0
     while at < len(data):
         (size,) = struct.unpack_from(">i", data, at)
@@ -241,19 +234,14 @@ def _parts(data: bytes) -> Iterator[bytes | None]:
 
 
 def _held_bytes(held: _Held) -> bytes:
-    writer = _Writer()
-    for part in (held.prior, held.old, held.new):
-        writer.add(part)
     metadata = held.metadata
-    writer.add(None if metadata is None else struct.pack(">iq", metadata.partition, metadata.offset) + metadata.topic.encode())
-    for name, value in held.headers:
-        writer.add(name.encode())
-        writer.add(value)
-    return writer.done()
+    origin = None if metadata is None else struct.pack(">iq", metadata.partition, metadata.offset) + metadata.topic.encode()
+    headers = [part for name, value in held.headers for part in (name.encode(), value)]
+    return packed_parts([held.prior, held.old, held.new, origin, *headers])
 
 
 def _held(data: bytes, at: int) -> _Held:
-    prior, old, new, origin, *headers = _parts(data)
+    prior, old, new, origin, *headers = parts_in(data)
     metadata = None
     if origin is not None:
         partition, offset = struct.unpack_from(">iq", origin)
@@ -346,10 +334,8 @@ class _Waiting:
 
     def put(self, where: tuple[int, bool, bytes], waiting: tuple[Any, list[Any]]) -> None:
         at, is_left, data = where
-        writer = _Writer()
-        for value in waiting[1]:
-            writer.add(self._values[is_left].serialize("", value))
-        self._table.put(data, at, int(is_left), writer.done(), at)
+        values = packed_parts(self._values[is_left].serialize("", value) for value in waiting[1])
+        self._table.put(data, at, int(is_left), values, at)
 
     def remove(self, where: tuple[int, bool, bytes]) -> None:
         at, is_left, data = where
@@ -360,7 +346,7 @@ class _Waiting:
             yield (at, bool(is_left), data), self._read(data, bool(is_left), value)
 
     def _read(self, data: bytes, is_left: bool, value: bytes) -> tuple[Any, list[Any]]:
-        return self._key.deserialize("", data), [self._values[is_left].deserialize("", part) for part in _parts(value)]
+        return self._key.deserialize("", data), [self._values[is_left].deserialize("", part) for part in parts_in(value)]
 
     def __len__(self) -> int:
         return len(self._table)

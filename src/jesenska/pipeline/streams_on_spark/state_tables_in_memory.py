@@ -8,9 +8,10 @@ other ones, or a micro-batch that was taken back, have done to the file.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jesenska.pipeline.streams_on_spark.arrow_pages import InMemory
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
     from jesenska.pipeline.streams_on_spark.state_file import StateFile
 
 #: (file, store) -> the mark, and the rows: key, value, at.
-_tables: OrderedDict[tuple[Path, str], tuple[str, pa.Table]] = OrderedDict()
-_MAX_BYTES = 128 << 20
+_tables: InMemory[tuple[Path, str], tuple[str, pa.Table]] = InMemory(128 << 20)
 #: A table is read as a whole when it has at most so many times the rows that are asked for.
 _TIMES = 3
 #: Fewer keys are looked for one by one.
@@ -35,7 +35,6 @@ def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
         return None
     known = _tables.get((file.path, store))
     if known is not None and known[0] == mark:
-        _tables.move_to_end((file.path, store))
         return known[1] if known[1].num_rows <= 4 * _TIMES * asked else None
     read = file.table(store).at_most(_TIMES * asked)
     if read is None:
@@ -44,14 +43,5 @@ def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
 
     keys, values, times = zip(*read, strict=True) if read else ((), (), ())
     table = pa.table({"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), "at": pa.array(times, pa.int64())})
-    _keep(file, store, mark, table)
+    _tables.keep((file.path, store), (mark, table), table.nbytes)
     return table
-
-
-def _keep(file: StateFile, store: str, mark: str, table: pa.Table) -> None:
-    if table.nbytes > _MAX_BYTES:
-        return
-    _tables[file.path, store] = mark, table
-    size_bytes = sum(kept.nbytes for _, kept in _tables.values())
-    while size_bytes > _MAX_BYTES and len(_tables) > 1:
-        size_bytes -= _tables.popitem(last=False)[1][1].nbytes

@@ -22,9 +22,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from collections.abc import Iterator
 from typing import Any
 
 from jesenska.pipeline.streams.errors import StreamsError
@@ -33,8 +31,7 @@ from jesenska.pipeline.streams.plan import Process, TableTransformValues
 from jesenska.pipeline.streams.processor_topology import SinkNode, SourceNode
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology
-from jesenska.pipeline.streams_on_spark.partition_task import PartitionTask, Work
-from jesenska.pipeline.streams_on_spark.state_file import StateFile
+from jesenska.pipeline.streams_on_spark.partition_task import Work, dry_task
 
 _IN_INIT = ("__init__", "init", "close")
 _CHANGES = frozenset(
@@ -42,25 +39,25 @@ _CHANGES = frozenset(
 )
 
 
-def refuse_what_may_differ(application: Application, parts: Sequence[SubTopology]) -> None:
+def refuse_what_may_differ(application: Application) -> None:
     """StreamsError with a sentence for each thing that may differ."""
     found = [
-        *_cut_apart(application, parts),
+        *_cut_apart(application),
         *_attributes(application),
         *_partitioners(application),
-        *(_of_exactly_once(application, parts) if application.is_exactly_once else ()),
+        *(_of_exactly_once(application) if application.is_exactly_once else ()),
     ]
     if found:
         raise StreamsError(" ".join(dict.fromkeys(found)))
 
 
-def _cut_apart(application: Application, parts: Sequence[SubTopology]) -> Iterator[str]:
+def _cut_apart(application: Application) -> Iterator[str]:
     """Micro-batches with a limit may have late records of one topic before early ones of another."""
     if application.max_offsets is None:
         return
     processors = application.topology.processors
     groups = processors.sub_topologies()
-    for part in parts:
+    for part in application.parts:
         sources = [node for name in groups[part.number] if isinstance(node := processors.nodes[name], SourceNode)]
         if not part.is_global and part.stores and (len(part.reads) > 1 or part.pattern is not None):
             yield (
@@ -86,10 +83,10 @@ def _partitioners(application: Application) -> Iterator[str]:
             )
 
 
-def _of_exactly_once(application: Application, parts: Sequence[SubTopology]) -> Iterator[str]:
+def _of_exactly_once(application: Application) -> Iterator[str]:
     processors = application.topology.processors
     groups = processors.sub_topologies()
-    for part in parts:
+    for part in application.parts:
         if part.is_global:
             yield (
                 f"{processors.nodes[groups[part.number][0]].made_at}: strict=True refuses a global table with exactly_once_v2, since a micro-batch that is "
@@ -113,10 +110,7 @@ def _of_exactly_once(application: Application, parts: Sequence[SubTopology]) -> 
 def _punctuated_by_the_clock(application: Application, part: SubTopology) -> list[str]:
     """The processors that schedule punctuations on wall-clock time in `init`."""
     work = Work.of(application.topology, part.number, application.config, {})
-    with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
-        shared: dict[str, Any] = dict.fromkeys(work.processors.global_stores)
-        task = PartitionTask(work, 0, file, 0, shared)
-        task.close()
+    with dry_task(work) as task:
         return [punctuation.node for punctuation in task._wall_clock._scheduled]
 
 
