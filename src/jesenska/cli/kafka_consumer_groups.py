@@ -40,7 +40,7 @@ from jesenska.cli.group_tables import (
     state_text,
     table,
 )
-from jesenska.cli.offset_reset import PLACES, FileOffsets, Reset, add_places, of_group, planned, read_file, reset_of, within
+from jesenska.cli.offset_reset import PLACES, FileOffsets, Reset, add_places, given, of_group, planned, read_file, reset_of, warn, within
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, sentence, telling
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin, GroupDescription, GroupListing, OffsetAndMetadata
@@ -108,10 +108,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_async(parser, arguments, lambda options: _work(parser, options))
 
 
-def _given(options: argparse.Namespace, names: Collection[str]) -> list[str]:
-    return [name for name in names if getattr(options, name.replace("-", "_")) not in (None, False)]
-
-
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     action = _check(parser, options)
     if options.zookeeper:
@@ -132,13 +128,13 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> str:
-    actions = _given(options, _ACTIONS)
+    actions = given(options, _ACTIONS)
     if len(actions) != 1:
         parser.error("Command must include exactly one action: " + ", ".join(f"--{name}" for name in _ACTIONS))
     action = actions[0]
     if action == "delete" and options.topic and not options.zookeeper:
         parser.error("The consumer does not support topic-specific offset deletion from a consumer group")
-    for name in _given(options, list(_BELONGS)):
+    for name in given(options, list(_BELONGS)):
         if action not in _BELONGS[name]:
             parser.error(f'Option "[{name}]" can\'t be used with option "[{action}]"')
     if options.group and options.all_groups:
@@ -148,7 +144,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> str:
     is_topic_deletion = action == "delete" and options.topic
     if action in ("describe", "delete", "reset-offsets") and not options.group and not options.all_groups and not is_topic_deletion:
         parser.error(f"Option [{action}] takes one of these options: [all-groups], [group]")
-    if action == "describe" and (len(_given(options, _VIEWS)) > 1):
+    if action == "describe" and (len(given(options, _VIEWS)) > 1):
         parser.error("Option [describe] takes at most one of these options: [members], [offsets], [state]")
     if action == "describe" and options.state:
         parser.error("--state takes no states with --describe")
@@ -166,7 +162,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> str:
 def _check_reset(parser: Parser, options: argparse.Namespace) -> None:
     if options.dry_run and options.execute:
         parser.error("Option [reset-offsets] only accepts one of [execute] and [dry-run]")
-    where = _given(options, PLACES)
+    where = given(options, PLACES)
     if options.from_file is None and not options.topic and not options.all_topics:
         parser.error("One of the reset scopes should be defined: --all-topics, --topic")
     if len(where) > 1:
@@ -175,10 +171,6 @@ def _check_reset(parser: Parser, options: argparse.Namespace) -> None:
         parser.error(f"Option '[reset-offsets]' requires one of the following scenarios: [{', '.join(f'[{name}]' for name in PLACES)}]")
     if not options.dry_run and not options.execute:
         print("WARN: No action will be performed as the --execute option is missing. --dry-run says that this is meant.", file=sys.stderr)
-
-
-def _warn(text: str) -> None:
-    print(f"WARN: {text}", file=sys.stderr)
 
 
 def _quoted(names: Sequence[str]) -> str:
@@ -404,12 +396,12 @@ class _Tool:
         if from_file is not None:
             offsets = of_group(from_file, group_id, only_group)
             await self._must_exist(offsets)
-            return await within(self._cluster, offsets, _warn) if offsets else {}
+            return await within(self._cluster, offsets, warn) if offsets else {}
         if self._options.all_topics:
             keys = sorted(await self._groups.offsets(group_id))
         else:
             keys = [key for keys in (await self._named(must_exist=True)).values() for key in keys]
-        return await planned(self._cluster, group_id, keys, reset, _warn)
+        return await planned(self._cluster, group_id, keys, reset, warn)
 
     def _print_reset(self, rows: Sequence[tuple[str, TopicPartition, int]], *, several: bool) -> None:
         if self._json:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from jesenska.base.errors import GroupIdNotFoundError, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli.offset_reset import Reset, add_places, given_places, of_group, planned, read_file, reset_of, within
+from jesenska.cli.offset_reset import Reset, add_places, given, of_group, planned, read_file, reset_of, warn, within
 from jesenska.cli.tool import Parser, add_bootstrap, add_output, cluster_of, print_json, run_async, sentence, telling
 from jesenska.client.admin import Admin
 from jesenska.client.cluster import Cluster, TopicInfo
@@ -64,7 +64,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         parser.error("Missing required argument --application-id")
     if options.application_id in (".", "..") or "/" in options.application_id:
         parser.error(f"{options.application_id} is not the id of an application")
-    places = given_places(options)
+    places = given(options)
     if len(places) > 1:
         parser.error(f'Option "[{places[0]}]" can\'t be used with option "[{places[1]}]"')
     if options.bootstrap_server:
@@ -98,7 +98,7 @@ class _Tool:
         self._ends: dict[TopicPartition, int] = {}
         self._missing: dict[str, list[str]] = {}
         self._to_delete: list[str] = []
-        self._reset = reset_of(options) if given_places(options) else Reset("to-earliest")
+        self._reset = reset_of(options) if given(options) else Reset("to-earliest")
         self._has_members = False
         self.code = 0
 
@@ -108,7 +108,7 @@ class _Tool:
         await self._look_at_members()
         self._missing = {kind: [topic for topic in names if topic not in topics] for kind, names in self._kinds()}
         self._starts = await self._starts_of(_partitions(self._input, topics))
-        self._ends = await planned(self._cluster, self._id, _partitions(self._intermediate, topics), Reset("to-latest"), _warn)
+        self._ends = await planned(self._cluster, self._id, _partitions(self._intermediate, topics), Reset("to-latest"), warn)
 
     def _kinds(self) -> tuple[tuple[str, list[str]], ...]:
         return ("input", self._input), ("intermediate", self._intermediate)
@@ -148,8 +148,8 @@ class _Tool:
                 raise JesenskaError(
                     f"{self._options.from_file} has offsets of {strange[0]}, which is not a partition of an input topic: name it in --input-topics."
                 )
-            return await within(self._cluster, given, _warn)
-        return await planned(self._cluster, self._id, keys, self._reset, _warn)
+            return await within(self._cluster, given, warn)
+        return await planned(self._cluster, self._id, keys, self._reset, warn)
 
     async def do(self) -> None:
         """Does it, and says so; with --dry-run only says it."""
@@ -230,10 +230,6 @@ class _Tool:
 
 def _partitions(topics: Iterable[str], known: Mapping[str, TopicInfo]) -> list[TopicPartition]:
     return [item.topic_partition for topic in topics if topic in known for item in known[topic].partitions]
-
-
-def _warn(text: str) -> None:
-    print(f"WARN: {text}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
@@ -66,14 +67,19 @@ def add_places(group: argparse._ActionsContainer, *more: str) -> None:
     group.add_argument("--from-file", metavar="FILE", help="To what a CSV file says, as kafka-consumer-groups --export writes it.")
 
 
-def given_places(options: argparse.Namespace) -> list[str]:
-    """The flags among PLACES that were given."""
-    return [name for name in PLACES if getattr(options, name.replace("-", "_"), None) not in (None, False)]
+def given(options: argparse.Namespace, names: Iterable[str] = PLACES) -> list[str]:
+    """The flags among these that were given."""
+    return [name for name in names if getattr(options, name.replace("-", "_"), None) not in (None, False)]
+
+
+def warn(text: str) -> None:
+    """What a tool says of offsets that are not as they were asked for."""
+    print(f"WARN: {text}", file=sys.stderr)
 
 
 def reset_of(options: argparse.Namespace) -> Reset:
     """What the first of them says. JesenskaError for a number or a time that is none."""
-    kind = given_places(options)[0]
+    kind = given(options)[0]
     if kind in ("to-offset", "shift-by"):
         return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))
     if kind == "by-duration":

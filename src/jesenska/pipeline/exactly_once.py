@@ -81,9 +81,19 @@ class RepeatedTaskError(JesenskaError):
 class ExactlyOnce:
     """For `foreachBatch`. `query` is a name that this query alone has, and keeps from start to start. `options` are
     those of the sink. `aligned`: the rows of one target partition are in one partition of the data frame already, so
-    nothing is shuffled; where they are not, the micro-batch fails."""
+    nothing is shuffled; where they are not, the micro-batch fails. `offsets` are committed for the group `group_id` in
+    each transaction."""
 
-    def __init__(self, query: str, options: Mapping[str, str], *, aligned: bool = False, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        query: str,
+        options: Mapping[str, str],
+        *,
+        aligned: bool = False,
+        clock: Clock | None = None,
+        group_id: str = "",
+        offsets: Mapping[TopicPartition, int] | None = None,
+    ) -> None:
         if not query:
             raise JesenskaError("A query that writes exactly once needs a name of its own, which it keeps: ExactlyOnce(query=...).")
         given = dict(options)
@@ -96,11 +106,7 @@ class ExactlyOnce:
             raise JesenskaError("Writing exactly once needs idempotence and acks=all: leave kafka.acks and kafka.enable.idempotence out.")
         self.options = replace(self.options, enable_idempotence=True)
         self._clock = clock or SystemClock()
-        self._group_id, self._offsets = "", dict[TopicPartition, int]()
-
-    def commit_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The offsets of a group become part of the transactions of the micro-batches that follow."""
-        self._group_id, self._offsets = group_id, dict(offsets)
+        self._group_id, self._offsets = group_id, offsets or {}
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence where that fails."""
@@ -205,9 +211,7 @@ def write_exactly_once(
 ) -> None:
     """As `ExactlyOnce`, for a function of one's own in foreachBatch. `offsets` are committed for the group in the same
     transaction."""
-    write = ExactlyOnce(query, options, aligned=aligned)
-    write.commit_offsets(group_id, offsets or {})
-    write(rows, batch_id)
+    ExactlyOnce(query, options, aligned=aligned, group_id=group_id, offsets=offsets)(rows, batch_id)
 
 
 class _AgainError(Exception):

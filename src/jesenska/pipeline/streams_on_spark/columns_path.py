@@ -189,30 +189,12 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
     found: dict[str, Callable[[], Step]] = {}
     for node in work.plan:
         match node:
-            case nodes.Filter():
-                found[node.name] = partial(column_steps.filter_records, node)
-            case nodes.Map():
-                found[node.name] = partial(column_steps.map_records, node)
-            case nodes.SelectKey():
-                found[node.name] = partial(column_steps.select_key, node)
-            case nodes.MapValues():
-                found[node.name] = partial(column_steps.map_values, node)
-            case nodes.FlatMap():
-                found[node.name] = partial(column_steps.flat_map, node)
-            case nodes.FlatMapValues():
-                found[node.name] = partial(column_steps.flat_map_values, node)
-            case nodes.Branch():
-                found[node.name] = partial(column_steps.branch, node)
             case nodes.Repartition():
                 found[node.filter_name] = partial(column_steps.drop_null_keys, node)
             case nodes.BranchChild() | nodes.Merge() | nodes.ToStream():
                 found[node.name] = lambda: column_steps.go_on
             case nodes.TableSource() | nodes.ToTable():
                 found[node.name] = partial(column_tables.table_from_records, work, node)
-            case nodes.TableFilter():
-                found[node.name] = partial(column_tables.filter_table, node)
-            case nodes.TableMapValues():
-                found[node.name] = partial(column_tables.map_table_values, node)
             case nodes.StreamTableJoin():
                 found[node.name] = partial(column_tables.join_table, work, node)
             case nodes.StreamStreamJoin():
@@ -225,4 +207,20 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
                 found[node.name] = partial(aggregate_windows, work, node)
             case nodes.StreamAggregate():
                 found[node.name] = partial(aggregate, work, node)
+            case _ if type(node) in _MADE_OF_THE_NODE:
+                found[node.name] = partial(_MADE_OF_THE_NODE[type(node)], node)
     return found
+
+
+#: What makes the steps that need nothing but their node.
+_MADE_OF_THE_NODE: dict[type[nodes.Node], Callable[[Any], Step]] = {
+    nodes.Filter: column_steps.filter_records,
+    nodes.Map: column_steps.map_records,
+    nodes.SelectKey: column_steps.select_key,
+    nodes.MapValues: column_steps.map_values,
+    nodes.FlatMap: column_steps.flat_map,
+    nodes.FlatMapValues: column_steps.flat_map_values,
+    nodes.Branch: column_steps.branch,
+    nodes.TableFilter: column_tables.filter_table,
+    nodes.TableMapValues: column_tables.map_table_values,
+}

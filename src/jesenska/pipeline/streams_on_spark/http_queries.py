@@ -20,7 +20,7 @@ import base64
 import json
 import logging
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -237,27 +237,27 @@ def _record(key: Any, value: Any) -> dict[str, Any]:
 
 def _key(text: str, serde: Serde) -> Any:
     """The key that the text of a URL stands for."""
-    for known, parse in _PARSERS:
-        if type(serde) is type(known):
-            try:
-                return parse(text)
-            except (ValueError, RecursionError) as error:
-                raise _RefusedError(HTTPStatus.BAD_REQUEST, f"{text[:50]!r} is no key of this store: write it as its serde has it.") from error
-    raise _RefusedError(HTTPStatus.BAD_REQUEST, "the keys of this store cannot be written in a URL: ask with KafkaStreams.store.")
+    parse = _PARSERS.get(type(serde))
+    if parse is None:
+        raise _RefusedError(HTTPStatus.BAD_REQUEST, "the keys of this store cannot be written in a URL: ask with KafkaStreams.store.")
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as error:
+        raise _RefusedError(HTTPStatus.BAD_REQUEST, f"{text[:50]!r} is no key of this store: write it as its serde has it.") from error
 
 
 def _decoded(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-_PARSERS: tuple[tuple[Serde, Any], ...] = (
-    (Serdes.string(), str),
-    (Serdes.int(), int),
-    (Serdes.long(), int),
-    (Serdes.double(), float),
-    (Serdes.json(), json.loads),
-    (Serdes.bytes(), _decoded),
-)
+#: How the text of a key is read, by the type of its serde.
+_PARSERS: dict[type[Serde], Callable[[str], Any]] = {
+    type(Serdes.string()): str,
+    type(Serdes.long()): int,  # and that of int
+    type(Serdes.double()): float,
+    type(Serdes.json()): json.loads,
+    type(Serdes.bytes()): _decoded,
+}
 
 
 def _as_json(value: Any) -> Any:
