@@ -23,26 +23,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import os
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from jesenska.coordination.placement import partition_for
 from tests.cluster.cluster import BrokerCluster
 from tests.crash.exactly_once_driver import POINTS, QUERY
-from tests.crash.talking_process import Process
-from tests.watched_processes import watched
+from tests.crash.spark_under_kills import SETTINGS, GrowingInput, SparkDriver, committed_records, signal_all, words_of
 
 _INPUT, _OUTPUT = "inputs", "outputs"
 _PARTITIONS = 4
@@ -50,135 +47,38 @@ _SECONDS = 120.0
 _BATCHES_BETWEEN = 2
 #: So many of a hundred.
 _SHARES = {**dict.fromkeys(POINTS, 5), "driver": 20, "driver alone": 10, "worker": 10, "executor": 10, "broker": 10, "coordinator": 10, "zombie": 5}
-_SETTINGS = {"transaction.state.log.num.partitions": "3", "transaction.state.log.replication.factor": "3", "min.insync.replicas": "2"}
 
 
-def _descendants(process: int) -> list[int]:
-    """All processes below one, as they are now."""
-    children: dict[int, list[int]] = defaultdict(list)
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            children[int(fields[1])].append(int(path.parent.name))
-    found, left = [], [process]
-    while left:
-        below = children[left.pop()]
-        found += below
-        left += below
-    return found
-
-
-def _words(process: int) -> bytes:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return b""
-
-
-def _signal(processes: list[int], number: int) -> None:
-    for process in processes:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, number)
-
-
-class Driver(Process):
-    """A driver at work."""
+class Driver(SparkDriver):
+    """Of a query that writes exactly once."""
 
     def __init__(self, bootstrap: str, place: Path, number: int, master: str, point: str | None, after: int) -> None:
         self.master = master
         command = [sys.executable, "-m", "tests.crash.exactly_once_driver", bootstrap, _INPUT, _OUTPUT, str(place / "checkpoint")]
         command += [str(place / f"spark-{number}.log"), "--master", master, "--after", str(after), *(["--point", point] if point is not None else [])]
-        super().__init__(f"driver-{number}", command, place)
-        self.start()
-
-    @property
-    def batches(self) -> int:
-        return sum(line.startswith("batch") for line in self.lines)
-
-    def until_batches(self, more: int) -> None:
-        """Returns when so many micro-batches more are written."""
-        wanted = self.batches + more
-        self.until(lambda: self.batches >= wanted, f"does not write {more} micro-batches more", _SECONDS)
-
-    def until_all_is_written(self) -> int:
-        """Its exit code. Inputs that wait may take it long, as long as it writes micro-batches."""
-        while True:
-            before = self.batches
-            try:
-                return self.until_gone(_SECONDS)
-            except subprocess.TimeoutExpired:
-                if self.batches == before:
-                    raise self.failure("does not end, and writes no micro-batch any more") from None
-
-    def processes(self) -> list[int]:
-        return [self.pid, *_descendants(self.pid)]
-
-    def kill_all(self, *, alone: bool = False) -> None:
-        """All that belongs to it; `alone`: the driver, and the rest ends by itself, which is waited for."""
-        every = self.processes()
-        with watched(*(process for process in every[1:] if _words(process))) as have_ended:
-            _signal(every[:1] if alone else every, signal.SIGKILL)
-            self.kill()
-            if not have_ended():
-                print("  a JVM or a worker has not ended by itself", flush=True)
+        super().__init__(command, place, number, _SECONDS)
 
 
-class Inputs:
-    """Writes numbers all the while, each partition's in order."""
+class Inputs(GrowingInput):
+    """Numbers; the key of a partition is its own."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent: dict[int, int] = dict.fromkeys(range(_PARTITIONS), 0)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 300_000, "log_level": 0})
-        self._failures: list[str] = []
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
+        super().__init__(bootstrap, 0.05, _SECONDS)
 
-    def __enter__(self) -> Inputs:
-        self._thread.start()
-        return self
-
-    def _write(self) -> None:
-        while not self._ends.wait(0.05):
-            for partition in range(_PARTITIONS):
-                for _ in range(5):
-                    key, value = b"key-%d" % partition, b"%d:%d" % (partition, self.sent[partition])
-                    self._producer.produce(_INPUT, value, key, partition=partition, on_delivery=self._told)
-                    self.sent[partition] += 1
-            self._producer.poll(0)
-
-    def _told(self, error: object, _: object) -> None:
-        if error is not None:
-            self._failures.append(str(error))
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        self._producer.flush(_SECONDS)
-        if self._failures:
-            raise AssertionError(f"inputs could not be written: {self._failures[:3]}")
+    def produce_some(self, producer: Producer) -> None:
+        for partition in range(_PARTITIONS):
+            for _ in range(5):
+                key, value = b"key-%d" % partition, b"%d:%d" % (partition, self.sent[partition])
+                producer.produce(_INPUT, value, key, partition=partition, on_delivery=self.told)
+                self.sent[partition] += 1
 
 
 def _outputs(bootstrap: str) -> list[list[bytes]]:
     """What a reader of committed records finds, by partition."""
     found: list[list[bytes]] = [[] for _ in range(_PARTITIONS)]
-    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0}
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(_OUTPUT, partition, 0) for partition in range(_PARTITIONS)])
-    left = set(range(_PARTITIONS))
-    deadline = time.monotonic() + _SECONDS
-    while left:
-        message = consumer.poll(1.0)
-        if time.monotonic() > deadline:
-            raise AssertionError(f"the outputs cannot be read: partitions {sorted(left)}")
-        if message is None:
-            continue
-        partition, error = message.partition(), message.error()
-        assert partition is not None
-        if error is None:
-            found[partition].append(message.value() or b"")
-        elif error.name() == "_PARTITION_EOF":
-            left.discard(partition)
-    consumer.close()
+    for partition, _, value in committed_records(bootstrap, _OUTPUT, _PARTITIONS, _SECONDS):
+        found[partition].append(value)
     return found
 
 
@@ -246,12 +146,12 @@ class Kills:
             driver.kill_all(alone=kind == "driver alone")
             self._driver = None
         elif kind == "worker":
-            workers = [process for process in driver.processes()[1:] if b"pyspark.daemon" in _words(process) or b"daemon_fork" in _words(process)]
-            _signal(self._chance.sample(workers, min(1, len(workers))), signal.SIGKILL)
+            workers = [process for process in driver.processes()[1:] if b"pyspark.daemon" in words_of(process) or b"daemon_fork" in words_of(process)]
+            signal_all(self._chance.sample(workers, min(1, len(workers))), signal.SIGKILL)
             driver.until_batches(_BATCHES_BETWEEN)
         elif kind == "executor":
-            executors = [process for process in driver.processes() if b"CoarseGrainedExecutorBackend" in _words(process)]
-            _signal([self._chance.choice(executors)], signal.SIGKILL)
+            executors = [process for process in driver.processes() if b"CoarseGrainedExecutorBackend" in words_of(process)]
+            signal_all([self._chance.choice(executors)], signal.SIGKILL)
             driver.until_batches(_BATCHES_BETWEEN)
         elif kind == "zombie":
             self._zombie(driver)
@@ -261,7 +161,7 @@ class Kills:
     def _broker(self, kind: str, driver: Driver) -> None:
         chosen = self._chance.choice(list(self._cluster.brokers))
         if kind == "coordinator":
-            partition = partition_for(f"jesenska-spark-{QUERY}", int(_SETTINGS["transaction.state.log.num.partitions"]))
+            partition = partition_for(f"jesenska-spark-{QUERY}", int(SETTINGS["transaction.state.log.num.partitions"]))
             chosen = self._cluster.view().of("__transaction_state", partition).leader
         self._cluster.brokers[chosen].kill()
         driver.until_batches(1)
@@ -271,12 +171,12 @@ class Kills:
 
     def _zombie(self, old: Driver) -> None:
         every = old.processes()
-        _signal(every, signal.SIGSTOP)
+        signal_all(every, signal.SIGSTOP)
         try:
             self._driver = self._begin()
             self._driver.until_batches(_BATCHES_BETWEEN)
         finally:
-            _signal(every, signal.SIGCONT)
+            signal_all(every, signal.SIGCONT)
         code = old.until_gone(_SECONDS)
         self._say(f"  the zombie has ended with exit code {code}")
         old.kill()
@@ -329,7 +229,7 @@ def main() -> int:
     def say(text: str) -> None:
         print(f"{time.monotonic() - begun:6.0f} s  {text}", flush=True)
 
-    with _place(given.dir) as place, BrokerCluster(place / "cluster", settings=_SETTINGS) as cluster:
+    with _place(given.dir) as place, BrokerCluster(place / "cluster", settings=SETTINGS) as cluster:
         for topic in (_INPUT, _OUTPUT):
             cluster.create(topic, _PARTITIONS)
         bootstrap = ",".join(broker.address for broker in cluster.brokers.values())

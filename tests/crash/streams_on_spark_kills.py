@@ -32,19 +32,18 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from tests.cluster.cluster import BrokerCluster
-from tests.crash.exactly_once_kills import Driver as ExactlyOnceDriver
+from tests.crash.spark_under_kills import SETTINGS, GrowingInput, SparkDriver, committed_records
 from tests.crash.streams_on_spark_driver import WINDOW_MS
-from tests.crash.talking_process import Process
 from tests.pipeline.warm_python import warm_python
 
 _PARTITIONS = 4
 _SECONDS = 180.0
+_DRIVER_SECONDS = 120.0
 _INPUT, _OUTPUTS = "lines", ("words", "keys", "windows")
 _GUARANTEES = ("exactly_once_v2", "at_least_once")
-_SETTINGS = {"transaction.state.log.num.partitions": "3", "transaction.state.log.replication.factor": "3", "min.insync.replicas": "2"}
 _WORDS = ("all", "streams", "lead", "to", "kafka", "hello", "join", "summit")
 _LINES_A_SECOND, _LINE_MS = 100, 50
 _KEYS = 2 * _PARTITIONS
@@ -72,70 +71,27 @@ def counted(lines: int) -> Counts:
     return found
 
 
-class Inputs:
-    """Writes lines all the while, each partition's in order."""
+class Inputs(GrowingInput):
+    """The lines."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent = 0
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 300_000, "log_level": 0})
-        self._failures: list[str] = []
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._write, daemon=True)
+        super().__init__(bootstrap, 0.1, _SECONDS)
 
-    def __enter__(self) -> Inputs:
-        self._thread.start()
-        return self
-
-    def _write(self) -> None:
-        while not self._ends.wait(0.1):
-            for _ in range(_LINES_A_SECOND // 10):
-                key, value, at, partition = _line(self.sent)
-                self._producer.produce(_INPUT, value, key, partition=partition, timestamp=at, on_delivery=self._told)
-                self.sent += 1
-            self._producer.poll(0)
-
-    def _told(self, error: object, _: object) -> None:
-        if error is not None:
-            self._failures.append(str(error))
-
-    def __exit__(self, *_: object) -> None:
-        self._ends.set()
-        self._thread.join()
-        self._producer.flush(_SECONDS)
-        if self._failures:
-            raise AssertionError(f"lines could not be written: {self._failures[:3]}")
-
-
-class Driver(ExactlyOnceDriver):
-    """The application at work."""
-
-    def __init__(self, command: list[str], place: Path, number: int) -> None:
-        Process.__init__(self, f"driver-{number}", command, place)
-        self.start()
+    def produce_some(self, producer: Producer) -> None:
+        for _ in range(_LINES_A_SECOND // 10):
+            key, value, at, partition = _line(self.sent)
+            producer.produce(_INPUT, value, key, partition=partition, timestamp=at, on_delivery=self.told)
+            self.sent += 1
 
 
 def outputs(bootstrap: str, topic: str) -> dict[str, list[int]]:
     """The counts of each key in their order, as a reader of committed records finds them."""
     found: dict[str, list[int]] = defaultdict(list)
-    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0}
-    consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(_PARTITIONS)])
-    left = set(range(_PARTITIONS))
-    deadline = time.monotonic() + _SECONDS
-    while left:
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{topic} cannot be read: partitions {sorted(left)}")
-        message = consumer.poll(1.0)
-        if message is None:
-            continue
-        error, key, value = message.error(), message.key(), message.value()
-        if error is None:
-            assert isinstance(key, bytes) and isinstance(value, bytes)
-            name = key.decode() if topic != "windows" else f"{key[:-8].decode()}@{int.from_bytes(key[-8:], 'big')}"
-            found[name].append(int.from_bytes(value, "big"))
-        elif error.name() == "_PARTITION_EOF":
-            left.discard(message.partition() or 0)
-    consumer.close()
+    for _, key, value in committed_records(bootstrap, topic, _PARTITIONS, _SECONDS):
+        assert key is not None
+        name = key.decode() if topic != "windows" else f"{key[:-8].decode()}@{int.from_bytes(key[-8:], 'big')}"
+        found[name].append(int.from_bytes(value, "big"))
     return found
 
 
@@ -174,11 +130,11 @@ class Kills:
         self._guarantee = guarantee
         self._command = command
         self._number = 0
-        self._driver: Driver | None = None
+        self._driver: SparkDriver | None = None
 
-    def _begin(self, *further: str) -> Driver:
+    def _begin(self, *further: str) -> SparkDriver:
         self._number += 1
-        self._driver = Driver([*self._command, *further], self._place, self._number)
+        self._driver = SparkDriver([*self._command, *further], self._place, self._number, _DRIVER_SECONDS)
         return self._driver
 
     def one(self, kind: str) -> None:
@@ -218,7 +174,7 @@ class Kills:
 
 def _run(place: Path, guarantee: str, kinds: list[str], chance: random.Random, say: Callable[[str], None], functions: bool) -> bool:
     exactly = guarantee != "at_least_once"
-    with warm_python(place) as python, BrokerCluster(place / "cluster", settings=_SETTINGS) as cluster:
+    with warm_python(place) as python, BrokerCluster(place / "cluster", settings=SETTINGS) as cluster:
         for topic in (_INPUT, *_OUTPUTS):
             cluster.create(topic, _PARTITIONS)
         bootstrap = ",".join(broker.address for broker in cluster.brokers.values())
