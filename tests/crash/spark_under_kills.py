@@ -53,7 +53,7 @@ def signal_all(processes: list[int], number: int) -> None:
 
 
 class SparkDriver(Process):
-    """A driver at work, which says "batch ..." for each micro-batch. `seconds` is how long it may take for something."""
+    """A driver at work, which says "batch ..." for each micro-batch. `seconds` is how long something may take."""
 
     def __init__(self, command: list[str], place: Path, number: int, seconds: float) -> None:
         self._seconds = seconds
