@@ -15,10 +15,8 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from jesenska.pipeline import spark as spark_session
 from jesenska.pipeline.spark import SHORT_RUN, end_session, session
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, TimeWindows, Topology, value
 from jesenska.pipeline.streams_on_spark import KafkaStreams, query
@@ -68,10 +66,7 @@ def main() -> int:
     parser.add_argument("guarantee")
     parser.add_argument("--finish", action="store_true")
     parser.add_argument("--functions", action="store_true")
-    parser.add_argument("--python", help="what Spark starts its workers with")
     given = parser.parse_args()
-    if given.python:
-        spark_session.sys = SimpleNamespace(executable=given.python)  # type: ignore[assignment,attr-defined]
     spark = session("killed", config={**SHORT_RUN, "spark.log.level": "OFF"}, log=given.directory / "spark.log")
     config = {
         "application.id": APPLICATION,

@@ -37,7 +37,6 @@ from confluent_kafka import Producer
 from tests.cluster.cluster import BrokerCluster
 from tests.crash.spark_under_kills import SETTINGS, GrowingInput, SparkDriver, committed_records
 from tests.crash.streams_on_spark_driver import WINDOW_MS
-from tests.pipeline.warm_python import warm_python
 
 _PARTITIONS = 4
 _SECONDS = 180.0
@@ -174,11 +173,11 @@ class Kills:
 
 def _run(place: Path, guarantee: str, kinds: list[str], chance: random.Random, say: Callable[[str], None], functions: bool) -> bool:
     exactly = guarantee != "at_least_once"
-    with warm_python(place) as python, BrokerCluster(place / "cluster", settings=SETTINGS) as cluster:
+    with BrokerCluster(place / "cluster", settings=SETTINGS) as cluster:
         for topic in (_INPUT, *_OUTPUTS):
             cluster.create(topic, _PARTITIONS)
         bootstrap = ",".join(broker.address for broker in cluster.brokers.values())
-        command = [sys.executable, "-m", "tests.crash.streams_on_spark_driver", bootstrap, str(place), guarantee, "--python", str(python)]
+        command = [sys.executable, "-m", "tests.crash.streams_on_spark_driver", bootstrap, str(place), guarantee]
         kills = Kills(cluster, place, chance, guarantee, [*command, *(["--functions"] if functions else [])])
         try:
             with Inputs(bootstrap) as inputs:

@@ -7,10 +7,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,12 +19,10 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
-from jesenska.pipeline import spark as spark_session
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import ClientOptions
 from jesenska.pipeline.spark import SHORT_RUN, session
 from jesenska.testing import BrokerProcess
-from tests.pipeline.warm_python import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -146,13 +142,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "30s",
     }
-    with warm_python(tmp_path_factory.mktemp("python")) as python, pytest.MonkeyPatch.context() as patch:
-        # What Spark on this machine starts its workers with; a test that asks for the running session says it anew.
-        patch.setattr(spark_session, "sys", SimpleNamespace(executable=str(python)))
-        made = session("tests", config=config)
-        os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-        yield made
-        made.stop()
+    made = session("tests", config=config)
+    yield made
+    made.stop()
 
 
 class Reading:

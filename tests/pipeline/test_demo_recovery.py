@@ -22,7 +22,6 @@ from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.job import RESULT_TOPICS
 from jesenska.pipeline.options import ClientOptions
 from tests.pipeline import direct
-from tests.pipeline.warm_python import warm_python
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 
@@ -31,16 +30,15 @@ PER_TRIGGER = max(1000, FLIGHTS // 10)
 
 
 class Demo:
-    """Runs of the demo in one folder, each a process of its own, in which `python` starts Spark's workers."""
+    """Runs of the demo in one folder, each a process of its own."""
 
-    def __init__(self, folder: Path, python: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._python = python
         self._process: subprocess.Popen[str] | None = None
         self.said: list[str] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.pipeline.warm_demo", str(self._python), "--data", str(self.folder), "--flights", str(FLIGHTS)]
+        command = [sys.executable, "-m", "jesenska.pipeline.demo", "--data", str(self.folder), "--flights", str(FLIGHTS)]
         process = subprocess.Popen(
             [*command, "--per-trigger", str(PER_TRIGGER), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -87,15 +85,9 @@ class Demo:
             pass  # it has ended, as it should
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with warm_python(tmp_path_factory.mktemp("python")) as program:
-        yield program
-
-
 @pytest.fixture
-def demo(tmp_path: Path, python: Path) -> Iterator[Demo]:
-    running = Demo(tmp_path / "demo", python)
+def demo(tmp_path: Path) -> Iterator[Demo]:
+    running = Demo(tmp_path / "demo")
     yield running
     running.close()
 
@@ -185,13 +177,13 @@ def _end_offsets(address: str, topic: str) -> list[int]:
         connection.close()
 
 
-def test_a_later_run_begins_anew_beside_the_broker_that_runs_and_the_exit_option_ends_its_own(demo: Demo, python: Path, tmp_path: Path) -> None:
+def test_a_later_run_begins_anew_beside_the_broker_that_runs_and_the_exit_option_ends_its_own(demo: Demo, tmp_path: Path) -> None:
     wanted = direct.expected(tmp_path, 2000)
     keeper = demo.start("--flights", "2000")
     demo.wait_for("stays up at .* until Ctrl-C")
     assert direct.in_parquet(demo.folder) == wanted
 
-    beside = Demo(demo.folder, python)
+    beside = Demo(demo.folder)
     beside.start("--exit", "--flights", "2000")
     assert beside.finish() == 0
     beside.close_output()

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import JesenskaError
 from jesenska.pipeline.class_archive import JAVA_OPTIONS, options_with_archive
 from jesenska.pipeline.java import java_home
+from jesenska.pipeline.ready_python import ReadyPython, ready_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,6 +38,8 @@ _SHUFFLE_PARTITIONS = 4
 
 _SOURCES_SENT = "spark.submit.pyFiles"
 _EXECUTORS_PYTHON = "spark.pyspark.python"
+_DRIVERS_PYTHON = "spark.pyspark.driver.python"
+_PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _JVM_END_SECONDS = 20.0
 
 #: For masters on this machine. Executors on others could not reach a driver there.
@@ -77,7 +80,7 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         java_options = options_with_archive(settings.get(JAVA_OPTIONS), os.environ)
         if java_options is not None:
             settings[JAVA_OPTIONS] = java_options
-    with quiet_about_pandas():
+    with quiet_about_pandas(), _workers_python(None if running else _ready_for(master, settings)):
         if log is not None and not running:
             conf = SparkConf().setAppName(app_name).setMaster(master).setAll(list(settings.items()))
             with log.open("ab") as output:
@@ -101,6 +104,43 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+#: What the JVM starts workers with, as long as the JVM lives.
+_ready: ReadyPython | None = None
+
+
+def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
+    """A Python for a session on this machine. None where its workers import something else than this process would:
+    on a cluster, with another Python or another Spark, with files that are sent."""
+    global _ready
+    from pyspark.find_spark_home import _find_spark_home
+
+    if not _is_local(master) or master.startswith("local-cluster"):
+        return None
+    if any(settings.get(name) for name in (_SOURCES_SENT, _EXECUTORS_PYTHON, _DRIVERS_PYTHON)):
+        return None
+    import pyspark
+
+    if Path(_find_spark_home()).resolve() != Path(pyspark.__file__).parent.resolve():
+        return None
+    if _ready is None:
+        _ready = ready_python()
+    return _ready
+
+
+@contextmanager
+def _workers_python(ready: ReadyPython | None) -> Iterator[None]:
+    """A JVM and a SparkContext that are made within start workers with it. A program's own processes do not."""
+    if ready is None:
+        yield
+        return
+    before = {name: os.environ[name] for name in _PYTHON_VARIABLES}
+    os.environ.update(dict.fromkeys(_PYTHON_VARIABLES, ready.program))
+    try:
+        yield
+    finally:
+        os.environ.update(before)
+
+
 def _make_known(spark: SparkSession) -> None:
     """Registers the source, so that its tasks run with the session's Python and what --py-files sent, and not with
     what Spark finds by itself. Left to Spark where the executors' Python is not on this machine: the planning of a
@@ -109,7 +149,8 @@ def _make_known(spark: SparkSession) -> None:
 
     context = spark.sparkContext
     if _is_local(str(context.master)):
-        context.pythonExec = sys.executable
+        if _ready is None or context.pythonExec != _ready.program:
+            context.pythonExec = sys.executable
     elif shutil.which(context.pythonExec) is None:
         return
     spark.dataSource.register(JesenskaDataSource)
@@ -126,6 +167,7 @@ def quiet_about_pandas() -> Iterator[None]:
 def end_session(spark: SparkSession, seconds: float = _JVM_END_SECONDS) -> None:
     """Stops the session and ends its JVM, which would otherwise live (and keep its memory) as long as this program. It
     is killed if it takes longer than `seconds`."""
+    global _ready
     from pyspark import SparkContext
 
     spark.stop()
@@ -141,6 +183,9 @@ def end_session(spark: SparkSession, seconds: float = _JVM_END_SECONDS) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+    if _ready is not None:
+        _ready.close()
+        _ready = None
 
 
 def prepare_environment(master: str = "local", executors_python: str | None = None) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 import time
 from collections import Counter
@@ -101,20 +100,13 @@ def in_memory(directory: Path) -> Compare:
 
 
 def on_spark(directory: Path, stack: ExitStack) -> Compare:
-    from types import SimpleNamespace
-
-    from jesenska.pipeline import spark as spark_session
     from jesenska.pipeline.spark import SHORT_RUN, session
     from jesenska.testing import BrokerProcess
     from tests.pipeline.conftest import Topics
     from tests.pipeline.streams_on_spark.compared_on_spark import partitions_for, unexplained_on_spark
     from tests.pipeline.streams_on_spark.on_spark import OnSpark
-    from tests.pipeline.warm_python import warm_python
 
-    os.environ["PYTHONWARNINGS"] = "ignore::RuntimeWarning"  # of modules that a warm Python has imported already
     broker = stack.enter_context(BrokerProcess(directory / "broker"))
-    python = stack.enter_context(warm_python(directory))
-    spark_session.sys = SimpleNamespace(executable=str(python))  # type: ignore[assignment,attr-defined]
     spark = session("topologies", config={**SHORT_RUN, "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"})
     stack.callback(spark.stop)
     topics = Topics(broker.bootstrap)

@@ -17,7 +17,6 @@ from jesenska.pipeline.streams_on_spark import KafkaStreams
 from tests.pipeline.conftest import Topics
 from tests.pipeline.streams_on_spark.test_kafka_streams import expected, lines, send, wait_until, written
 from tests.pipeline.streams_on_spark.word_count import STRINGS, settings, word_count
-from tests.pipeline.warm_python import warm_python
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,9 +32,9 @@ def test_a_killed_application_goes_on_and_writes_nothing_twice(spark: SparkSessi
     given = lines(source, LINES)
     send(topics, given, {source: 2})
     said = tmp_path / "said"
-    with warm_python(tmp_path) as python, said.open("w") as output:
+    with said.open("w") as output:
         command = [sys.executable, "-m", "tests.pipeline.streams_on_spark.killed_application"]
-        arguments = [topics.bootstrap, str(tmp_path), name, source, sink, str(python)]
+        arguments = [topics.bootstrap, str(tmp_path), name, source, sink]
         with subprocess.Popen([*command, *arguments], start_new_session=True, stdout=output, stderr=subprocess.STDOUT) as process:
             try:
                 wait_until(lambda: process.poll() is not None or sum(end for _, end in topics.offsets(sink, 2).values()) > 20)

@@ -1,0 +1,179 @@
+"""A program that has Python's processes forked from one that is ready: it is as any Python, only sooner."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from jesenska.pipeline import ready_python as module
+from jesenska.pipeline import spark as spark_session
+from jesenska.pipeline.ready_python import ReadyPython, ready_python
+from tests.watched_processes import watched
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+_TELLS = """
+import json, os, sys
+if __name__ == "__main__":
+    given = sys.stdin.read()
+    print(json.dumps([given, sys.argv[1:], os.getcwd(), os.environ.get("SAID"), "pyspark.worker" in sys.modules, hash("word")]))
+    print("aside", file=sys.stderr)
+    sys.exit(7)
+"""
+
+
+@pytest.fixture(scope="module")
+def ready() -> Iterable[ReadyPython]:
+    made = ready_python()
+    assert made is not None
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def run(ready: ReadyPython, tmp_path: Path) -> Run:
+    """Runs a module of this text in its directory."""
+
+    def of(text: str, *arguments: str, given: str = "", python: str = ready.program, **variables: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "program.py").write_text(text)
+        command, environment = [python, "-m", "program", *arguments], {**os.environ, **variables}
+        return subprocess.run(command, cwd=tmp_path, input=given, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+    return of
+
+
+def test_a_module_is_run_with_what_it_was_given_by_a_process_that_has_imported_pyspark(run: Run, tmp_path: Path) -> None:
+    done = run(_TELLS, "one", "two words", "", given="in\n", SAID="yes = no")
+    given, arguments, directory, said, is_ready, _ = json.loads(done.stdout)
+    assert (given, arguments, directory, said, is_ready) == ("in\n", ["one", "two words", ""], str(tmp_path), "yes = no", True)
+    assert (done.returncode, done.stderr) == (7, "aside\n")
+
+
+def test_strings_have_the_hash_that_they_have_in_workers_of_sparks(run: Run) -> None:
+    spark_has = run(_TELLS, python=sys.executable, PYTHONHASHSEED="0")
+    assert json.loads(run(_TELLS).stdout)[-1] == json.loads(spark_has.stdout)[-1]
+
+
+def test_random_numbers_are_others_in_each_process_and_in_those_that_it_forks(run: Run) -> None:
+    text = """
+import numpy, os, random
+for number in range(3):
+    if number == 0 or os.fork() == 0:
+        print(numpy.random.random(), random.random(), flush=True)
+        if number:
+            os._exit(0)
+    else:
+        os.wait()
+"""
+    numbers = [line for _ in range(2) for line in run(text).stdout.split()]
+    assert len(numbers) == len(set(numbers)) == 12
+
+
+def test_an_error_is_told_as_ever(run: Run) -> None:
+    done = run("1 / 0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "ZeroDivisionError" in done.stderr
+
+
+def test_variables_and_directory_of_one_are_not_those_of_the_next(run: Run) -> None:
+    run(_TELLS, SAID="once")
+    assert json.loads(run(_TELLS).stdout)[3] is None
+
+
+def test_what_is_no_module_and_a_request_that_is_too_long_are_run_as_by_any_python(ready: ReadyPython, run: Run) -> None:
+    done = subprocess.run([ready.program, "-c", "print(1 + 1)"], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "2\n"
+    given, arguments, *_, is_ready, _ = json.loads(run(_TELLS, *["x" * 100_000] * 12).stdout)
+    assert (given, len(arguments), is_ready) == ("", 12, False)
+
+
+def test_what_was_forked_ends_with_the_program(ready: ReadyPython, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import os, time; print(os.getpid(), flush=True); time.sleep(600)")
+    with subprocess.Popen([ready.program, "-m", "program"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        forked = int(process.stdout.readline())
+        assert forked != process.pid
+        with watched(forked) as has_ended:
+            process.kill()
+            assert has_ended()
+
+
+def test_a_program_whose_forks_are_gone_is_any_python(tmp_path: Path, run: Run) -> None:
+    lone = ready_python()
+    assert lone is not None
+    lone._process.kill()
+    lone._process.wait()
+    done = run(_TELLS, "one", python=lone.program)
+    assert (json.loads(done.stdout)[1], done.returncode) == (["one"], 7)
+    lone.close()
+    assert not Path(lone.program).parent.exists()
+
+
+def test_the_process_that_forks_ends_with_the_one_that_has_started_it() -> None:
+    text = "import time\nfrom jesenska.pipeline.ready_python import ready_python\nready = ready_python()\n"
+    text += "print(ready._process.pid, ready.program, flush=True)\ntime.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        number, program = process.stdout.readline().split()
+        with watched(int(number)) as has_ended:
+            process.kill()
+            assert has_ended()
+    assert not Path(program).parent.exists()
+
+
+def test_an_interrupt_from_the_keyboard_is_for_the_program_alone(run: Run) -> None:
+    lone = ready_python()
+    assert lone is not None
+    run(_TELLS, python=lone.program)  # it has begun to fork
+    os.kill(lone._process.pid, signal.SIGINT)
+    assert json.loads(run(_TELLS, python=lone.program).stdout)[4]
+    lone.close()
+
+
+def test_there_is_none_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for interpreter in ("", "/a folder/python", f"/{'x' * 200}/python"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "executable", interpreter)
+            assert ready_python() is None
+    far = tmp_path / ("x" * 120)  # too long for a socket's address
+    far.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(far))
+    assert ready_python() is None
+    assert not list(far.iterdir())
+
+
+def test_only_a_session_whose_workers_import_the_same_has_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = object()
+    monkeypatch.setattr(spark_session, "_ready", None)
+    monkeypatch.setattr(spark_session, "ready_python", lambda: made)
+    assert spark_session._ready_for("local[2]", {}) is made
+    for master in ("local-cluster[1,1,600]", "spark://somewhere:7077", "yarn"):
+        assert spark_session._ready_for(master, {}) is None
+    for name in ("spark.submit.pyFiles", "spark.pyspark.python", "spark.pyspark.driver.python"):
+        assert spark_session._ready_for("local[2]", {name: "x"}) is None
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    assert spark_session._ready_for("local[2]", {}) is None
+
+
+def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
+    def has_imported(_: Iterable[int]) -> Iterable[tuple[bool, str]]:
+        yield Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")[2].decode() == module.__name__, os.environ["PYTHONHASHSEED"]
+
+    assert spark.sparkContext.parallelize([1], 1).mapPartitions(has_imported).collect() == [(True, "0")]
+    assert spark_session.session().sparkContext.pythonExec == spark.sparkContext.pythonExec != sys.executable
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable == shutil.which(sys.executable)
