@@ -146,7 +146,7 @@ class Kills:
             driver.kill_all(alone=kind == "driver alone")
             self._driver = None
         elif kind == "worker":
-            workers = [process for process in driver.processes()[1:] if b"pyspark.daemon" in words_of(process) or b"ready_python" in words_of(process)]
+            workers = [process for process in driver.processes()[1:] if b"pyspark.daemon" in words_of(process) or b"python_forks" in words_of(process)]
             signal_all(self._chance.sample(workers, min(1, len(workers))), signal.SIGKILL)
             driver.until_batches(_BATCHES_BETWEEN)
         elif kind == "executor":

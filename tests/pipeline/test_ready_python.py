@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jesenska.pipeline import ready_python as module
 from jesenska.pipeline import spark as spark_session
 from jesenska.pipeline.ready_python import ReadyPython, ready_python
 from tests.watched_processes import watched
@@ -127,12 +126,14 @@ def test_a_program_whose_forks_are_gone_is_any_python(tmp_path: Path, run: Run) 
 def test_the_process_that_forks_ends_with_the_one_that_has_started_it() -> None:
     text = "import time\nfrom jesenska.pipeline.ready_python import ready_python\nready = ready_python()\n"
     text += "print(ready._process.pid, ready.program, flush=True)\ntime.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         number, program = process.stdout.readline().split()
         with watched(int(number)) as has_ended:
             process.kill()
             assert has_ended()
+        assert process.stderr.read() == ""
     assert not Path(program).parent.exists()
 
 
@@ -172,7 +173,7 @@ def test_only_a_session_whose_workers_import_the_same_has_one(monkeypatch: pytes
 
 def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
     def has_imported(_: Iterable[int]) -> Iterable[tuple[bool, str]]:
-        yield Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")[2].decode() == module.__name__, os.environ["PYTHONHASHSEED"]
+        yield Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")[2].decode() == "jesenska.pipeline.python_forks", os.environ["PYTHONHASHSEED"]
 
     assert spark.sparkContext.parallelize([1], 1).mapPartitions(has_imported).collect() == [(True, "0")]
     assert spark_session.session().sparkContext.pythonExec == spark.sparkContext.pythonExec != sys.executable

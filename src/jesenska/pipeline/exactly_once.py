@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -68,10 +69,11 @@ _DEFAULT_TIMEOUT_MS = 900_000
 _TIMEOUT_OPTION, _TOPIC_OPTION = "kafka.transaction.timeout.ms", "batches.topic"
 #: How often a micro-batch is begun anew by itself before the query fails.
 _ATTEMPTS = 3
-_PACKED = "topic string, partition int, batch binary"
+_PACKED = "place int, topic string, partition int, batch binary"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
+_PLACES = 2**31
 
 
 class RepeatedTaskError(JesenskaError):
@@ -176,8 +178,9 @@ class ExactlyOnce:
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return _task(options, ticket, batches, write)
 
+        tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
         with quiet_about_pandas():
-            placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartition("topic", "partition")
+            placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartitionById(tasks, "place")
             writing = placed.mapInArrow(work, _WRITTEN)
         jobs = _Jobs(rows)
         try:
@@ -273,8 +276,14 @@ def _as_rows(key: TopicPartition, encoded: list[bytearray]) -> pa.RecordBatch:
     import pyarrow as pa
 
     size = len(encoded)
-    columns = [pa.array([key.topic] * size, pa.string()), pa.array([key.partition] * size, pa.int32()), pa.array(encoded, pa.binary())]
-    return pa.RecordBatch.from_arrays(columns, names=["topic", "partition", "batch"])
+    repeated = [pa.array([one] * size, kind) for one, kind in ((_place(key), pa.int32()), (key.topic, pa.string()), (key.partition, pa.int32()))]
+    return pa.RecordBatch.from_arrays([*repeated, pa.array(encoded, pa.binary())], names=["place", "topic", "partition", "batch"])
+
+
+def _place(key: TopicPartition) -> int:
+    """Which task writes a partition, modulo their number: those of one topic take turns, so that none has many more
+    than another."""
+    return (zlib.crc32(key.topic.encode()) + key.partition) % _PLACES
 
 
 def _write_packed(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:
