@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -112,6 +113,20 @@ def test_what_was_forked_ends_with_the_program(ready: ReadyPython, tmp_path: Pat
             assert has_ended()
 
 
+def test_what_asks_and_hangs_up_at_once_does_no_harm(ready: ReadyPython, run: Run) -> None:
+    for asks in (lambda _: None, lambda connection: connection.send(b"nothing")):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
+            connection.connect(str(Path(ready.program).with_name("socket")))
+            asks(connection)
+    assert json.loads(run(_TELLS).stdout)[4]
+
+
+def test_a_process_that_the_program_forks_ends_without_it() -> None:
+    text = "import os, sys\nfrom jesenska.pipeline.ready_python import ready_python\nready = ready_python()\n"
+    text += "if os.fork() == 0:\n    sys.exit()\nos.wait()\nprint(ready._process.poll(), os.path.exists(ready.program))"
+    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True).stdout == "None True\n"
+
+
 def test_a_program_whose_forks_are_gone_is_any_python(tmp_path: Path, run: Run) -> None:
     lone = ready_python()
     assert lone is not None
@@ -178,3 +193,18 @@ def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([1], 1).mapPartitions(has_imported).collect() == [(True, "0")]
     assert spark_session.session().sparkContext.pythonExec == spark.sparkContext.pythonExec != sys.executable
     assert os.environ["PYSPARK_PYTHON"] == sys.executable == shutil.which(sys.executable)
+
+
+def test_it_ends_with_the_session_and_the_next_session_has_another() -> None:
+    text = """
+from jesenska.pipeline import spark
+from pathlib import Path
+for _ in range(2):
+    made = spark.session(config={**spark.SHORT_RUN, "spark.log.level": "OFF"})
+    ready = spark._ready
+    assert made.sparkContext.pythonExec == ready.program
+    spark.end_session(made)
+    print(ready._process.poll() is not None, Path(ready.program).exists())
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == "True False\n" * 2

@@ -76,17 +76,21 @@ class _Forks:
 
     def _fork(self) -> None:
         connection, _ = self._listener.accept()
-        request, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 3)
-        if len(descriptors) != 3:  # it was killed before it asked
-            connection.close()
-            return
-        child = os.fork()
+        descriptors: list[int] = []
+        try:
+            request, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 3)
+            child = os.fork() if len(descriptors) == 3 else None  # else it was killed before it asked
+        except OSError:  # no more processes, say; who asked sees that there is no answer
+            child = None
         if child == 0:
             self._leave()
             connection.close()
             _become(request, descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
+        if child is None:
+            connection.close()
+            return
         self._running[child] = connection
         self._looks.register(connection, selectors.EVENT_READ, child)
 

@@ -62,6 +62,7 @@ class ReadyPython:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._owner = os.getpid()
         path, address = directory / "python", str(directory / "socket")
         self.program = str(path)
         path.write_text(_PROGRAM.format(python=sys.executable, address=address, size=REQUEST_BYTES_MAX), encoding="utf-8")
@@ -80,6 +81,8 @@ class ReadyPython:
     def close(self) -> None:
         """What was forked goes on; nothing more is. A program's end does it as well."""
         atexit.unregister(self.close)
+        if os.getpid() != self._owner:  # the end of a process that the program has forked
+            return
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.kill()
