@@ -139,6 +139,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         **SHORT_RUN,
         "spark.sql.shuffle.partitions": "2",
         "spark.log.level": "OFF",
+        "spark.local.dir": str(tmp_path_factory.mktemp("local")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "30s",
     }

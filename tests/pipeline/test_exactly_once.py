@@ -17,7 +17,7 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.producer import Producer
 from jesenska.client.transaction_admin import TransactionAdmin
-from jesenska.pipeline import micro_batches
+from jesenska.pipeline import exactly_once, micro_batches
 from jesenska.pipeline.cluster_thread import connect
 from jesenska.pipeline.exactly_once import ExactlyOnce
 from jesenska.pipeline.micro_batches import MicroBatchTransaction, Ticket
@@ -235,6 +235,33 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, topics: Topics) -
         write(broken, 0)
     write(rows(spark, 0, 40), 0)
     assert committed(spark, topics, topic) == list(range(40))
+
+
+def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As with an executor. Tasks that have ended then have written what others will get once more."""
+    topic, lost = topics.create(6), tmp_path / "lost"
+    shuffled = Path(spark.conf.get("spark.local.dir") or "")
+    write_packed = exactly_once._write_packed
+
+    def write_and_lose(*given: Any) -> dict[TopicPartition, int]:
+        written = write_packed(*given)
+        if written and not lost.exists():
+            lost.touch()
+            for file in shuffled.glob("**/shuffle_*"):
+                file.unlink()
+        return written
+
+    monkeypatch.setattr(exactly_once, "_write_packed", write_and_lose)
+    before = spark.conf.get("spark.sql.shuffle.partitions") or ""
+    spark.conf.set("spark.sql.shuffle.partitions", "6")
+    try:
+        ExactlyOnce(f"lost-{topic}", options(topics, topic))(rows(spark, 0, 300), 0)
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", before)
+    assert "is begun anew: Spark has lost what was shuffled" in caplog.text
+    assert committed(spark, topics, topic) == list(range(300))
 
 
 def test_aligned_rows_are_not_shuffled_and_others_are_refused(spark: SparkSession, topics: Topics) -> None:
