@@ -39,7 +39,7 @@ from confluent_kafka import Producer
 from jesenska.coordination.placement import partition_for
 from tests.cluster.cluster import BrokerCluster
 from tests.crash.exactly_once_driver import POINTS, QUERY
-from tests.crash.spark_under_kills import SETTINGS, GrowingInput, SparkDriver, committed_records, signal_all, words_of
+from tests.crash.spark_under_kills import SETTINGS, GrowingInput, SparkDriver, committed_records, parent_of, signal_all, words_of
 
 _INPUT, _OUTPUT = "inputs", "outputs"
 _PARTITIONS = 4
@@ -47,6 +47,13 @@ _SECONDS = 120.0
 _BATCHES_BETWEEN = 2
 #: So many of a hundred.
 _SHARES = {**dict.fromkeys(POINTS, 5), "driver": 20, "driver alone": 10, "worker": 10, "executor": 10, "broker": 10, "coordinator": 10, "zombie": 5}
+
+
+def _is_worker(process: int) -> bool:
+    """Whether Spark started it for tasks, or as what forks those. Workers of a Python that is ready have its words: they
+    are forked by what it has forked."""
+    parent = parent_of(process)
+    return b"pyspark.daemon" in words_of(process) or all(b"python_forks" in words_of(one) for one in (process, parent, parent_of(parent)))
 
 
 class Driver(SparkDriver):
@@ -146,7 +153,7 @@ class Kills:
             driver.kill_all(alone=kind == "driver alone")
             self._driver = None
         elif kind == "worker":
-            workers = [process for process in driver.processes()[1:] if b"pyspark.daemon" in words_of(process) or b"python_forks" in words_of(process)]
+            workers = [process for process in driver.processes()[1:] if _is_worker(process)]
             signal_all(self._chance.sample(workers, min(1, len(workers))), signal.SIGKILL)
             driver.until_batches(_BATCHES_BETWEEN)
         elif kind == "executor":

@@ -39,6 +39,14 @@ def descendants(process: int) -> list[int]:
     return found
 
 
+def parent_of(process: int) -> int:
+    """0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
 def words_of(process: int) -> bytes:
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import uuid
 from collections.abc import Mapping
@@ -262,6 +264,28 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
         spark.conf.set("spark.sql.shuffle.partitions", before)
     assert "is begun anew: Spark has lost what was shuffled" in caplog.text
     assert committed(spark, topics, topic) == list(range(300))
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_a_micro_batch_of_which_a_worker_is_killed_is_begun_anew(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, aligned: bool
+) -> None:
+    topic, killed = topics.create(2), tmp_path / "killed"
+    name = "write_rows" if aligned else "_write_packed"
+    write = getattr(exactly_once, name)
+
+    def write_and_die(*given: Any) -> dict[TopicPartition, int]:
+        written: dict[TopicPartition, int] = write(*given)
+        if written and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return written
+
+    monkeypatch.setattr(exactly_once, name, write_and_die)
+    placed = rows(spark, 0, 100).selectExpr("value", "cast(cast(value as int) % 2 as int) as partition").repartition(2, "partition")
+    ExactlyOnce(f"worker-{topic}", options(topics, topic), aligned=aligned)(placed, 0)
+    assert "is begun anew: Spark has lost a Python worker" in caplog.text
+    assert committed(spark, topics, topic) == list(range(100))
 
 
 def test_aligned_rows_are_not_shuffled_and_others_are_refused(spark: SparkSession, topics: Topics) -> None:

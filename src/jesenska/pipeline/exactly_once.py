@@ -73,8 +73,9 @@ _PACKED = "place int, topic string, partition int, batch binary"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
-#: What Spark says when it has run the stage before the shuffle again, and tasks behind it had ended already.
-_CANNOT_BE_REPEATED = "indeterminate output"
+#: What Spark says when a job has failed that may succeed the next time, and what it means. On one machine it runs no
+#: task again.
+_LOSSES = {"indeterminate output": "Spark has lost what was shuffled", "Python worker exited unexpectedly": "Spark has lost a Python worker"}
 _PLACES = 2**31
 
 
@@ -190,8 +191,9 @@ class ExactlyOnce:
         except Exception as error:
             if RepeatedTaskError.__name__ in str(error):
                 raise _AgainError("Spark has run a task a second time") from error
-            if _CANNOT_BE_REPEATED in str(error):
-                raise _AgainError("Spark has lost what was shuffled") from error
+            for spark_says, reason in _LOSSES.items():
+                if spark_says in str(error):
+                    raise _AgainError(reason) from error
             if self.aligned and ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name in str(error):
                 raise JesenskaError(f"Two tasks have written to one partition: {_NOT_ALIGNED}") from error
             raise
