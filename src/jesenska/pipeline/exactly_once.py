@@ -20,6 +20,8 @@ What a crash leaves, by the point at which it comes:
     a task is run again       its second attempt cannot know what the first has written, and refuses. The driver
                               begins at 1 again: what the first attempt still sends has an older epoch and is refused
                               by the brokers
+    a worker is lost, or      Spark fails the job (on one machine it runs no task again). The driver begins at 1 again
+    what was shuffled
     two tasks at once         of one partition (speculation): the second is refused in the same way
 
 So as a reader of committed records sees it, each micro-batch is there as a whole, once, in the order of the
