@@ -50,8 +50,8 @@ _SHARES = {**dict.fromkeys(POINTS, 5), "driver": 20, "driver alone": 10, "worker
 
 
 def _is_worker(process: int) -> bool:
-    """Whether Spark started it for tasks, or as what forks those. Workers of a Python that is ready have its words: they
-    are forked by what it has forked."""
+    """Whether Spark started it for tasks, or as what forks those. Workers of a Python that is ready have its words:
+    they are forked by what it has forked."""
     parent = parent_of(process)
     return b"pyspark.daemon" in words_of(process) or all(b"python_forks" in words_of(one) for one in (process, parent, parent_of(parent)))
 
