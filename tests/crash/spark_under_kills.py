@@ -137,11 +137,13 @@ class GrowingInput(ABC):
 
 
 def committed_records(bootstrap: str, topic: str, partitions: int, seconds: float) -> Iterator[tuple[int, bytes | None, bytes]]:
-    """Partition, key and value of all that a reader of committed records finds, each partition in its order."""
+    """Partition, key and value of all that a reader of committed records finds, each partition in its order. A
+    partition that grows all the while is read as far as it went at the beginning: its end may never be met."""
     settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0}
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    left = set(range(partitions))
+    ends = {partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)[1] for partition in range(partitions)}
+    left = {partition for partition, end in ends.items() if end}
     deadline = time.monotonic() + seconds
     try:
         while left:
@@ -155,6 +157,8 @@ def committed_records(bootstrap: str, topic: str, partitions: int, seconds: floa
             if error is None:
                 assert key is None or isinstance(key, bytes)
                 yield partition, key, message.value() or b""
+                if (message.offset() or 0) >= ends[partition] - 1:
+                    left.discard(partition)
             elif error.name() == "_PARTITION_EOF":
                 left.discard(partition)
     finally:
