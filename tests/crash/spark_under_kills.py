@@ -27,10 +27,8 @@ SETTINGS = {"transaction.state.log.num.partitions": "3", "transaction.state.log.
 def descendants(process: int) -> list[int]:
     """All processes below one, as they are now."""
     children: dict[int, list[int]] = defaultdict(list)
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):
-            fields = path.read_text().rpartition(")")[2].split()
-            children[int(fields[1])].append(int(path.parent.name))
+    for path in Path("/proc").glob("[0-9]*"):
+        children[parent_of(int(path.name))].append(int(path.name))
     found, left = [], [process]
     while left:
         below = children[left.pop()]

@@ -75,14 +75,20 @@ _PACKED = "place int, topic string, partition int, batch binary"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
-#: What Spark says when a job has failed that may succeed the next time, and what it means. On one machine it runs no
-#: task again.
-_LOSSES = {"indeterminate output": "Spark has lost what was shuffled", "Python worker exited unexpectedly": "Spark has lost a Python worker"}
 _PLACES = 2**31
 
 
 class RepeatedTaskError(JesenskaError):
     """A task was run a second time: the transaction cannot be completed."""
+
+
+#: What is said of a job that has failed and may succeed the next time, and what it means. On one machine Spark runs no
+#: task again.
+_MAY_SUCCEED = {
+    RepeatedTaskError.__name__: "Spark has run a task a second time",
+    "indeterminate output": "Spark has lost what was shuffled",
+    "Python worker exited unexpectedly": "Spark has lost a Python worker",
+}
 
 
 class ExactlyOnce:
@@ -191,10 +197,8 @@ class ExactlyOnce:
         try:
             found = writing.collect()
         except Exception as error:
-            if RepeatedTaskError.__name__ in str(error):
-                raise _AgainError("Spark has run a task a second time") from error
-            for spark_says, reason in _LOSSES.items():
-                if spark_says in str(error):
+            for words, reason in _MAY_SUCCEED.items():
+                if words in str(error):
                     raise _AgainError(reason) from error
             if self.aligned and ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER.name in str(error):
                 raise JesenskaError(f"Two tasks have written to one partition: {_NOT_ALIGNED}") from error
