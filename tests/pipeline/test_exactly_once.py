@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark import SparkContext
 from pyspark.errors import StreamingQueryException
 
 from jesenska.base.errors import JesenskaError
@@ -41,8 +44,8 @@ def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
 
 
 def options(topics: Topics, topic: str | None, **more: str) -> Mapping[str, str]:
-    given = {"kafka.bootstrap.servers": topics.bootstrap, **{name.replace("_", "."): value for name, value in more.items()}}
-    return given if topic is None else {**given, "topic": topic}
+    settings = {"kafka.bootstrap.servers": topics.bootstrap, **{name.replace("_", "."): value for name, value in more.items()}}
+    return settings if topic is None else {**settings, "topic": topic}
 
 
 def committed(spark: SparkSession, topics: Topics, topic: str) -> list[int]:
@@ -242,13 +245,14 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, topics: Topics) -
 def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As with an executor. Tasks that have ended then have written what others will get once more."""
+    """As with an executor. Tasks that have ended then have written what others will get once more. There are more
+    tasks than can be at work at once: the later ones find the files gone."""
     topic, lost = topics.create(6), tmp_path / "lost"
     shuffled = Path(spark.conf.get("spark.local.dir") or "")
     write_packed = exactly_once._write_packed
 
-    def write_and_lose(*given: Any) -> dict[TopicPartition, int]:
-        written = write_packed(*given)
+    def write_and_lose(*arguments: Any) -> dict[TopicPartition, int]:
+        written = write_packed(*arguments)
         if written and not lost.exists():
             lost.touch()
             for file in shuffled.glob("**/shuffle_*"):
@@ -256,6 +260,7 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
         return written
 
     monkeypatch.setattr(exactly_once, "_write_packed", write_and_lose)
+    monkeypatch.setattr(SparkContext, "defaultParallelism", 6)
     before = spark.conf.get("spark.sql.shuffle.partitions") or ""
     spark.conf.set("spark.sql.shuffle.partitions", "6")
     try:
@@ -266,6 +271,25 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
     assert committed(spark, topics, topic) == list(range(300))
 
 
+@pytest.mark.parametrize(("compression", "value"), [("none", "cast(id as string)"), ("none", "uuid()"), ("zstd", "rpad(cast(id as string), 900, 'x')")])
+def test_what_is_shuffled_arrives_as_it_was(spark: SparkSession, topics: Topics, compression: str, value: str) -> None:
+    """Values that can be compressed for the way, values that cannot, and batches that are compressed already."""
+    topic = topics.create(3)
+    made = spark.range(0, 5000, numPartitions=3).selectExpr("cast(id as string) as key", f"{value} as value").cache()
+    ExactlyOnce(f"way-{topic}", options(topics, topic, kafka_compression_type=compression))(made, 0)
+    reader = spark.read.format("jesenska").option("kafka.bootstrap.servers", topics.bootstrap).option("subscribe", topic)
+    found = reader.load().selectExpr("cast(key as string) as key", "cast(value as string) as value").collect()
+    assert sorted(map(tuple, found)) == sorted(map(tuple, made.collect()))
+
+
+@given(st.binary(), st.integers(1, 200))
+def test_a_batch_is_after_the_way_what_it_was_before(start: bytes, times: int) -> None:
+    batch = bytearray(start * times)
+    size, shuffled = exactly_once._for_the_way(batch)
+    assert len(shuffled) <= len(batch)
+    assert exactly_once._from_the_way(size, pa.py_buffer(shuffled)) == batch
+
+
 @pytest.mark.parametrize("aligned", [False, True])
 def test_a_micro_batch_of_which_a_worker_is_killed_is_begun_anew(
     spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, aligned: bool
@@ -274,8 +298,8 @@ def test_a_micro_batch_of_which_a_worker_is_killed_is_begun_anew(
     name = "write_rows" if aligned else "_write_packed"
     write = getattr(exactly_once, name)
 
-    def write_and_die(*given: Any) -> dict[TopicPartition, int]:
-        written: dict[TopicPartition, int] = write(*given)
+    def write_and_die(*arguments: Any) -> dict[TopicPartition, int]:
+        written: dict[TopicPartition, int] = write(*arguments)
         if written and not killed.exists():
             killed.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -299,7 +323,7 @@ def test_aligned_rows_are_not_shuffled_and_others_are_refused(spark: SparkSessio
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("wrong", "says"),
     [
         ({"kafka.acks": "1"}, "acks=all"),
         ({"kafka.enable.idempotence": "false"}, "idempotence"),
@@ -307,9 +331,9 @@ def test_aligned_rows_are_not_shuffled_and_others_are_refused(spark: SparkSessio
         ({"batches.topics": "x"}, "batches.topics"),
     ],
 )
-def test_a_mistake_is_one_sentence(topics: Topics, given: dict[str, str], says: str) -> None:
+def test_a_mistake_is_one_sentence(topics: Topics, wrong: dict[str, str], says: str) -> None:
     with pytest.raises(JesenskaError, match=says):
-        ExactlyOnce("mistaken", {**options(topics, "t"), **given})
+        ExactlyOnce("mistaken", {**options(topics, "t"), **wrong})
 
 
 def test_a_query_needs_a_name(topics: Topics) -> None:

@@ -71,7 +71,10 @@ _DEFAULT_TIMEOUT_MS = 900_000
 _TIMEOUT_OPTION, _TOPIC_OPTION = "kafka.transaction.timeout.ms", "batches.topic"
 #: How often a micro-batch is begun anew by itself before the query fails.
 _ATTEMPTS = 3
-_PACKED = "place int, topic string, partition int, batch binary"
+#: What is shuffled. `size`: bytes of a batch that is compressed for the way; 0 for one that is as it was encoded.
+_PACKED = "place int, topic string, partition int, size int, batch binary"
+#: How batches are compressed for the way: their copies between Python, Java and the disk would cost more than that.
+_SHUFFLED_CODEC = "lz4_raw"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
@@ -189,7 +192,9 @@ class ExactlyOnce:
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return _task(options, ticket, batches, write)
 
-        tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1)
+        spark = rows.sparkSession
+        # No more than can be at work at once: to begin a task takes about as long as it writes.
+        tasks = min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
         with quiet_about_pandas():
             placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartitionById(tasks, "place")
             writing = placed.mapInArrow(work, _WRITTEN)
@@ -273,23 +278,39 @@ class _Jobs:
 
 def _pack(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows as encoded batches, with the target partition of each: few large values are shuffled instead of many
-    rows."""
+    rows. Batches without a codec of their own are compressed for the way."""
     with plainly("topic"):
         packing = Packing(connect(options.client), options, SystemClock())
         for batch in batches:
             if batch.num_rows:
                 for key, encoded in packing.add(batch):
-                    yield _as_rows(key, encoded)
+                    yield _as_rows(key, encoded, options.compression)
         for key, encoded in packing.rest():
-            yield _as_rows(key, encoded)
+            yield _as_rows(key, encoded, options.compression)
 
 
-def _as_rows(key: TopicPartition, encoded: list[bytearray]) -> pa.RecordBatch:
+def _as_rows(key: TopicPartition, encoded: list[bytearray], compression: str) -> pa.RecordBatch:
     import pyarrow as pa
 
-    size = len(encoded)
-    repeated = [pa.array([one] * size, kind) for one, kind in ((_place(key), pa.int32()), (key.topic, pa.string()), (key.partition, pa.int32()))]
-    return pa.RecordBatch.from_arrays([*repeated, pa.array(encoded, pa.binary())], names=["place", "topic", "partition", "batch"])
+    sizes, batches = zip(*(_for_the_way(batch) if compression == "none" else (0, batch) for batch in encoded), strict=True)
+    count = len(encoded)
+    repeated = [pa.array([one] * count, kind) for one, kind in ((_place(key), pa.int32()), (key.topic, pa.string()), (key.partition, pa.int32()))]
+    columns = [*repeated, pa.array(sizes, pa.int32()), pa.array(batches, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, names=["place", "topic", "partition", "size", "batch"])
+
+
+def _for_the_way(batch: bytearray) -> tuple[int, bytes | bytearray]:
+    """A batch's size and the batch compressed; 0 and the batch itself where that gains nothing."""
+    import pyarrow as pa
+
+    compressed = pa.compress(batch, codec=_SHUFFLED_CODEC, asbytes=True)
+    return (len(batch), compressed) if len(compressed) < len(batch) else (0, batch)
+
+
+def _from_the_way(size: int, batch: pa.Buffer) -> bytearray:
+    import pyarrow as pa
+
+    return bytearray(pa.decompress(batch, size, codec=_SHUFFLED_CODEC) if size else batch)
 
 
 def _place(key: TopicPartition) -> int:
@@ -301,8 +322,8 @@ def _place(key: TopicPartition) -> int:
 def _write_packed(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:
     with plainly("topic"), sending(connect(options.client), options, producer) as task:
         for rows in batches:
-            for topic, partition, batch in zip(*(rows.column(name) for name in ("topic", "partition", "batch")), strict=True):
-                task.send(TopicPartition(topic.as_py(), partition.as_py()), [bytearray(batch.as_buffer())])
+            for topic, partition, size, batch in zip(*(rows.column(name) for name in ("topic", "partition", "size", "batch")), strict=True):
+                task.send(TopicPartition(topic.as_py(), partition.as_py()), [_from_the_way(size.as_py(), batch.as_buffer())])
         return task.finish()
 
 
