@@ -280,6 +280,7 @@ def test_what_is_shuffled_arrives_as_it_was(spark: SparkSession, topics: Topics,
     reader = spark.read.format("jesenska").option("kafka.bootstrap.servers", topics.bootstrap).option("subscribe", topic)
     found = reader.load().selectExpr("cast(key as string) as key", "cast(value as string) as value").collect()
     assert sorted(map(tuple, found)) == sorted(map(tuple, made.collect()))
+    made.unpersist()
 
 
 @given(st.binary(), st.integers(1, 200))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,6 +196,33 @@ def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
     assert spark.sparkContext.parallelize([1], 1).mapPartitions(has_imported).collect() == [(True, "0")]
     assert spark_session.session().sparkContext.pythonExec == spark.sparkContext.pythonExec != sys.executable
     assert os.environ["PYSPARK_PYTHON"] == sys.executable == shutil.which(sys.executable)
+
+
+def test_a_session_speaks_with_its_workers_through_sockets_in_a_directory_of_this_users_own(spark: SparkSession) -> None:
+    def sockets(_: Iterable[int]) -> Iterable[tuple[str, str]]:
+        open_files = Path("/proc/self/fd")
+        numbers = [int(name) for name in os.listdir(open_files) if (open_files / name).is_socket()]
+        families = {socket.socket(fileno=os.dup(number)).family.name for number in numbers}
+        yield ",".join(families), os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
+
+    ((families, directory),) = spark.sparkContext.parallelize([1], 1).mapPartitions(sockets).collect()
+    assert families == "AF_UNIX"
+    assert stat.S_IMODE(Path(directory).stat().st_mode) == 0o700
+    assert Path(directory) == Path(spark.sparkContext.pythonExec).parent
+
+
+def test_sockets_are_tcps_where_a_path_would_be_too_long() -> None:
+    longest = Path("/" + "x" * 63)
+    assert len(f"{longest}/.{uuid.uuid4()}.sock") == 107  # and a zero byte
+    assert spark_session._socket_settings(longest)["spark.python.unix.domain.socket.dir"] == str(longest)
+    assert spark_session._socket_settings(Path(f"{longest}x")) == {}
+
+
+def test_its_directory_is_not_taken_for_an_old_one(ready: ReadyPython) -> None:
+    descriptor = os.open(ready.directory, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
 
 
 def test_it_ends_with_the_session_and_the_next_session_has_another() -> None:

@@ -61,7 +61,7 @@ from jesenska.pipeline.spark import quiet_about_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
 
@@ -192,11 +192,8 @@ class ExactlyOnce:
         def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             return _task(options, ticket, batches, write)
 
-        spark = rows.sparkSession
-        # No more than can be at work at once: to begin a task takes about as long as it writes.
-        tasks = min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
         with quiet_about_pandas():
-            placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartitionById(tasks, "place")
+            placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartitionById(_tasks(rows.sparkSession), "place")
             writing = placed.mapInArrow(work, _WRITTEN)
         jobs = _Jobs(rows)
         try:
@@ -232,6 +229,11 @@ def write_exactly_once(
     """As `ExactlyOnce`, for a function of one's own in foreachBatch. `offsets` are committed for the group in the same
     transaction."""
     ExactlyOnce(query, options, aligned=aligned, group_id=group_id, offsets=offsets)(rows, batch_id)
+
+
+def _tasks(spark: SparkSession) -> int:
+    """No more than can be at work at once: to begin a task takes about as long as it writes."""
+    return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
 class _AgainError(Exception):

@@ -18,6 +18,7 @@ Strings have the same hashes in all workers, as Spark wants it (PYTHONHASHSEED).
 from __future__ import annotations
 
 import atexit
+import fcntl
 import logging
 import os
 import shutil
@@ -25,6 +26,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -58,10 +60,11 @@ os._exit(int(forks.recv(16) or b"1"))
 
 
 class ReadyPython:
-    """`program` is the path of what takes a Python's place."""
+    """`program` is the path of what takes a Python's place. It is in `directory`, where only this user may enter, and
+    which is locked: what clears away old temporary files leaves it alone then (tmpfiles.d(5))."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._owner = os.getpid()
         path, address = directory / "python", str(directory / "socket")
         self.program = str(path)
@@ -76,6 +79,7 @@ class ReadyPython:
             variables = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
             # The pipe closes when this process ends, however it ends.
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()], env=variables)
+        self._lock = _locked(directory)
         atexit.register(self.close)
 
     def close(self) -> None:
@@ -87,7 +91,20 @@ class ReadyPython:
             self._process.stdin.close()
         self._process.kill()
         self._process.wait()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+
+
+def _locked(directory: Path) -> int | None:
+    """A descriptor that holds a lock on it. Without one, as where no file can be locked, all works the same."""
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
 
 
 def ready_python() -> ReadyPython | None:

@@ -41,6 +41,8 @@ _EXECUTORS_PYTHON = "spark.pyspark.python"
 _DRIVERS_PYTHON = "spark.pyspark.driver.python"
 _PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _JVM_END_SECONDS = 20.0
+#: A socket's path has 107 bytes at most. Spark names its sockets "/.UUID.sock".
+_SOCKETS_DIRECTORY_BYTES_MAX = 107 - len("/..sock") - 36
 
 #: For masters on this machine. Executors on others could not reach a driver there.
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -75,12 +77,15 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]" (in a clone: pip install ".[spark]").') from None
     running = SparkContext._active_spark_context is not None
     settings = settings_for(master, config or {})
+    ready = None if running else _ready_for(master, settings)
     if not running:
+        if ready is not None:
+            settings = {**_socket_settings(ready.directory), **settings}
         prepare_environment(master, settings.get(_EXECUTORS_PYTHON))
         java_options = options_with_archive(settings.get(JAVA_OPTIONS), os.environ)
         if java_options is not None:
             settings[JAVA_OPTIONS] = java_options
-    with quiet_about_pandas(), _workers_python(None if running else _ready_for(master, settings)):
+    with quiet_about_pandas(), _workers_python(ready):
         if log is not None and not running:
             conf = SparkConf().setAppName(app_name).setMaster(master).setAll(list(settings.items()))
             with log.open("ab") as output:
@@ -125,6 +130,15 @@ def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
     if _ready is None:
         _ready = ready_python()
     return _ready
+
+
+def _socket_settings(directory: Path) -> dict[str, str]:
+    """Settings with which Spark and its workers speak through Unix sockets in this directory, which only this user may
+    enter: they ask for no secret. With TCP most tasks wait 40 ms for an acknowledgement that is held back. Empty where
+    the directory's path is too long for sockets in it."""
+    if len(os.fsencode(directory)) > _SOCKETS_DIRECTORY_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": str(directory)}
 
 
 @contextmanager
