@@ -218,6 +218,26 @@ def test_sockets_are_tcps_where_a_path_would_be_too_long() -> None:
     assert spark_session._socket_settings(Path(f"{longest}x")) == {}
 
 
+def test_what_a_program_has_left_that_was_killed_with_its_forks_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left, at_work, new, others = (tmp_path / name for name in ("jesenska-python-left", "jesenska-python-at-work", "jesenska-python-new", "others"))
+    for directory in (left, at_work, new, others):
+        directory.mkdir()
+        (directory / "python").touch()
+        if directory != new:
+            os.utime(directory, (0, 0))
+    (tmp_path / "jesenska-python-link").symlink_to(others)
+    os.utime(tmp_path / "jesenska-python-link", (0, 0), follow_symlinks=False)
+    descriptor = os.open(at_work, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    made = ready_python()
+    assert made is not None
+    assert [(directory / "python").exists() for directory in (left, at_work, new, others)] == [False, True, True, True]
+    assert not left.exists()
+    made.close()
+    os.close(descriptor)
+
+
 def test_its_directory_is_not_taken_for_an_old_one(ready: ReadyPython) -> None:
     descriptor = os.open(ready.directory, os.O_RDONLY)
     with pytest.raises(BlockingIOError):

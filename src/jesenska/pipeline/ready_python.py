@@ -26,12 +26,15 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 logger = logging.getLogger(__name__)
 
+_PREFIX: Final = "jesenska-python-"
+_LEFT_SECONDS: Final = 60.0
 _FORKS: Final = "jesenska.pipeline.python_forks"
 REQUEST_BYTES_MAX: Final = 1 << 20
 #: Linux reads no more of a program's first line, in old releases.
@@ -66,21 +69,29 @@ class ReadyPython:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._owner = os.getpid()
-        path, address = directory / "python", str(directory / "socket")
-        self.program = str(path)
+        self.program = str(directory / "python")
+        self._lock = _locked(directory)
+        try:
+            self._process = self._started()
+        except OSError:
+            os.close(self._lock)
+            raise
+        atexit.register(self.close)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        """The process that forks."""
+        path, address = Path(self.program), str(self.directory / "socket")
         path.write_text(_PROGRAM.format(python=sys.executable, address=address, size=REQUEST_BYTES_MAX), encoding="utf-8")
         path.chmod(0o700)
         if not os.access(path, os.X_OK):
-            raise PermissionError(f"programs in {directory} cannot be run")
+            raise PermissionError(f"programs in {self.directory} cannot be run")
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(address)
             listener.listen(64)
-            command = [sys.executable, "-m", _FORKS, str(listener.fileno()), str(directory)]
+            command = [sys.executable, "-m", _FORKS, str(listener.fileno()), str(self.directory)]
             variables = {**os.environ, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
             # The pipe closes when this process ends, however it ends.
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()], env=variables)
-        self._lock = _locked(directory)
-        atexit.register(self.close)
+            return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()], env=variables)
 
     def close(self) -> None:
         """What was forked goes on; nothing more is. A program's end does it as well."""
@@ -92,19 +103,31 @@ class ReadyPython:
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
-        if self._lock is not None:
-            os.close(self._lock)
+        os.close(self._lock)
 
 
-def _locked(directory: Path) -> int | None:
-    """A descriptor that holds a lock on it. Without one, as where no file can be locked, all works the same."""
-    try:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return None
+def _locked(directory: Path) -> int:
+    """A descriptor that holds a lock on it, where files can be locked."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
+
+
+def _remove_left() -> None:
+    """Removes directories of this user's programs that were killed together with the process that forks: nobody has
+    locked them. One that is younger than a minute may be about to be locked."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):
+            found = path.lstat()
+            if found.st_uid != os.getuid() or time.time() - found.st_mtime < _LEFT_SECONDS:
+                continue
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path)
+            finally:
+                os.close(descriptor)
 
 
 def ready_python() -> ReadyPython | None:
@@ -113,7 +136,8 @@ def ready_python() -> ReadyPython | None:
         return None
     if len(sys.executable) > _INTERPRETER_CHARACTERS_MAX or any(character.isspace() for character in sys.executable):
         return None
-    directory = Path(tempfile.mkdtemp(prefix="jesenska-python-"))
+    _remove_left()
+    directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     try:
         return ReadyPython(directory)
     except OSError as error:
