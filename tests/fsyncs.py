@@ -30,7 +30,7 @@ class Fsyncs:
         self._tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         ends = time.monotonic() + _PATIENCE_SECONDS
         tasks = Path(f"/proc/{self._pid}/task")
-        while any("TracerPid:\t0\n" in (task / "status").read_text() for task in tasks.iterdir()):
+        while any(map(_is_untraced, tasks.iterdir())):
             if self._tracer.poll() is not None or time.monotonic() > ends:
                 self._tracer.kill()
                 self._tracer.wait()
@@ -51,3 +51,11 @@ class Fsyncs:
     def count(self) -> int:
         # A call that another thread's call comes between is told in two lines; the second says "resumed".
         return sum(" fsync(" in line or " fdatasync(" in line for line in self._trace.read_text().splitlines())
+
+
+def _is_untraced(thread: Path) -> bool:
+    """False if it has ended."""
+    try:
+        return "TracerPid:\t0\n" in (thread / "status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from jesenska.testing.process import ServerProcess
+from tests.watched_processes import children_of
 
 #: For each thing that is waited for on a busy machine.
 SECONDS = 100.0
@@ -60,11 +61,10 @@ class SeveralBrokers(ServerProcess):
     def processes(self) -> dict[str, int]:
         """The ids of the processes beside its own: "tree", "broker 1" and so on."""
         found = {}
-        for file in Path(f"/proc/{self.pid}/task").glob("*/children"):
-            for process in file.read_text().split():
-                with contextlib.suppress(OSError):  # it has ended
-                    words = Path(f"/proc/{process}/cmdline").read_bytes()
-                    number = _NUMBER.search(words)
-                    name = f"broker {int(number[1])}" if number is not None else "tree" if b"supervised_tree" in words else words.decode()
-                    found[name] = int(process)
+        for process in children_of(self.pid):
+            with contextlib.suppress(OSError):  # it has ended
+                words = Path(f"/proc/{process}/cmdline").read_bytes()
+                number = _NUMBER.search(words)
+                name = f"broker {int(number[1])}" if number is not None else "tree" if b"supervised_tree" in words else words.decode()
+                found[name] = process
         return found

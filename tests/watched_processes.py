@@ -1,4 +1,4 @@
-"""Processes that somebody else has started, and whose end a test waits for."""
+"""Processes that somebody else has started: those of a process, and their end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import select
 import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 
 @contextlib.contextmanager
@@ -23,3 +24,12 @@ def watched(*processes: int, seconds: float = 50.0) -> Iterator[Callable[[], boo
             for descriptor in descriptors:
                 with contextlib.suppress(ProcessLookupError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+
+def children_of(process: int) -> set[int]:
+    """Processes that this one has started and not reaped; none where it has ended."""
+    tasks = Path(f"/proc/{process}/task")
+    while True:
+        # A thread that ends leaves its children to another, which may have been looked at already.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            return {int(child) for file in tasks.glob("*/children") for child in file.read_text().split()}

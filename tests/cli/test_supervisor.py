@@ -34,7 +34,7 @@ from jesenska.metadata.zookeeper.client import connect
 from tests.on_a_loop import on_a_loop
 from tests.session_holder import ENVIRONMENT, SESSION_TIMEOUT_MS, holder_command
 from tests.supervised import SupervisorProcess
-from tests.watched_processes import watched
+from tests.watched_processes import children_of, watched
 
 #: For each thing that is waited for: much, on a busy machine, and still less than a session's timeout.
 _SECONDS = 50.0
@@ -44,11 +44,6 @@ assert _SECONDS * 1000 < SESSION_TIMEOUT_MS
 def setting(event: asyncio.Event, state: SessionState | None = None) -> Callable[[object], None]:
     """What sets the event when it is called, with that state where one is named."""
     return lambda told: event.set() if state in (None, told) else None
-
-
-def children() -> set[str]:
-    """Processes that this one has started and not reaped."""
-    return {process for file in Path("/proc/self/task").glob("*/children") for process in file.read_text().split()}
 
 
 class Heard:
@@ -467,7 +462,7 @@ async def test_a_child_that_takes_long_to_stop_does_not_hold_up_the_others_for_l
 
 @on_a_loop
 async def test_a_kill_ends_all_processes(tmp_path: Path) -> None:
-    before = children()
+    before = children_of(os.getpid())
     async with cluster(tmp_path) as running:
         running.add("a")
         running.add("deaf", deaf=True)
@@ -475,33 +470,33 @@ async def test_a_kill_ends_all_processes(tmp_path: Path) -> None:
             await running.node(name)
         running.supervisor.kill()
         await running.supervisor.stop()
-        assert children() <= before
+        assert children_of(os.getpid()) <= before
     assert "starts again" not in running.err.text
 
 
 @on_a_loop
 async def test_a_stop_does_not_wait_for_a_tree_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jesenska.cli.supervisor._LAST_ORDER_SECONDS", 0.5)
-    out, err, before = Heard(), Heard(), children()
+    out, err, before = Heard(), Heard(), children_of(os.getpid())
     async with Supervisor(tmp_path, passed_on=PassedOn(out, err), grace_seconds=0.5) as hanging:
         hanging.add(Child("a", holder_command(hanging.address, "/a"), "/a", environment=ENVIRONMENT))
         await out.until("^a: holds /a as")
         assert hanging.tree_process is not None
         os.kill(hanging.tree_process, signal.SIGSTOP)
-    assert children() <= before
+    assert children_of(os.getpid()) <= before
     assert "The tree's process has not stopped within 0.5 s and was ended by SIGKILL.\n" in err.text
 
 
 @on_a_loop
 async def test_a_tree_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
-    lock, before = DirectoryLock(tmp_path), children()
+    lock, before = DirectoryLock(tmp_path), children_of(os.getpid())
     try:
         with pytest.raises(JesenskaError) as refused:
             await Supervisor(tmp_path, passed_on=PassedOn(Heard(), Heard())).start()
     finally:
         lock.release()
     assert str(refused.value) == f"The tree's directory {tmp_path} is in use by process {os.getpid()}: stop it, or name another directory."
-    assert children() <= before
+    assert children_of(os.getpid()) <= before
 
 
 @on_a_loop

@@ -202,7 +202,10 @@ def test_a_session_speaks_with_its_workers_through_sockets_in_a_directory_of_thi
     def sockets(_: Iterable[int]) -> Iterable[tuple[str, str]]:
         open_files = Path("/proc/self/fd")
         numbers = [int(name) for name in os.listdir(open_files) if (open_files / name).is_socket()]
-        families = {socket.socket(fileno=os.dup(number)).family.name for number in numbers}
+        families = set()
+        for number in numbers:
+            with socket.socket(fileno=os.dup(number)) as one:
+                families.add(one.family.name)
         yield ",".join(families), os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
 
     ((families, directory),) = spark.sparkContext.parallelize([1], 1).mapPartitions(sockets).collect()
