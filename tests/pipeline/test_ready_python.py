@@ -8,11 +8,9 @@ import os
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
-import uuid
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -198,39 +196,46 @@ def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable == shutil.which(sys.executable)
 
 
-def test_a_session_speaks_with_its_workers_through_sockets_in_a_directory_of_this_users_own(spark: SparkSession) -> None:
-    def sockets(_: Iterable[int]) -> Iterable[tuple[str, str]]:
-        open_files = Path("/proc/self/fd")
-        numbers = [int(name) for name in os.listdir(open_files) if (open_files / name).is_socket()]
-        families = set()
-        for number in numbers:
-            with socket.socket(fileno=os.dup(number)) as one:
-                families.add(one.family.name)
-        yield ",".join(families), os.environ["PYTHON_WORKER_FACTORY_SOCK_DIR"]
+_TELLS_FAMILIES = """
+import os, socket, stat
+from pathlib import Path
+from jesenska.pipeline import spark
 
-    ((families, directory),) = spark.sparkContext.parallelize([1], 1).mapPartitions(sockets).collect()
-    assert families == "AF_UNIX"
-    assert stat.S_IMODE(Path(directory).stat().st_mode) == 0o700
-    assert Path(directory) == Path(spark.sparkContext.pythonExec).parent
+def families(_):
+    open_files = Path("/proc/self/fd")
+    for name in os.listdir(open_files):
+        if (open_files / name).is_socket():
+            with socket.socket(fileno=os.dup(int(name))) as one:
+                yield one.family.name
+
+made = spark.session(config={**spark.SHORT_RUN, "spark.log.level": "OFF"})
+print(*sorted(set(made.sparkContext.parallelize([1], 1).mapPartitions(families).collect())))
+directory = Path(made.sparkContext.pythonExec).parent
+print(len(str(directory)), oct(stat.S_IMODE(directory.stat().st_mode)), any(path.is_socket() and path.name != "socket" for path in directory.iterdir()))
+spark.end_session(made)
+"""
 
 
-def test_sockets_are_tcps_where_a_path_would_be_too_long() -> None:
-    longest = Path("/" + "x" * 63)
-    assert len(f"{longest}/.{uuid.uuid4()}.sock") == 107  # and a zero byte
-    assert spark_session._socket_settings(longest)["spark.python.unix.domain.socket.dir"] == str(longest)
-    assert spark_session._socket_settings(Path(f"{longest}x")) == {}
+@pytest.mark.parametrize(("characters", "family"), [(60, "AF_UNIX"), (61, "AF_INET")])
+def test_a_session_and_its_workers_speak_through_sockets_in_a_directory_of_this_users_own_unless_its_path_is_too_long(characters: int, family: str) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        far = Path(short, "x" * (characters - len(f"{short}//jesenska-py-12345678")))
+        far.mkdir()
+        environment = {**os.environ, "TMPDIR": str(far)}
+        done = subprocess.run([sys.executable, "-c", _TELLS_FAMILIES], capture_output=True, text=True, timeout=100, check=True, env=environment)
+    assert done.stdout == f"{family}\n{characters} 0o700 {family == 'AF_UNIX'}\n"
 
 
 def test_what_a_program_has_left_that_was_killed_with_its_forks_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left, at_work, new, others = (tmp_path / name for name in ("jesenska-python-left", "jesenska-python-at-work", "jesenska-python-new", "others"))
+    left, at_work, new, others = (tmp_path / name for name in ("jesenska-py-left", "jesenska-py-at-work", "jesenska-py-new", "others"))
     for directory in (left, at_work, new, others):
         directory.mkdir()
         (directory / "python").touch()
         if directory != new:
             os.utime(directory, (0, 0))
-    (tmp_path / "jesenska-python-link").symlink_to(others)
-    os.utime(tmp_path / "jesenska-python-link", (0, 0), follow_symlinks=False)
+    (tmp_path / "jesenska-py-link").symlink_to(others)
+    os.utime(tmp_path / "jesenska-py-link", (0, 0), follow_symlinks=False)
     descriptor = os.open(at_work, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     made = ready_python()

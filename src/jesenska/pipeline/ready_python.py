@@ -33,7 +33,8 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-_PREFIX: Final = "jesenska-python-"
+#: Short, as the directory is for sockets, too.
+_PREFIX: Final = "jesenska-py-"
 _LEFT_SECONDS: Final = 60.0
 _FORKS: Final = "jesenska.pipeline.python_forks"
 REQUEST_BYTES_MAX: Final = 1 << 20

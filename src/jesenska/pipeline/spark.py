@@ -41,8 +41,8 @@ _EXECUTORS_PYTHON = "spark.pyspark.python"
 _DRIVERS_PYTHON = "spark.pyspark.driver.python"
 _PYTHON_VARIABLES = ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")
 _JVM_END_SECONDS = 20.0
-#: A socket's path has 107 bytes at most. Spark names its sockets "/.UUID.sock".
-_SOCKETS_DIRECTORY_BYTES_MAX = 107 - len("/..sock") - 36
+#: Spark refuses longer ones: a socket's path has 107 bytes at most, and it adds "/.UUID.sock".
+_SOCKETS_DIRECTORY_BYTES_MAX = 60
 
 #: For masters on this machine. Executors on others could not reach a driver there.
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
