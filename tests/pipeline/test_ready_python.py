@@ -47,6 +47,13 @@ def ready() -> Iterable[ReadyPython]:
 
 
 @pytest.fixture
+def short() -> Iterable[Path]:
+    """A directory whose path leaves room for sockets in it; pytest's own may be too long."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        yield Path(path)
+
+
+@pytest.fixture
 def run(ready: ReadyPython, tmp_path: Path) -> Run:
     """Runs a module of this text in its directory."""
 
@@ -217,25 +224,26 @@ spark.end_session(made)
 
 
 @pytest.mark.parametrize(("characters", "family"), [(60, "AF_UNIX"), (61, "AF_INET")])
-def test_a_session_and_its_workers_speak_through_sockets_in_a_directory_of_this_users_own_unless_its_path_is_too_long(characters: int, family: str) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        far = Path(short, "x" * (characters - len(f"{short}//jesenska-py-12345678")))
-        far.mkdir()
-        environment = {**os.environ, "TMPDIR": str(far)}
-        done = subprocess.run([sys.executable, "-c", _TELLS_FAMILIES], capture_output=True, text=True, timeout=100, check=True, env=environment)
+def test_a_session_and_its_workers_speak_through_sockets_in_a_directory_of_this_users_own_unless_its_path_is_too_long(
+    short: Path, characters: int, family: str
+) -> None:
+    far = short / ("x" * (characters - len(f"{short}//jesenska-py-12345678")))
+    far.mkdir()
+    environment = {**os.environ, "TMPDIR": str(far)}
+    done = subprocess.run([sys.executable, "-c", _TELLS_FAMILIES], capture_output=True, text=True, timeout=100, check=True, env=environment)
     assert done.stdout == f"{family}\n{characters} 0o700 {family == 'AF_UNIX'}\n"
 
 
-def test_what_a_program_has_left_that_was_killed_with_its_forks_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    left, at_work, new, others = (tmp_path / name for name in ("jesenska-py-left", "jesenska-py-at-work", "jesenska-py-new", "others"))
+def test_what_a_program_has_left_that_was_killed_with_its_forks_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch, short: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    left, at_work, new, others = (short / name for name in ("jesenska-py-left", "jesenska-py-at-work", "jesenska-py-new", "others"))
     for directory in (left, at_work, new, others):
         directory.mkdir()
         (directory / "python").touch()
         if directory != new:
             os.utime(directory, (0, 0))
-    (tmp_path / "jesenska-py-link").symlink_to(others)
-    os.utime(tmp_path / "jesenska-py-link", (0, 0), follow_symlinks=False)
+    (short / "jesenska-py-link").symlink_to(others)
+    os.utime(short / "jesenska-py-link", (0, 0), follow_symlinks=False)
     descriptor = os.open(at_work, os.O_RDONLY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)
     made = ready_python()
