@@ -8,7 +8,7 @@ import errno
 import logging
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import TopicCreation, plan_deletion
 from jesenska.coordination import runtime
 from jesenska.coordination.shard import KeyValue
+from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.groups.records import OffsetCommitValue, offset_record
@@ -76,6 +77,16 @@ async def loaded(broker: Broker, group: str = "g0") -> None:
             await asyncio.sleep(0.01)
 
 
+async def ready(broker: Broker, count: int) -> list[GroupCoordinator]:
+    """The coordinators that are ready, once there are so many and no other is loaded for the first time."""
+    while True:
+        with suppress(CoordinatorLoadInProgressError):
+            found = broker.groups.coordinators()
+            if len(found) == count:
+                return found
+        await asyncio.sleep(0.01)
+
+
 def committed(broker: Broker, group: str, topic: str = "t") -> int | None:
     found = broker.groups.coordinator_of(group).offsets.committed(group, [TopicPartition(topic, 0)])
     return found[TopicPartition(topic, 0)].offset if found else None
@@ -122,12 +133,11 @@ def test_one_damaged_batch_costs_its_groups_alone(tmp_path: Path, caplog: pytest
 def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fails, healed = threading.Event(), threading.Event()
+    healed = threading.Event()
     read = Broker.read_region
 
     def failing(broker: Broker, region: FileRegion) -> bytes:
         if not healed.is_set():
-            fails.set()
             raise OSError(errno.EIO, "Input/output error")
         return read(broker, region)
 
@@ -139,15 +149,11 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
         monkeypatch.setattr(runtime, "_FIRST_PAUSE_SECONDS", 0.01)
         monkeypatch.setattr(Broker, "read_region", failing)
         async with running(tmp_path) as broker:
-            while not fails.is_set():
-                await asyncio.sleep(0.01)
-            while len(broker.groups.coordinators()) != 1:  # the empty partition's
-                await asyncio.sleep(0.01)
+            (empty,) = await ready(broker, 1)
+            assert not empty.groups
             assert "Input/output error" in caplog.text
             healed.set()
-            while len(broker.groups.coordinators()) != 2:
-                await asyncio.sleep(0.01)
-            found = {name: value.offset for each in broker.groups.coordinators() for name in each.groups for value in each.groups[name].offsets.values()}
+            found = {name: value.offset for each in await ready(broker, 2) for name in each.groups for value in each.groups[name].offsets.values()}
             assert found == {name: 10 * number for number, name in enumerate(_NAMES)}
 
     run(main)
