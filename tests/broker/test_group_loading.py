@@ -268,14 +268,23 @@ def test_a_deletion_that_is_ended_at_the_start_takes_the_topics_offsets_with_it(
     run(main)
 
 
-def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_it(tmp_path: Path) -> None:
+def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_deleted = threading.Event()
+    read = Broker.read_region
+
+    def late(broker: Broker, region: FileRegion) -> bytes:
+        assert is_deleted.wait(20)
+        return read(broker, region)
+
     async def main() -> None:
         async with running(tmp_path) as broker:
             await with_two_topics(broker)
+        monkeypatch.setattr(Broker, "read_region", late)
         async with running(tmp_path) as broker:
             with pytest.raises(CoordinatorLoadInProgressError):
                 broker.groups.coordinator_of("g")
             broker.groups.topic_deleted("gone")
+            is_deleted.set()
             await loaded(broker, "g")
             assert (committed(broker, "g", "kept"), committed(broker, "g", "gone")) == (5, None)
 
