@@ -75,8 +75,15 @@ def heed_signals() -> None:
 
 @contextmanager
 def tool_process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A tool in a process of its own, for a broker."""
+    with process_of(name, "--bootstrap-server", broker.bootstrap, *arguments) as process:
+        yield process
+
+
+@contextmanager
+def process_of(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A tool in a process of its own, ended with the block whatever happens in it."""
-    command = [sys.executable, "-m", f"jesenska.cli.{name}", "--bootstrap-server", broker.bootstrap, *arguments]
+    command = [sys.executable, "-m", f"jesenska.cli.{name}", *arguments]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals)
     with process:
         try:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from typing import Any
 
 import pytest
 
 from jesenska.cli import kafka_get_offsets, kafka_topics, kafka_verifiable_consumer, kafka_verifiable_producer
 from jesenska.testing import BrokerProcess
-from tests.cli.conftest import Main, Result, Tool, tool_process
+from tests.cli.conftest import Main, Result, Tool, process_of, tool_process
 
 
 @pytest.fixture
@@ -95,6 +96,20 @@ def test_a_signal_ends_both_in_order(fast_broker: BrokerProcess, topic: str, num
                     running.send_signal(number)
             assert running.wait() == 128 + number
         assert names[-len(last) :] == last
+
+
+def test_a_signal_ends_a_producer_that_waits_for_a_broker() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        bootstrap = f"127.0.0.1:{nobody.getsockname()[1]}"
+        with process_of("kafka_verifiable_producer", "--bootstrap-server", bootstrap, "--topic", "never", "--max-messages", "1") as running:
+            assert running.stdout is not None
+            said = [json.loads(running.stdout.readline())]
+            running.send_signal(signal.SIGTERM)
+            said += [json.loads(line) for line in running.stdout]
+            assert running.wait() == 128 + signal.SIGTERM
+    assert [line["name"] for line in said] == ["startup_complete", "shutdown_complete", "tool_data"]
+    assert said[-1]["sent"] == 0
 
 
 def test_a_missing_topic_is_created_or_said_to_be_missing(at: Tool) -> None:

@@ -205,7 +205,7 @@ def test_a_topic_that_is_not_used_is_forgotten(broker: BrokerProcess) -> None:
         assert cluster.known("forget-used") is not None
         assert cluster.known("forget-unused") is None
         assert keeping(cluster, "forget-unused") == []
-        assert len(keeping(cluster, "forget-used")) == 5
+        assert len(keeping(cluster, "forget-used")) == 6
 
     on_cluster(broker.bootstrap, work, metadata_max_idle_seconds=10, clock=clock)
 

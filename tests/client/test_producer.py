@@ -2,11 +2,20 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
-from jesenska.base.errors import CorruptMessageError, InvalidRequestError, MessageTooLargeError
+from jesenska.base.errors import (
+    CorruptMessageError,
+    InvalidRequestError,
+    MessageTooLargeError,
+    NetworkException,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
@@ -14,6 +23,20 @@ from jesenska.client.consumer import Consumer
 from jesenska.client.partitioner import partition_of_key
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from jesenska.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from tests.client.scripted_broker import ScriptedBroker
 from tests.log.log_harness import make_batch
 
 
@@ -115,3 +138,118 @@ def test_keys_choose_the_partition_unless_they_are_to_be_ignored(broker: BrokerP
                 assert (await sent).partition == (partition_of_key(b"k", 3) + ignored) % 3
 
     with_topic(broker, "keys-are-there", work)
+
+
+def leader_of_one_partition(port: int = 0) -> ScriptedBroker:
+    """A broker with every topic, of one partition, that acknowledges all records at offset 7."""
+
+    def metadata(request: MetadataRequest) -> MetadataResponse:
+        partitions = [MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])]
+        topics = [MetadataResponseTopic(name=topic.name, partitions=partitions) for topic in request.topics or ()]
+        return MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=one.port)], controller_id=1, topics=topics)
+
+    def produce(request: ProduceRequest) -> ProduceResponse:
+        answers = [ProduceResponsePartition(index=0, base_offset=7)]
+        return ProduceResponse(responses=[ProduceResponseTopic(name=topic.name, partition_responses=answers) for topic in request.topic_data])
+
+    one = ScriptedBroker({MetadataRequest: metadata, ProduceRequest: produce}, {MetadataRequest: 8, ProduceRequest: 8})  # type: ignore[dict-item]
+    one.port = port
+    return one
+
+
+@asynccontextmanager
+async def producing(port: int, *, metadata_max_age_seconds: float = 300, **options: float) -> AsyncIterator[Producer]:
+    """A producer without idempotence whose pauses between attempts are short."""
+    cluster = Cluster(
+        f"127.0.0.1:{port}",
+        metadata_max_age_seconds=metadata_max_age_seconds,
+        retry_backoff_seconds=0.001,
+        retry_backoff_max_seconds=0.001,
+        reconnect_backoff_seconds=0.001,
+        reconnect_backoff_max_seconds=0.001,
+    )
+    producer = Producer(cluster, acks=1, linger_seconds=0, **options)  # type: ignore[arg-type]
+    try:
+        async with asyncio.timeout(30):
+            yield producer
+    finally:
+        await producer.close(flush=False)
+        await cluster.close()
+
+
+async def failed_attempts(cluster: Cluster, count: int) -> None:
+    """Returns when so many attempts to connect in a row have failed."""
+    while sum(failures for failures, _ in cluster._failed.values()) < count:
+        await asyncio.sleep(0.001)
+
+
+def test_the_first_record_waits_until_a_broker_answers() -> None:
+    async def run() -> None:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            port = nobody.getsockname()[1]
+            async with producing(port) as producer:
+                sending = asyncio.create_task(producer.send("first", b"value"))
+                await failed_attempts(producer.cluster, 3)
+                assert not sending.done()
+                nobody.close()
+                async with leader_of_one_partition(port):
+                    assert (await (await sending)).offset == 7
+
+    asyncio.run(run())
+
+
+def test_the_first_record_waits_no_longer_than_max_block() -> None:
+    async def run(listens: bool, error: type[Exception], message: str) -> None:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))
+            if listens:
+                nobody.listen()
+            async with producing(nobody.getsockname()[1], max_block_seconds=0.2) as producer:
+                with pytest.raises(error, match=message):
+                    await producer.send("first", b"value")
+
+    asyncio.run(run(False, NetworkException, "No broker answers"))
+    asyncio.run(run(True, RequestTimedOutError, "No broker has told the partitions of topic first within 0.2"))
+
+
+def test_what_a_broker_answers_of_a_topic_is_not_waited_for(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        async with asyncio.timeout(30), Producer(cluster, create_topics=False) as producer:
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.send("never-created", b"value")
+
+    with_topic(broker, "known-to-be-there", work)
+
+
+@pytest.mark.parametrize("stale", ["forgotten", "old"])
+def test_records_are_taken_while_the_broker_is_away(stale: str) -> None:
+    """A topic is known although its metadata are to be asked for again."""
+
+    async def run() -> None:
+        async with leader_of_one_partition() as before, producing(before.port, metadata_max_age_seconds=0 if stale == "old" else 300) as producer:
+            assert (await (await producer.send("known", b"before"))).offset == 7
+            await before.stop()
+            if stale == "forgotten":
+                producer.cluster.forget_topic("known")
+            meanwhile = [await producer.send("known", b"meanwhile") for _ in range(3)]
+            await failed_attempts(producer.cluster, 3)
+            assert not any(future.done() for future in meanwhile)
+            async with leader_of_one_partition(before.port):
+                assert [(await future).offset for future in meanwhile] == [7, 8, 9]
+
+    asyncio.run(run())
+
+
+def test_a_record_waits_for_room_no_longer_than_max_block(broker: BrokerProcess) -> None:
+    async def work(cluster: Cluster) -> None:
+        producer = Producer(cluster, buffer_memory=1000, linger_seconds=100)
+        await producer.send("no-room-in-time", bytes(900))
+        producer.max_block_seconds = 0
+        with pytest.raises(RequestTimedOutError, match="buffer of 1000 bytes had no room"):
+            await producer.send("no-room-in-time", bytes(900))
+        with pytest.raises(RequestTimedOutError, match="buffer of 1000 bytes had no room"):
+            await producer.send_batch("no-room-in-time", 0, bytearray(make_batch()) + bytes(900))
+        await producer.close(flush=False)
+
+    with_topic(broker, "no-room-in-time", work)

@@ -56,7 +56,7 @@ class Ledger:
         with self._lock:
             until = self.count + more
             assert self._lock.wait_for(lambda: self.count >= until or self.failures, 60), "the load stands still"
-            assert self.failures == []
+            assert not self.failures, self.failures
 
 
 async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, codec: Codec, pause_seconds: float = 0.0, partitions: int = PARTITIONS) -> None:

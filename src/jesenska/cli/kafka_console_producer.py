@@ -133,6 +133,7 @@ def _producer(cluster: Any, settings: dict[str, Any], texts: dict[str, str]) -> 
         max_request_size=settings["max.request.size"],
         buffer_memory=settings["buffer.memory"],
         delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
+        max_block_seconds=settings["max.block.ms"] / 1000,
         retries=settings["retries"],
         ignore_keys=settings["partitioner.ignore.keys"],
     )
@@ -186,7 +187,7 @@ class _Sender:
             reading.cancel()
 
     async def _take(self, lines: list[bytes | None]) -> None:
-        partitions = len((await self._producer.cluster.topic(self._topic, create=True)).partitions)
+        partitions = await self._producer.partition_count(self._topic)
         now_ms = self._producer.cluster.clock.now_ms()
         parse = None if self._lines.plain else self._lines.parse
         for line in lines:

@@ -103,6 +103,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             max_request_size=settings["max.request.size"],
             buffer_memory=settings["buffer.memory"],
             delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
+            max_block_seconds=settings["max.block.ms"] / 1000,
             retries=settings["retries"],
             transactional_id=transactional_id,
             transaction_timeout_seconds=settings["transaction.timeout.ms"] / 1000,

@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from jesenska.base.errors import KafkaError
 from jesenska.cli.tool import Parser, add_bootstrap, client_settings, cluster_of, read_properties, run_async, sentence
@@ -66,6 +67,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
                 max_request_size=settings["max.request.size"],
                 buffer_memory=settings["buffer.memory"],
                 delivery_timeout_seconds=settings["delivery.timeout.ms"] / 1000,
+                max_block_seconds=settings["max.block.ms"] / 1000,
                 retries=settings["retries"],
             )
             return await _Load(cluster, producer, stop, options).run()
@@ -85,7 +87,7 @@ class _Load:
         began = self._clock.monotonic()
         self._events.say("startup_complete")
         async with self._producer:
-            await self._send_all(began)
+            await self._send_until_told(began)
             await self._producer.flush()
         await asyncio.sleep(0)  # the callbacks of the last records
         if self._unheard is not None:
@@ -95,6 +97,16 @@ class _Load:
         throughput = {"target_throughput": self._options.throughput, "avg_throughput": self._acked / seconds if seconds > 0 else 0.0}
         self._events.say("tool_data", sent=self._sent, acked=self._acked, **throughput)
         return self._stop.exit_code or int(self._acked < self._sent)
+
+    async def _send_until_told(self, began: float) -> None:
+        """Sends all, or until the tool is told to end, also where a record waits for a broker to answer meanwhile."""
+        sending, told = asyncio.ensure_future(self._send_all(began)), asyncio.ensure_future(self._stop.told())
+        await asyncio.wait((sending, told), return_when=asyncio.FIRST_COMPLETED)
+        told.cancel()
+        if not sending.done():
+            sending.cancel()
+        with suppress(asyncio.CancelledError):
+            await sending
 
     async def _send_all(self, began: float) -> None:
         options, rate = self._options, self._options.throughput
@@ -107,12 +119,13 @@ class _Load:
             value = str(number) if options.value_prefix is None else f"{options.value_prefix}.{number}"
             elapsed_ms = int((self._clock.monotonic() - began) * 1000)
             timestamp_ms = None if options.message_create_time < 0 else options.message_create_time + elapsed_ms
-            self._sent += 1
             try:
                 future = await self._producer.send(options.topic, value.encode(), None if key is None else key.encode(), timestamp_ms=timestamp_ms)
             except KafkaError as error:
+                self._sent += 1
                 self._failed(key, value, error)
                 continue
+            self._sent += 1
             future.add_done_callback(self._done(key, value))
             if number % _BETWEEN_PAUSES == 0:
                 await asyncio.sleep(0)

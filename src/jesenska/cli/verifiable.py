@@ -39,6 +39,10 @@ class Stop:
         self.exit_code = 128 + number
         self._told.set()
 
+    async def told(self) -> None:
+        """Returns once the tool was told to end."""
+        await self._told.wait()
+
     async def wait(self, seconds: float) -> bool:
         """Waits so long at most; True once the tool was told to end."""
         with suppress(TimeoutError):

@@ -170,6 +170,8 @@ class Cluster:
         self._behind_until: dict[tuple[str, int], float] = {}
         self._topics_at: dict[str, float] = {}
         self._topics_used_at: dict[str, float] = {}
+        #: How many partitions each topic had when that was last told; kept as `_newest` is.
+        self._partition_counts: dict[str, int] = {}
         self._closed = False
 
     # --- connections -------------------------------------------------------------------------------------------------
@@ -374,6 +376,7 @@ class Cluster:
                 partitions.append(self._newer(told))
                 is_behind = is_behind or partitions[-1] is not told
             self._topics[name] = TopicInfo(name, topic.topic_id, topic.is_internal, tuple(partitions))
+            self._partition_counts[name] = len(partitions)
             self._topics_at[name] = now
             self._told_by[name] = told_by
             self._topics_used_at.setdefault(name, now)
@@ -393,6 +396,7 @@ class Cluster:
         self._told_by.pop(name, None)
         self._topics_at.pop(name, None)
         self._topics_used_at.pop(name, None)
+        self._partition_counts.pop(name, None)
 
     def _newer(self, told: PartitionInfo) -> PartitionInfo:
         """What was told, or what is known of a newer leader epoch: a broker that was cut off tells of whoever led
@@ -442,6 +446,30 @@ class Cluster:
             if not waiting or self.clock.monotonic() > deadline:
                 raise error
             await asyncio.sleep(self.retry_pause_seconds(attempts))
+
+    async def partition_count(self, name: str, *, within_seconds: float, create: bool = False) -> int:
+        """How many partitions a topic has, as it was last told: also where no broker answers any more. Where nobody
+        has told that yet it is asked for until a broker answers or the time is over: then the last NetworkException
+        or RequestTimedOutError is raised. What a broker answers is final, as with `topic`."""
+        self._topics_used_at[name] = self.clock.monotonic()
+        count = self._partition_counts.get(name)
+        if count is not None:
+            return count
+        failure: KafkaError | None = None
+        attempts = 0
+        try:
+            async with asyncio.timeout(within_seconds):
+                while True:
+                    try:
+                        return len((await self.topic(name, create=create)).partitions)
+                    except (NetworkException, RequestTimedOutError) as error:
+                        if self._closed:
+                            raise
+                        failure = error
+                    attempts += 1
+                    await asyncio.sleep(self.retry_pause_seconds(attempts))
+        except TimeoutError:
+            raise failure or RequestTimedOutError(f"No broker has told the partitions of topic {name} within {within_seconds:g} s.") from None
 
     def known(self, name: str) -> TopicInfo | None:
         """The topic as it was when it was last asked for."""

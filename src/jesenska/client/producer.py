@@ -43,6 +43,7 @@ from jesenska.base.errors import (
     MessageTooLargeError,
     NetworkException,
     OutOfOrderSequenceNumberError,
+    RequestTimedOutError,
     UnsupportedVersionError,
     error_name,
 )
@@ -145,6 +146,7 @@ class Producer:
         max_request_size: int = 1024 * 1024,
         buffer_memory: int = 32 * 1024 * 1024,
         delivery_timeout_seconds: float = 120.0,
+        max_block_seconds: float = 60.0,
         retries: int = _INT32_MAX,
         ignore_keys: bool = False,
         create_topics: bool = True,
@@ -173,6 +175,8 @@ class Producer:
         self.max_request_size = max_request_size
         self.buffer_memory = buffer_memory
         self.delivery_timeout_seconds = delivery_timeout_seconds
+        #: How long a record waits for the first metadata of its topic and for room in the buffer, together.
+        self.max_block_seconds = max_block_seconds
         self.retries = retries
         #: Keys have no part in choosing a record's partition.
         self.ignore_keys = ignore_keys
@@ -254,11 +258,13 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Hands over a record; waits only for metadata or for room in the buffer. The future holds where it went, or
-        why not."""
+        """Hands over a record; waits only for the first metadata of its topic, as no broker may answer yet, or for
+        room in the buffer: at most `max_block_seconds`, then NetworkException or RequestTimedOutError is raised. The
+        future holds where it went, or why not."""
         if self.transactions is not None:
             self.transactions.require_open()
-        count = len((await self.cluster.topic(topic, create=self._create_topics)).partitions)
+        until = self.cluster.clock.monotonic() + self.max_block_seconds
+        count = await self.cluster.partition_count(topic, within_seconds=self.max_block_seconds, create=self._create_topics)
         if partition is None:
             partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
         elif not 0 <= partition < count:
@@ -266,7 +272,7 @@ class Producer:
         size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers) + 70
         if size > self.max_request_size:
             raise MessageTooLargeError(f"The record takes {size} bytes, more than max.request.size allows ({self.max_request_size}).")
-        await self._make_room(size)
+        await self._make_room(size, until)
         queue = self._queue(TopicPartition(topic, partition))
         stamp = self.cluster.clock.now_ms() if timestamp_ms is None else timestamp_ms
         batch = queue.queue[-1] if queue.queue and not queue.queue[-1].closed else None
@@ -291,10 +297,11 @@ class Producer:
         return self._record_future(batch, place)
 
     async def send_batch(self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None) -> asyncio.Future[tuple[int, int]]:
-        """Hands over a finished batch without producer fields; the future holds (base offset, append time)."""
+        """Hands over a finished batch without producer fields; the future holds (base offset, append time). Waits for
+        room in the buffer as `send` does."""
         if self.transactions is not None:
             self.transactions.require_open()
-        await self._make_room(len(encoded))
+        await self._make_room(len(encoded), self.cluster.clock.monotonic() + self.max_block_seconds)
         queue = self._queue(TopicPartition(topic, partition))
         for earlier in queue.queue:
             earlier.closed = True
@@ -336,7 +343,11 @@ class Producer:
         batch.records.append((future, place))
         return future
 
-    async def _make_room(self, size: int) -> None:
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has, as far as it was told; waits for that as `send` does."""
+        return await self.cluster.partition_count(topic, within_seconds=self.max_block_seconds, create=self._create_topics)
+
+    async def _make_room(self, size: int, until: float) -> None:
         if self._closed:
             raise InvalidRequestError("The producer is closed.")
         while self._buffered_bytes and self._buffered_bytes + size > self.buffer_memory:
@@ -345,7 +356,13 @@ class Producer:
                     self._mark_ready(queue)
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._room.append(waiting)
-            await waiting
+            try:
+                async with asyncio.timeout(until - self.cluster.clock.monotonic()):
+                    await waiting
+            except TimeoutError:
+                raise RequestTimedOutError(
+                    f"The producer's buffer of {self.buffer_memory} bytes had no room within {self.max_block_seconds:g} s: the brokers answer too slowly."
+                ) from None
             if self._closed:
                 raise InvalidRequestError("The producer was closed while the record waited for room in its buffer.")
 

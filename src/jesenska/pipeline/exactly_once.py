@@ -351,6 +351,7 @@ def _task(
             max_request_size=options.max_request_size,
             buffer_memory=options.buffer_memory,
             delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
+            max_block_seconds=options.delivery_timeout_ms / 1000,
         )
 
     written = write(options, batches, connect(options.client).run(made()))

@@ -56,6 +56,7 @@ class Kept:
             max_request_size=options.max_request_size,
             buffer_memory=options.buffer_memory,
             delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
+            max_block_seconds=options.delivery_timeout_ms / 1000,
         )
 
     def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
