@@ -1,5 +1,5 @@
-"""This broker's part in the election of a controller, on its store: what `controller.election` wants done is done
-here, and what comes of it is told there.
+"""This broker's part in the election of a controller, on its store: what `controller.controller_election` wants done
+is done here, and what comes of it is told there.
 
     begin     this broker is controller of an epoch: whoever runs the controller says when it has begun (`began`)
     end       it is not any more
@@ -15,7 +15,7 @@ from collections import deque
 from typing import Protocol
 
 from jesenska.base.clock import Clock
-from jesenska.controller.election import (
+from jesenska.controller.controller_election import (
     Began,
     Begin,
     Claim,

@@ -1,5 +1,6 @@
 """How many connections are taken, from whom, and how long they may be idle: max.connections, max.connections.per.ip
 with its overrides, connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them.
+`dispatch` keeps to them: it takes connections, and closes those that are idle.
 
 Where it does not, they are left to the system, which adapts them to the path. Not so what is sent to a client on this
 machine: the system lets megabytes gather there, and to push them costs a third more of the broker's time than in

@@ -21,8 +21,8 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.desk import Asking, ControllerDesk, Steps, first_of, refusal, write
 from jesenska.controller.effects import Children, LeaderAndIsr, Read, StopReplica, TopicPartitions
-from jesenska.controller.elections import imbalanced, plan_elections, plan_preferred, plan_stop
 from jesenska.controller.events import BalanceLeaders, ElectPreferred, ElectUncleanly, IsrProposed, LeaderAndIsrDone, StopWanted
+from jesenska.controller.leader_elections import imbalanced, plan_elections, plan_preferred, plan_stop
 from jesenska.controller.many_elections import ManyElections, read_again
 from jesenska.controller.partition_states import NO_LEADER
 from jesenska.controller.topics import epoch_check

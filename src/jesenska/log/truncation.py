@@ -1,4 +1,5 @@
-"""Taking back the end of a log, or all of it: what a follower does where it has something else than its leader.
+"""Taking back the end of a log, or all of it: what a follower does where it has something else than its leader. Up to
+which offset is decided in `replication.following` (`cut_offset`).
 
     owner's thread                               writer thread of the directory
     ------------------------------------------   --------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Plans for who leads: what must be written to the tree so that every partition that can be led is led."""
+"""Plans for who leads: what must be written to the tree so that every partition that can be led is led. Who is elected
+in which case is decided in `partition_states`."""
 
 from __future__ import annotations
 

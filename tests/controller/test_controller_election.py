@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jesenska.controller.election import (
+from jesenska.controller.controller_election import (
     Began,
     Begin,
     Claim,
