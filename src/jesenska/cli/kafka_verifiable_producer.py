@@ -103,8 +103,7 @@ class _Load:
         sending, told = asyncio.ensure_future(self._send_all(began)), asyncio.ensure_future(self._stop.told())
         await asyncio.wait((sending, told), return_when=asyncio.FIRST_COMPLETED)
         told.cancel()
-        if not sending.done():
-            sending.cancel()
+        sending.cancel()
         with suppress(asyncio.CancelledError):
             await sending
 

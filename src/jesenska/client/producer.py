@@ -264,7 +264,7 @@ class Producer:
         if self.transactions is not None:
             self.transactions.require_open()
         until = self.cluster.clock.monotonic() + self.max_block_seconds
-        count = await self.cluster.partition_count(topic, within_seconds=self.max_block_seconds, create=self._create_topics)
+        count = await self.partition_count(topic)
         if partition is None:
             partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
         elif not 0 <= partition < count:
@@ -314,6 +314,10 @@ class Producer:
         self._mark_ready(queue)
         return batch.future
 
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has, as it was last told; waits for that as `send` does."""
+        return await self.cluster.partition_count(topic, within_seconds=self.max_block_seconds, create=self._create_topics)
+
     def _stick(self, topic: str, count: int) -> int:
         chosen = self._sticky.get(topic)
         if chosen is None or chosen >= count:
@@ -342,10 +346,6 @@ class Producer:
         future.add_done_callback(_retrieve)
         batch.records.append((future, place))
         return future
-
-    async def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has, as far as it was told; waits for that as `send` does."""
-        return await self.cluster.partition_count(topic, within_seconds=self.max_block_seconds, create=self._create_topics)
 
     async def _make_room(self, size: int, until: float) -> None:
         if self._closed:
