@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _numbers = itertools.count(1)
+#: As much of what Spark's JVM said is shown where it has ended too soon.
+_LOG_CHARACTERS = 20_000
 
 
 class Topics:
@@ -138,13 +140,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     config = {
         **SHORT_RUN,
         "spark.sql.shuffle.partitions": "2",
-        "spark.log.level": "OFF",
         "spark.local.dir": str(tmp_path_factory.mktemp("local")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "30s",
     }
-    made = session("tests", config=config)
+    log = tmp_path_factory.mktemp("spark") / "log"
+    made = session("tests", config=config, log=log)
+    gateway = made.sparkContext._gateway
+    assert gateway is not None
+    jvm = gateway.proc
     yield made
+    if jvm.poll() is not None:
+        said = log.read_text(errors="replace")[-_LOG_CHARACTERS:]
+        pytest.fail(f"Spark's JVM ended with code {jvm.returncode} before the tests did. {log} ends with:\n{said}")
     made.stop()
 
 
