@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jesenska.base.limits import FRAMES_PER_TURN, UNFINISHED_REQUESTS_BYTES
+from jesenska.base.limits import FRAMES_PER_TURN, KEPT_REQUEST_BUFFERS, UNFINISHED_REQUESTS_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.net.connection import FramedConnection, ReadBuffer
 
@@ -126,6 +126,38 @@ def test_a_length_that_is_negative_or_over_the_limit_closes_the_connection(lengt
         server.end()
 
     asyncio.run(scenario())
+
+
+def test_a_buffer_comes_back_when_the_last_view_of_it_has_gone() -> None:
+    buffers = ReadBuffer(4096)
+    first = buffers.take(400_000, 10)
+    whole = first.obj
+    kept = first[4:400_000][10:]
+    buffers.give_back(first, is_free=False)
+    del first
+    second = buffers.take(400_000, 10)
+    assert second.obj is not whole
+    del kept
+    third = buffers.take(400_000, 10)
+    assert third.obj is whole
+    assert len(third) == len(second) == 1024 * 1024
+    assert buffers.lent_bytes == 2 * 1024 * 1024
+
+
+def test_buffers_whose_views_stay_do_not_keep_free_ones_from_being_used_again() -> None:
+    buffers = ReadBuffer(4096)
+    taken = [buffers.take(400_000, 10) for _ in range(KEPT_REQUEST_BUFFERS + 2)]
+    for buffer in taken:
+        buffers.give_back(buffer, is_free=False)
+    free = [buffers.take(400_000, 10) for _ in range(KEPT_REQUEST_BUFFERS + 1)]
+    assert not {id(buffer.obj) for buffer in free} & {id(buffer.obj) for buffer in taken}
+    for buffer in free:
+        buffers.give_back(buffer)
+    assert buffers.lent_bytes == 0
+    again = {id(buffers.take(400_000, 10).obj) for _ in range(KEPT_REQUEST_BUFFERS)}
+    assert again == {id(buffer.obj) for buffer in free[:KEPT_REQUEST_BUFFERS]}
+    new = buffers.take(400_000, 10).obj
+    assert all(buffer.obj is not new for buffer in [*taken, *free])
 
 
 def test_thousands_of_lengths_alone_allocate_next_to_nothing_and_frames_still_arrive() -> None:

@@ -43,15 +43,18 @@ _FRUGAL_FIRST_BYTES = 1024
 class ReadBuffer:
     """The buffer that all connections of one loop read into, and those for frames that have not arrived whole.
 
-    A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. Frames get room
-    before their bytes come only while all such buffers together are small; beyond that a buffer is never more than
-    twice what has arrived, so that thousands of lengths with nothing behind them take no memory."""
+    A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. One whose frame is
+    still in use waits until no view of it is left. Frames get room before their bytes come only while all such buffers
+    together are small; beyond that a buffer is never more than twice what has arrived, so that thousands of lengths
+    with nothing behind them take no memory."""
 
-    __slots__ = ("_kept", "lent_bytes", "view")
+    __slots__ = ("_kept", "_viewed", "lent_bytes", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
         self._kept: list[memoryview] = []
+        #: Some of whose bytes somebody may still want.
+        self._viewed: list[bytearray] = []
         #: In the buffers that frames are arriving in.
         self.lent_bytes = 0
 
@@ -63,7 +66,7 @@ class ReadBuffer:
         else:
             size = wanted_bytes if wanted_bytes <= _ONE_PIECE_BYTES else min(wanted_bytes, max(2 * arrived_bytes, REQUEST_BUFFER_FIRST_BYTES))
             if REQUEST_BUFFER_FIRST_BYTES < size <= _ONE_PIECE_BYTES:
-                buffer = self._kept.pop() if self._kept else memoryview(bytearray(_ONE_PIECE_BYTES))
+                buffer = self._kept.pop() if self._kept else memoryview(self._viewed_no_more() or bytearray(_ONE_PIECE_BYTES))
             else:
                 buffer = memoryview(bytearray(size))
         self.lent_bytes += len(buffer)
@@ -72,8 +75,24 @@ class ReadBuffer:
     def give_back(self, buffer: memoryview, *, is_free: bool = True) -> None:
         """No frame arrives in it any more; `is_free` unless somebody keeps views of it."""
         self.lent_bytes -= len(buffer)
-        if is_free and len(buffer) == _ONE_PIECE_BYTES and len(self._kept) < KEPT_REQUEST_BUFFERS:
-            self._kept.append(buffer)
+        if len(buffer) != _ONE_PIECE_BYTES:
+            return
+        if is_free:
+            if len(self._kept) < KEPT_REQUEST_BUFFERS:
+                self._kept.append(buffer)
+                del self._viewed[KEPT_REQUEST_BUFFERS - len(self._kept) :]
+        elif len(self._kept) + len(self._viewed) < KEPT_REQUEST_BUFFERS:
+            whole = buffer.obj
+            assert isinstance(whole, bytearray)
+            self._viewed.append(whole)
+
+    def _viewed_no_more(self) -> bytearray | None:
+        """One that was in use when it came back, and is not any more; None if there is none."""
+        for place, buffer in enumerate(self._viewed):
+            if _has_no_views(buffer):
+                del self._viewed[place]
+                return buffer
+        return None
 
 
 class FramedConnection:
@@ -329,6 +348,16 @@ class FramedConnection:
         # not when cycles are looked for.
         self._on_frame, self._on_closed, self._on_drained = _no_frame, _no_reason, None
         on_closed(reason)
+
+
+def _has_no_views(buffer: bytearray) -> bool:
+    """Whether nothing looks into it: Python changes a bytearray's size only then."""
+    try:
+        buffer.pop()
+    except BufferError:
+        return False
+    buffer.append(0)
+    return True
 
 
 def _no_frame(view: memoryview) -> bool:
