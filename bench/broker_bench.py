@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import fnmatch
 import resource
+import shutil
 import sys
 import tempfile
 from itertools import groupby
@@ -98,6 +99,8 @@ def main() -> int:
     rows = chosen(options.rows)
     if only_lists(options, [row.name for row in rows]):
         return 0
+    if shutil.which("kcat") is None and any("kcat" in row.name for row in rows):
+        parser.error("kcat is not installed, and rows need it: install it, or name other rows with --rows")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
