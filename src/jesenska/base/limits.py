@@ -34,7 +34,7 @@ READ_BUFFER_BYTES = 256 * 1024
 #: bytes arrive.
 REQUEST_BUFFER_FIRST_BYTES = 64 * 1024
 #: Buffers of a megabyte for such requests that are kept for the next ones.
-KEPT_REQUEST_BUFFERS = 2
+KEPT_REQUEST_BUFFERS = 8
 #: Bytes of the buffers of requests that have not arrived whole, over all connections, before new ones get room for no
 #: more than twice what has arrived.
 UNFINISHED_REQUESTS_BYTES = 32 * 1024 * 1024

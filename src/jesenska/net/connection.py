@@ -48,13 +48,12 @@ class ReadBuffer:
     together are small; beyond that a buffer is never more than twice what has arrived, so that thousands of lengths
     with nothing behind them take no memory."""
 
-    __slots__ = ("_kept", "_viewed", "lent_bytes", "view")
+    __slots__ = ("_kept", "lent_bytes", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
-        self._kept: list[memoryview] = []
-        #: Some of whose bytes somebody may still want.
-        self._viewed: list[bytearray] = []
+        #: The newest that came back; somebody may still look into them.
+        self._kept: list[bytearray] = []
         #: In the buffers that frames are arriving in.
         self.lent_bytes = 0
 
@@ -65,34 +64,27 @@ class ReadBuffer:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
             size = wanted_bytes if wanted_bytes <= _ONE_PIECE_BYTES else min(wanted_bytes, max(2 * arrived_bytes, REQUEST_BUFFER_FIRST_BYTES))
-            if REQUEST_BUFFER_FIRST_BYTES < size <= _ONE_PIECE_BYTES:
-                buffer = self._kept.pop() if self._kept else memoryview(self._viewed_no_more() or bytearray(_ONE_PIECE_BYTES))
-            else:
-                buffer = memoryview(bytearray(size))
+            is_whole = REQUEST_BUFFER_FIRST_BYTES < size <= _ONE_PIECE_BYTES
+            buffer = memoryview(self._one_piece() if is_whole else bytearray(size))
         self.lent_bytes += len(buffer)
         return buffer
 
-    def give_back(self, buffer: memoryview, *, is_free: bool = True) -> None:
-        """No frame arrives in it any more; `is_free` unless somebody keeps views of it."""
+    def give_back(self, buffer: memoryview) -> None:
+        """No frame arrives in it any more. Views of it may be left."""
         self.lent_bytes -= len(buffer)
-        if len(buffer) != _ONE_PIECE_BYTES:
-            return
-        if is_free:
-            if len(self._kept) < KEPT_REQUEST_BUFFERS:
-                self._kept.append(buffer)
-                del self._viewed[KEPT_REQUEST_BUFFERS - len(self._kept) :]
-        elif len(self._kept) + len(self._viewed) < KEPT_REQUEST_BUFFERS:
+        if len(buffer) == _ONE_PIECE_BYTES:
             whole = buffer.obj
             assert isinstance(whole, bytearray)
-            self._viewed.append(whole)
+            self._kept.append(whole)
+            if len(self._kept) > KEPT_REQUEST_BUFFERS:
+                del self._kept[0]
 
-    def _viewed_no_more(self) -> bytearray | None:
-        """One that was in use when it came back, and is not any more; None if there is none."""
-        for place, buffer in enumerate(self._viewed):
-            if _has_no_views(buffer):
-                del self._viewed[place]
-                return buffer
-        return None
+    def _one_piece(self) -> bytearray:
+        # The newest is most likely still in the processor's cache.
+        for place in range(len(self._kept) - 1, -1, -1):
+            if _has_no_views(self._kept[place]):
+                return self._kept.pop(place)
+        return bytearray(_ONE_PIECE_BYTES)
 
 
 class FramedConnection:
@@ -127,7 +119,6 @@ class FramedConnection:
         self._waiting: memoryview | None = None  # frames that arrived behind the one that paused us
         self._paused = False
         self._reads = True  # whether the loop watches the socket for us
-        self._keepable: memoryview | None = None  # the buffer of the frame being handled, if nobody else uses it
         self._is_put_back = False  # the frame being handled is to be handled after the pause
         self._holding = False  # several frames are being handled: what is sent waits for the last of them
         self._held: list[bytearray] = []
@@ -167,10 +158,8 @@ class FramedConnection:
         if self._wanted and self._filled >= self._wanted:
             size = self._wanted
             self._own, self._filled, self._wanted = None, 0, 0
-            self._keepable = own
             proceed = self._on_frame(own[4:size])
-            self._buffers.give_back(own, is_free=self._keepable is not None)
-            self._keepable = None
+            self._buffers.give_back(own)
             if self._is_put_back:
                 self._is_put_back = False
                 self._keep_waiting(own, 0, size)
@@ -262,10 +251,7 @@ class FramedConnection:
     def keep(self, view: memoryview) -> memoryview:
         """The frame's bytes for as long as the caller wants; call it inside the handler. Copies only what lies in the
         shared buffer."""
-        if view.obj is not self._shared.obj:
-            self._keepable = None
-            return view
-        return memoryview(bytearray(view))
+        return view if view.obj is not self._shared.obj else memoryview(bytearray(view))
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -282,7 +268,6 @@ class FramedConnection:
         """The frame being handled is to be handled after the pause that begins with it; False, which is what the
         handler returns then."""
         self._is_put_back = True
-        self._keepable = None
         return False
 
     def _pause(self) -> None:
