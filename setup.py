@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -47,6 +48,17 @@ def compiled_modules():
     listing = ROOT / "compiled-modules"
     lines = listing.read_text().splitlines() if listing.exists() else []
     return [f"src/jesenska/{line.strip()}" for line in lines if line.strip() and not line.startswith("#")]
+
+
+def all_translated(codec, directory):
+    """The modules as extensions, or none, and meanwhile the codec in C below `directory`; where that fails it stays as it was, and building it says why."""
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    codec_in_c = f"{directory}/_crecords.c"
+    with subprocess.Popen([sys.executable, "-m", "cython", "-o", codec_in_c, CODEC], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as cython:
+        extensions = translated(directory)
+    if cython.returncode == 0:
+        codec.sources = [codec_in_c]
+    return extensions
 
 
 def translated(directory):
@@ -106,7 +118,7 @@ if has_compiler():
     codec = Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=flags, optional=True)
     # Its C code is a build product: it does not go beside its source.
     codec.cython_c_in_temp = True
-    request_path = translated(C_CODE) if BUILDING & set(sys.argv) else []
+    request_path = all_translated(codec, C_CODE) if BUILDING & set(sys.argv) else []
     extensions = [codec, *request_path]
 else:
     sys.stderr.write("warning: no C compiler is there: nothing is compiled, everything runs from source\n")
