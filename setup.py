@@ -26,16 +26,26 @@ LIBRARY = "jesenska._compiled"
 WHEEL = "build/wheel"
 #: Where C code lies while it is built; setuptools wants a path inside the project.
 C_CODE = "build/mypyc"
-#: Optimisations that gcc spends a fifth of its time on, and that save what mypyc makes no instruction.
-SLOW_AND_USELESS = ["-fno-tree-pta", "-fno-schedule-insns2", "-fno-gcse"]
+#: Leave out optimisations that gcc spends a fifth of its time on, and that save what mypyc makes no instruction.
+WITHOUT_USE = ["-fno-tree-pta", "-fno-schedule-insns2", "-fno-gcse"]
 BUILDING = {"bdist_wheel", "build", "build_ext", "develop", "editable_wheel", "install"}
 
 
+def compiler():
+    """The compiler that extensions are built with: its name, and what it is told each time."""
+    found = new_compiler()
+    customize_compiler(found)
+    return found.compiler
+
+
 def has_compiler():
-    """True if the compiler that extensions are built with is on this machine."""
-    compiler = new_compiler()
-    customize_compiler(compiler)
-    return shutil.which(compiler.compiler[0]) is not None
+    """True if that compiler is on this machine."""
+    return shutil.which(compiler()[0]) is not None
+
+
+def accepted(flags):
+    """These flags; none if the compiler is another than gcc and does not know all of them."""
+    return flags if subprocess.run([*compiler(), "-Werror", *flags, "-E", "-xc", os.devnull], capture_output=True).returncode == 0 else []
 
 
 def optimised(level):
@@ -74,6 +84,7 @@ def translated(directory):
         return []
     # Else the collector goes through all of the translation's data once more when the process ends, which takes seconds.
     gc.freeze()
+    unwanted = accepted(WITHOUT_USE)
     for extension in extensions:
         extension.optional = True
         # The headers of a library with a dotted name lie in a directory of their own.
@@ -81,7 +92,7 @@ def translated(directory):
         # A warning that another compiler has is no reason to do without what it has compiled.
         flags = [flag for flag in extension.extra_compile_args if flag != "-Werror" and not flag.startswith("-O")]
         # No other library replaces these functions, so that they can be called directly.
-        extension.extra_compile_args = [*flags, *optimised(2), *SLOW_AND_USELESS, "-fvisibility=hidden"]
+        extension.extra_compile_args = [*flags, *optimised(2), *unwanted, "-fvisibility=hidden"]
     return extensions
 
 
