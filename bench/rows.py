@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tests.peers.apache_kafka import tool_command
 
 from bench.brokers import KAFKA, Broker
-from bench.figures import Cpu, Figures, cpu
+from bench.figures import Figures, cpu
 from bench.raw_clients import create_topic
 
 
@@ -47,7 +47,7 @@ class Run:
             before = cpu(self.broker.pid)
             yield
             after = cpu(self.broker.pid)
-        used = Cpu(after.user - before.user, after.system - before.system)
+        used = after.since(before)
         self.figures.add(row, "broker CPU s", used.total)
         self.figures.add(row, "broker user s", used.user)
         self.figures.add(row, "broker system s", used.system)
