@@ -65,7 +65,7 @@ def chosen(words: str) -> list[Row]:
 
 
 def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float, failed: list[str]) -> None:
-    settle()
+    settle(scale)
     ready_seconds = broker.start()
     try:
         run = Run(broker, figures, scale)

@@ -39,12 +39,12 @@ class FilledPageCache:
         self._position = 0
         file.truncate(self._size)
 
-    def fill(self) -> None:
-        """Free memory becomes pages of the file, except for half a gigabyte or what the kernel keeps. Takes 2 s a
-        gigabyte of it, and less if the machine had used it just before."""
+    def fill(self, share: float) -> None:
+        """Free memory becomes pages of the file, except for half a gigabyte or what the kernel keeps; at most `share`
+        of the machine's memory. Takes 2 s a gigabyte, and less if the machine had used it just before."""
         buffer = bytearray(1024**2)
         least, in_vain = _memory_bytes("MemFree"), 0
-        for _ in range(0, self._size, _STEP_BYTES):
+        for _ in range(0, int(self._size * share), _STEP_BYTES):
             if least <= _LEFT_FREE_BYTES or in_vain == _STEPS_IN_VAIN:
                 return
             # The kernel gives away first what was read first, so that is what comes next.
@@ -55,11 +55,11 @@ class FilledPageCache:
             least, in_vain = (free, 0) if free < least else (least, in_vain + 1)
 
 
-def settle() -> None:
+def settle(scale: float = 1.0) -> None:
     """Free memory is the machine's own, and no file waits to be written. Takes up to a minute when called first, and
-    some seconds from then on."""
+    some seconds from then on. A row at a lower scale writes less, and has that share of the memory settled."""
     os.sync()
-    _filled().fill()
+    _filled().fill(min(1.0, scale))
 
 
 @cache

@@ -48,7 +48,7 @@ def _produce(run: Run, row: str, *, size: int, partitions: int, settings: tuple[
     if "warm" not in run.topics:
         # The first run of a Java broker is slower than the ones that follow: both get the same warm-up.
         _perf(run, run.topic("warm", 6), run.scaled(500_000), 100, ("acks=1",))
-    settle()
+    settle(run.scale)
     with run.measured(row):
         if probe:
             with Probe(run.broker.bootstrap) as other:
@@ -65,7 +65,7 @@ def _kcat_produce(run: Run, row: str) -> None:
     with tempfile.NamedTemporaryFile() as lines:
         lines.write((b"x" * 99 + b"\n") * records)
         lines.flush()
-        settle()
+        settle(run.scale)
         with run.measured(row):
             begun = time.monotonic()
             run.command(["kcat", "-b", run.broker.bootstrap, "-P", "-t", topic, "-X", "queue.buffering.max.messages=1000000", "-l", lines.name])
