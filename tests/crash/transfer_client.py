@@ -4,8 +4,9 @@
     transfer_client.py watch BOOTSTRAP NAME HISTORY ISOLATION
 
 `work` is a member of a group that consumes transfers and makes two entries of each, a debit and a credit, in one
-transaction with the offsets. Each fifth transaction is aborted and done again. A producer that is fenced, or cannot go
-on, ends the process with code 3: it is to be started again.
+transaction with the offsets. Each fifth transaction is aborted and done again: an abort drops the records that are not
+written yet, and each second time all are. A producer that is fenced, or cannot go on, ends the process with code 3: it
+is to be started again.
 
 `watch` writes transfers, follows all entries and says how many transfers it has seen whole. From time to time it asks
 for the last stable offsets and reads up to them (`stable` in the history).
@@ -130,6 +131,8 @@ class Worker:
         ends = {message.partition(): message.offset() + 1 for message in messages}
         offsets = [Place(TRANSFERS, partition, offset) for partition, offset in ends.items()]
         commits = self._count % 5 != 0
+        if self._count % 10 == 0:
+            self._producer.flush(_CALL_SECONDS)
         try:
             self._until_done("offsets", lambda: self._producer.send_offsets_to_transaction(offsets, self._member, _CALL_SECONDS))
             if commits:
