@@ -31,7 +31,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bench import many_partitions, small_requests, throughput
-from bench.brokers import KAFKA, Apache, Broker, Jesenska
+from bench.brokers import KAFKA, Apache, Broker, Jesenska, build_of, python_of
 from bench.figures import Figures, resident_mb
 from bench.machine import end_in_order, settle
 from bench.options import add_broker_options, only_lists, parser_of, show
@@ -101,6 +101,12 @@ def main() -> int:
         return 0
     if shutil.which("kcat") is None and any("kcat" in row.name for row in rows):
         parser.error("kcat is not installed, and rows need it: install it, or name other rows with --rows")
+    if options.before is not None:
+        if not python_of(options.before).exists():
+            parser.error(f"{options.before} has no .venv: set it up first (script/setup test)")
+        ours, theirs = build_of(Path(sys.executable)), build_of(python_of(options.before))
+        if ours != theirs:
+            parser.error(f"jesenska runs on {ours}, and before on {theirs}: set both up with the same interpreter (PYTHON=... script/setup test)")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}

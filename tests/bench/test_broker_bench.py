@@ -42,3 +42,19 @@ def test_rows_are_chosen_by_words_or_patterns() -> None:
     assert bench("--list", "--rows", "kcat*queue*,*queue*").splitlines() == ["consume 5 M x 100 B, 1 partition, kcat with a queue that never fills"]
     every = bench("--list").splitlines()
     assert len(every) == len(set(every)) > 30
+
+
+def refusal(*arguments: str) -> str:
+    done = subprocess.run([sys.executable, "-m", "bench.broker_bench", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr[-3000:]
+    return done.stderr.splitlines()[-1]
+
+
+def test_another_checkout_must_run_on_the_same_python(tmp_path: Path) -> None:
+    chosen = ("--sides", "jesenska,before", "--before", str(tmp_path), "--rows", "idle after start")
+    assert "has no .venv" in refusal(*chosen)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho 3.11.2 of another build\n")
+    python.chmod(0o755)
+    assert "and before on 3.11.2 of another build" in refusal(*chosen)
