@@ -8,11 +8,18 @@
     python -m bench.broker_bench --sides jesenska --rows '32 conn' --profile cprofile
     python -m bench.broker_bench --sides jesenska,before --before ../before
                                                                    against another checkout of the project, set up
+    python -m bench.broker_bench --beside --repeat 4 --rows consume ...
+                                                                   a row at a time on either broker, four times a round
 
 In each round, each stage of rows (`Row.stage`) runs on one broker and then on the other, each freshly started; the one
 that begins changes from round to round. What the figures mean stands in `bench/figures.py`; the rows are in
 `bench/throughput.py` (Kafka's perf tools and kcat), `bench/small_requests.py` (bare sockets, and Kafka's end-to-end
 latency tool) and `bench/many_partitions.py`.
+
+For small differences: a shared machine may be faster or slower some minutes later, by a tenth. With `--beside` both
+brokers are up, and each row runs on one and then on the other; the one that begins changes from row to row, too. The
+memory must have room for what the chosen rows write, twice. A row that lasts two seconds differs by a fifth from one
+reading to the next on the same broker: `--repeat` gives it more of them.
 
 Broker CPU seconds are those of the broker's process during the row, user and system, all threads: the steadiest figure
 on a noisy machine.
@@ -27,6 +34,8 @@ import resource
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -43,7 +52,7 @@ def _idle_after_start(run: Run, row: str) -> None:
 
 
 ROWS = [
-    Row("start to ready", "load", lambda run, row: None),  # measured with the stage's start
+    Row("start to ready", "load", lambda run, row: run.figures.add(row, "seconds", run.ready_seconds)),
     Row("idle after start", "load", _idle_after_start),
     *throughput.ROWS,
     *small_requests.ROWS,
@@ -64,23 +73,26 @@ def chosen(words: str) -> list[Row]:
     return [row for row in ROWS if not wanted or any(is_meant(row.name, word) for word in wanted)]
 
 
-def _stage(broker: Broker, rows: list[Row], figures: Figures, scale: float, failed: list[str]) -> None:
+@contextmanager
+def _started(broker: Broker, figures: Figures, scale: float) -> Iterator[Run]:
     settle(scale)
     ready_seconds = broker.start()
     try:
-        run = Run(broker, figures, scale)
-        for row in rows:
-            print(f"    {row.name}", file=sys.stderr, flush=True)
-            if row.name == "start to ready":
-                figures.add(row.name, "seconds", ready_seconds)
-            try:
-                row.do(run, row.name)
-            except SystemExit as error:
-                # Hours of other rows are not thrown away for one.
-                failed.append(f"{row.name} ({broker.name}): {error}")
-                print(f"      {error}", file=sys.stderr, flush=True)
+        yield Run(broker, figures, scale, ready_seconds)
     finally:
         broker.stop()
+
+
+def _do(row: Row, run: Run, side: str, failed: list[str]) -> None:
+    print(f"    {row.name}: {side}", file=sys.stderr, flush=True)
+    try:
+        row.do(run, row.name)
+    except SystemExit as error:
+        if isinstance(error.code, int):
+            raise  # this program is told to end
+        # Hours of other rows are not thrown away for one.
+        failed.append(f"{row.name} ({side}): {error}")
+        print(f"      {error}", file=sys.stderr, flush=True)
 
 
 def main() -> int:
@@ -92,6 +104,8 @@ def main() -> int:
     )
     add_broker_options(parser)
     parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout of the project, for the side `before`")
+    parser.add_argument("--beside", action="store_true", help="the brokers of a stage are up at the same time, and each row runs on one after the other")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each row runs so many times in a round")
     options = parser.parse_args()
     end_in_order()
     if ("before" in options.sides.split(",")) != (options.before is not None):
@@ -113,20 +127,29 @@ def main() -> int:
     names = {"jesenska": Jesenska.name, "kafka": Apache.name, "before": "before"}
     failed: list[str] = []
     sides = {names[side]: Figures() for side in options.sides.split(",")}
+
+    def started(name: str, directory: str) -> AbstractContextManager[Run]:
+        broker: Broker
+        place = Path(directory, name)
+        if name == Apache.name:
+            broker = Apache(place, settings)
+        else:
+            broker = Jesenska(place, settings, options.profile, options.profiles, options.before if name == "before" else None)
+        return _started(broker, sides[name], options.scale)
+
     for number in range(options.rounds):
+        in_turn = list(sides) if number % 2 == 0 else list(reversed(sides))
+        together = [in_turn] if options.beside else [[name] for name in in_turn]
         for stage, grouped in groupby(rows, lambda row: row.stage):
             members = list(grouped)
-            for name in sides if number % 2 == 0 else reversed(sides):
-                print(f"round {number + 1}, {stage}: {name}", file=sys.stderr, flush=True)
-                with tempfile.TemporaryDirectory(dir=options.dir) as directory:
-                    place = Path(directory)
-                    broker: Broker
-                    if name == Apache.name:
-                        broker = Apache(place, settings)
-                    else:
-                        tree = options.before if name == "before" else None
-                        broker = Jesenska(place, settings, options.profile, options.profiles, tree)
-                    _stage(broker, members, sides[name], options.scale, failed)
+            for up in together:
+                print(f"round {number + 1}, {stage}: {' beside '.join(up)}", file=sys.stderr, flush=True)
+                with ExitStack() as stack:
+                    directory = stack.enter_context(tempfile.TemporaryDirectory(dir=options.dir))
+                    runs = [(stack.enter_context(started(name, directory)), name) for name in up]
+                    for place, row in enumerate(row for row in members for _ in range(options.repeat)):
+                        for run, name in runs if place % 2 == 0 else reversed(runs):
+                            _do(row, run, name, failed)
     show(sides, options, f"against {list(sides)[-1]}" if options.before else f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
     for line in failed:
         print(f"broker_bench: {line}", file=sys.stderr)

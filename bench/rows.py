@@ -26,6 +26,8 @@ class Run:
     broker: Broker
     figures: Figures
     scale: float
+    #: From the start of its process until it answers.
+    ready_seconds: float = 0.0
     #: Records by topic.
     topics: dict[str, int] = field(default_factory=dict)
 

@@ -75,7 +75,9 @@ def _kcat_produce(run: Run, row: str) -> None:
 
 def _group(run: Run, row: str, *, size: int, partitions: int) -> None:
     topic, records = _filled(run, size, partitions), run.scaled(_RECORDS[size])
-    group = f"group-{re.sub(r'[^a-z0-9]+', '-', row)}"
+    # A group of its own for each reading: it begins at the first record.
+    group = f"group-{re.sub(r'[^a-z0-9]+', '-', row)}-{len(run.figures.values.get((row, 'records/s'), ()))}"
+    settle(run.scale)
     with run.measured(row):
         said = run.tool(
             "kafka-consumer-perf-test", "--bootstrap-server", run.broker.bootstrap, "--topic", topic, "--num-records", str(records), "--group", group,
@@ -91,6 +93,7 @@ def _kcat(run: Run, row: str, *, partitions: int, settings: tuple[str, ...] = ()
     topic, records = _filled(run, 100, partitions), run.scaled(_RECORDS[100])
     extra = [word for setting in settings for word in ("-X", setting)]
     for _ in range(readings):
+        settle(run.scale)
         with run.measured(row):
             begun = time.monotonic()
             reading = ["kcat", "-b", run.broker.bootstrap, "-C", "-t", topic, "-o", "beginning", "-c", str(records // partitions), "-e", "-q", *extra]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,32 @@ def test_rows_are_chosen_by_words_or_patterns() -> None:
     assert len(every) == len(set(every)) > 30
 
 
+def test_it_ends_when_it_is_told_to_while_a_row_runs(tmp_path: Path) -> None:
+    chosen = ("--sides", "jesenska", "--rounds", "1", "--rows", "32 connections", "--scale", "0.2", "--dir", str(tmp_path))
+    with subprocess.Popen([sys.executable, "-m", "bench.broker_bench", *chosen], cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        assert run.stderr is not None
+        assert any("32 connections" in line for line in run.stderr)
+        run.send_signal(signal.SIGTERM)
+        assert run.wait() == 128 + signal.SIGTERM
+
+
+def python_in(tree: Path, script: str) -> None:
+    """The tree has this as its interpreter."""
+    python = tree / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+
+
+def test_two_brokers_beside_each_other_take_turns_at_each_row(tmp_path: Path) -> None:
+    python_in(tmp_path, f'exec {sys.executable} "$@"')
+    rows = "start to ready;one record at a time, acks=all"
+    chosen = ("--sides", "jesenska,before", "--before", str(tmp_path), "--beside", "--repeat", "2", "--rounds", "1", "--rows", rows, "--scale", "0.001")
+    said = json.loads(bench(*chosen, "--output", "json", "--dir", str(tmp_path)))
+    found = {(row["row"], side): len(row["values"][side]) for row in said["rows"] for side in ("jesenska", "before")}
+    assert found == dict.fromkeys(((row, side) for row in rows.split(";") for side in ("jesenska", "before")), 2)
+
+
 def refusal(*arguments: str) -> str:
     done = subprocess.run([sys.executable, "-m", "bench.broker_bench", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr[-3000:]
@@ -53,8 +80,5 @@ def refusal(*arguments: str) -> str:
 def test_another_checkout_must_run_on_the_same_python(tmp_path: Path) -> None:
     chosen = ("--sides", "jesenska,before", "--before", str(tmp_path), "--rows", "idle after start")
     assert "has no .venv" in refusal(*chosen)
-    python = tmp_path / ".venv" / "bin" / "python"
-    python.parent.mkdir(parents=True)
-    python.write_text("#!/bin/sh\necho 3.11.2 of another build\n")
-    python.chmod(0o755)
+    python_in(tmp_path, "echo 3.11.2 of another build")
     assert "and before on 3.11.2 of another build" in refusal(*chosen)
