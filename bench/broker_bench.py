@@ -29,13 +29,14 @@ Needs Java, Maven and kcat.
 
 from __future__ import annotations
 
+import argparse
 import fnmatch
 import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from pathlib import Path
 
@@ -45,6 +46,9 @@ from bench.figures import Figures, resident_mb
 from bench.machine import end_in_order, settle
 from bench.options import add_broker_options, only_lists, parser_of, show
 from bench.rows import Row, Run
+
+_BEFORE = "before"
+_SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
 
 
 def _idle_after_start(run: Run, row: str) -> None:
@@ -74,13 +78,30 @@ def chosen(words: str) -> list[Row]:
 
 
 @contextmanager
-def _started(broker: Broker, figures: Figures, scale: float) -> Iterator[Run]:
-    settle(scale)
+def _started(side: str, place: Path, options: argparse.Namespace, figures: Figures) -> Iterator[Run]:
+    """The broker of this side on a new directory, which is stopped at the end."""
+    broker: Broker
+    if side == Apache.name:
+        broker = Apache(place, _SETTINGS)
+    else:
+        broker = Jesenska(place, _SETTINGS, options.profile, options.profiles, options.before if side == _BEFORE else None)
+    settle(options.scale)
     ready_seconds = broker.start()
     try:
-        yield Run(broker, figures, scale, ready_seconds)
+        yield Run(broker, figures, options.scale, ready_seconds)
     finally:
         broker.stop()
+
+
+def _stage(up: Sequence[str], rows: Sequence[Row], options: argparse.Namespace, sides: Mapping[str, Figures], failed: list[str]) -> None:
+    """Each row on the brokers of these sides, which are up at the same time; the one that begins changes from one
+    reading to the next."""
+    readings = [row for row in rows for _ in range(options.repeat)]
+    with tempfile.TemporaryDirectory(dir=options.dir) as directory, ExitStack() as stack:
+        runs = [(side, stack.enter_context(_started(side, Path(directory, side), options, sides[side]))) for side in up]
+        for number, row in enumerate(readings):
+            for side, run in runs if number % 2 == 0 else reversed(runs):
+                _do(row, run, side, failed)
 
 
 def _do(row: Row, run: Run, side: str, failed: list[str]) -> None:
@@ -123,20 +144,9 @@ def main() -> int:
             parser.error(f"jesenska runs on {ours}, and before on {theirs}: set both up with the same interpreter (PYTHON=... script/setup test)")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
-    names = {"jesenska": Jesenska.name, "kafka": Apache.name, "before": "before"}
+    names = {"jesenska": Jesenska.name, "kafka": Apache.name, _BEFORE: _BEFORE}
     failed: list[str] = []
     sides = {names[side]: Figures() for side in options.sides.split(",")}
-
-    def started(name: str, directory: str) -> AbstractContextManager[Run]:
-        broker: Broker
-        place = Path(directory, name)
-        if name == Apache.name:
-            broker = Apache(place, settings)
-        else:
-            broker = Jesenska(place, settings, options.profile, options.profiles, options.before if name == "before" else None)
-        return _started(broker, sides[name], options.scale)
-
     for number in range(options.rounds):
         in_turn = list(sides) if number % 2 == 0 else list(reversed(sides))
         together = [in_turn] if options.beside else [[name] for name in in_turn]
@@ -144,12 +154,7 @@ def main() -> int:
             members = list(grouped)
             for up in together:
                 print(f"round {number + 1}, {stage}: {' beside '.join(up)}", file=sys.stderr, flush=True)
-                with ExitStack() as stack:
-                    directory = stack.enter_context(tempfile.TemporaryDirectory(dir=options.dir))
-                    runs = [(stack.enter_context(started(name, directory)), name) for name in up]
-                    for place, row in enumerate(row for row in members for _ in range(options.repeat)):
-                        for run, name in runs if place % 2 == 0 else reversed(runs):
-                            _do(row, run, name, failed)
+                _stage(up, members, options, sides, failed)
     show(sides, options, f"against {list(sides)[-1]}" if options.before else f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
     for line in failed:
         print(f"broker_bench: {line}", file=sys.stderr)

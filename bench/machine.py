@@ -2,9 +2,9 @@
 
 A virtual machine gives free memory back to its host, and gets each page again, cleared, when it is first written to:
 that costs two seconds and more a gigabyte, and the kernel books it to whoever wrote. A broker whose records go into
-the page cache paid between nothing and half of its CPU seconds for it, by what had run before. So before a row writes,
-a file that nobody needs fills the free memory: what the row writes takes its pages from that file, and they are the
-machine's own. What waits for the disk is synced.
+the page cache paid between nothing and half of its CPU seconds for it, by what had run before; so does the memory of a
+client that reads. So before a row runs, a file that nobody needs fills the free memory: what the row takes are pages
+of that file, and they are the machine's own. What waits for the disk is synced.
 """
 
 from __future__ import annotations

@@ -16,10 +16,18 @@ _ROWS = (
 )
 
 
-def bench(*arguments: str) -> str:
+def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run([sys.executable, "-m", "bench.broker_bench", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+    assert done.returncode == code, done.stderr[-3000:]
+    return done
+
+
+def bench(*arguments: str) -> str:
+    return run(*arguments).stdout
+
+
+def refusal(*arguments: str) -> str:
+    return run(*arguments, code=2).stderr.splitlines()[-1]
 
 
 def test_rows_without_java_run_and_give_their_figures_as_json(tmp_path: Path) -> None:
@@ -47,11 +55,13 @@ def test_rows_are_chosen_by_words_or_patterns() -> None:
 
 def test_it_ends_when_it_is_told_to_while_a_row_runs(tmp_path: Path) -> None:
     chosen = ("--sides", "jesenska", "--rounds", "1", "--rows", "32 connections", "--scale", "0.2", "--dir", str(tmp_path))
-    with subprocess.Popen([sys.executable, "-m", "bench.broker_bench", *chosen], cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        assert run.stderr is not None
-        assert any("32 connections" in line for line in run.stderr)
-        run.send_signal(signal.SIGTERM)
-        assert run.wait() == 128 + signal.SIGTERM
+    with subprocess.Popen(
+        [sys.executable, "-m", "bench.broker_bench", *chosen], cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert any("32 connections" in line for line in process.stderr)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 128 + signal.SIGTERM
 
 
 def python_in(tree: Path, script: str) -> None:
@@ -69,12 +79,6 @@ def test_two_brokers_beside_each_other_take_turns_at_each_row(tmp_path: Path) ->
     said = json.loads(bench(*chosen, "--output", "json", "--dir", str(tmp_path)))
     found = {(row["row"], side): len(row["values"][side]) for row in said["rows"] for side in ("jesenska", "before")}
     assert found == dict.fromkeys(((row, side) for row in rows.split(";") for side in ("jesenska", "before")), 2)
-
-
-def refusal(*arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-m", "bench.broker_bench", *arguments], cwd=_ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr[-3000:]
-    return done.stderr.splitlines()[-1]
 
 
 def test_another_checkout_must_run_on_the_same_python(tmp_path: Path) -> None:
