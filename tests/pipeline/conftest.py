@@ -143,6 +143,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.local.dir": str(tmp_path_factory.mktemp("local")),
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.streaming.stopTimeout": "30s",
+        # A shuffle file that is lost makes Spark drop its executor. In local mode that is the driver, whose heartbeats
+        # then fail for ever, and which ends itself after 60 of them, in ten minutes: in the middle of other tests.
+        "spark.executor.heartbeat.maxFailures": str(2**31 - 1),
     }
     log = tmp_path_factory.mktemp("spark") / "log"
     made = session("tests", config=config, log=log)
