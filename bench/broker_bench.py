@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each row runs so many times in a round")
     options = parser.parse_args()
     end_in_order()
-    if ("before" in options.sides.split(",")) != (options.before is not None):
+    if (_BEFORE in options.sides.split(",")) != (options.before is not None):
         parser.error("the side before and --before DIR belong together")
     rows = chosen(options.rows)
     if only_lists(options, [row.name for row in rows]):
