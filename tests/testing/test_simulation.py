@@ -26,7 +26,7 @@ _BUGS = {
     "answered_before_it_is_synced": 1,
     "sent_again_and_written_twice": 6,
     "producers_are_forgotten_at_a_restart": 34,
-    "a_commit_is_answered_before_it_is_appended": 148,
+    "a_commit_is_answered_before_it_is_appended": 30,
     "commits_are_replayed_backwards": 12,
     "a_torn_tail_is_kept": 7,
     "the_high_watermark_goes_back": 1,
