@@ -12,10 +12,15 @@ from hypothesis import settings
 from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import SHORT_RUN
+from tests.profiles import EVERYTHING, EXAMPLES, profile
 
-# How long an example takes says nothing on a busy machine; the rest of the profile is the one that CI or a person has.
-settings.register_profile("unhurried", settings.default, deadline=None)
-settings.load_profile("unhurried")
+#: How long a test may take that says nothing of its own, where each does as much as it can.
+_LONG_SECONDS = 4 * 3600.0
+
+# How long an example takes says nothing on a busy machine. What is not said here is as Hypothesis has it, in CI or for
+# a person.
+for _name, _count in EXAMPLES.items():
+    settings.register_profile(_name, settings.default, deadline=None, max_examples=_count)
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +33,13 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def pytest_configure(config: pytest.Config) -> None:
     """Tests of a module that was changed after it was compiled would test what it was before. No JVM of the tests runs
     long enough for Java's second compiler to pay."""
+    try:
+        asked = profile()
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    settings.load_profile(asked)
+    if asked == EVERYTHING and config.getoption("timeout", None) is None:
+        config.option.timeout = _LONG_SECONDS
     os.environ.setdefault("PEERS_JAVA_OPTIONS", SHORT_RUN)
     os.environ.setdefault("PEERS_CLASS_ARCHIVE", "1")
     if source_is_asked_for():

@@ -25,6 +25,7 @@ from jesenska.wire.messages.k01_fetch import (
     FetchRequestTopic,
     FetchResponsePartition,
 )
+from tests.profiles import examples
 
 TOPIC = "t"
 
@@ -384,7 +385,7 @@ class _Client(RuleBasedStateMachine):
 
 
 TestClient = _Client.TestCase
-TestClient.settings = settings(max_examples=150, stateful_step_count=60)
+TestClient.settings = settings(max_examples=examples(1.5), stateful_step_count=60)
 
 
 def _all_answered(session: FetchSession, there: Sequence[_There]) -> None:

@@ -1,11 +1,8 @@
 """Clients that ask and then do not read, or go away while they wait, in Fetch versions that are answered in different
-ways.
-
-JESENSKA_GONE says how many wait."""
+ways."""
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import time
@@ -23,6 +20,7 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.log.log_harness import make_batch
+from tests.profiles import rounds
 from tests.raw_connection import RawConnection
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory and descriptors are read from /proc")
@@ -31,7 +29,8 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="
 VERSIONS = (2, 4, 11, 17)
 PARTITIONS, BATCH_BYTES = 400, 60_000
 DEAF = 40
-GONE = int(os.environ.get("JESENSKA_GONE", "200"))
+#: How many wait.
+GONE = rounds(quick=40, ci=200, everything=1000)
 _WAIT_MS = 2**31 - 1
 
 

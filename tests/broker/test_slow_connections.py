@@ -1,5 +1,5 @@
 """Thousands of connections that are silent, slow, or do not read what they asked for: another client is served all the
-time, and memory stays within bounds. JESENSKA_SLOW_CONNECTIONS says how many."""
+time, and memory stays within bounds."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPar
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
+from tests.profiles import rounds
 from tests.raw_connection import RawConnection
 
-CONNECTIONS = int(os.environ.get("JESENSKA_SLOW_CONNECTIONS", "4000"))
+CONNECTIONS = rounds(quick=800, ci=4000, everything=15_000)
 _TOPIC = "read-by-all"
 _ROUNDS = 5
 _EXCHANGES = 20

@@ -8,6 +8,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.assignors import ASSIGNORS, MemberView, Shares, assign_cooperatively, assign_range, assign_roundrobin, assign_sticky
 from jesenska.wire.codec import MalformedMessageError
 from jesenska.wire.consumer_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription, owned_of
+from tests.profiles import examples
 
 TOPICS = ["a", "b", "c"]
 
@@ -61,7 +62,7 @@ members_strategy = st.lists(st.frozensets(st.sampled_from(TOPICS), min_size=1), 
 
 @pytest.mark.parametrize("name", sorted(set(ASSIGNORS) - {"cooperative-sticky"}))
 @given(wants=members_strategy, counts=st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS}))
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 def test_every_partition_that_somebody_wants_has_exactly_one_owner_who_wants_it(name: str, wants: list[frozenset[str]], counts: dict[str, int]) -> None:
     members = [MemberView(f"m{place}", topics) for place, topics in enumerate(wants)]
     shares = ASSIGNORS[name](members, counts)
@@ -73,7 +74,7 @@ def test_every_partition_that_somebody_wants_has_exactly_one_owner_who_wants_it(
 
 
 @given(sizes=st.lists(st.integers(1, 5), min_size=2, max_size=6), count=st.integers(1, 12))
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 def test_sticky_shares_stay_even_and_cooperation_ends_in_one_more_round(sizes: list[int], count: int) -> None:
     owned: Shares = {}
     for generation, size in enumerate(sizes):

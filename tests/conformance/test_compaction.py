@@ -1,10 +1,9 @@
 """The same random logs, compacted by our broker, by Apache Kafka 4.3.1 and by a model in a few lines: the same batches
-and records stay, at the same offsets. JESENSKA_LOGS says how many logs, 12 unless said otherwise."""
+and records stay, at the same offsets."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -29,11 +28,12 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition
 from tests.conformance.conftest import need
 from tests.log.compaction_model import Model, ModelBatch, ModelRecord
 from tests.peers.apache_kafka import ApacheKafka
+from tests.profiles import rounds
 from tests.raw_connection import RawConnection
 
 pytestmark = pytest.mark.conformance
 
-_LOGS = int(os.environ.get("JESENSKA_LOGS", "12"))
+_LOGS = rounds(quick=2, ci=12, everything=100)
 _SETTINGS = {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "8000000"}
 _SECONDS = 60.0
 #: A segment takes this much of the records' time.

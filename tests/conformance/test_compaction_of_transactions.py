@@ -1,11 +1,9 @@
 """The same logs with transactions, written by Apache Kafka 4.3.1, compacted by it and by our cleaner: the same
-batches, records, markers and entries of the transaction index stay. JESENSKA_LOGS says how many logs, 6 unless said
-otherwise."""
+batches, records, markers and entries of the transaction index stay."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import random
 import shutil
 import struct
@@ -21,6 +19,7 @@ from jesenska.records.decode import decode_batch
 from tests.conformance.conftest import need, need_modules
 from tests.log.compaction_model import CompactedLog
 from tests.peers.apache_kafka import ApacheKafka
+from tests.profiles import rounds
 
 need_modules("confluent_kafka")
 _client: Any = importlib.import_module("confluent_kafka")
@@ -28,7 +27,7 @@ _admin: Any = importlib.import_module("confluent_kafka.admin")
 
 pytestmark = pytest.mark.conformance
 
-_LOGS = int(os.environ.get("JESENSKA_LOGS", "6"))
+_LOGS = rounds(quick=1, ci=6, everything=60)
 _SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.dedupe.buffer.size": "8000000",

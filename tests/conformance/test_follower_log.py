@@ -5,13 +5,12 @@ Two differences are meant. A truncation into a batch ends the log where that bat
 with nothing before it, until the next start. And a batch that does not follow is OFFSET_OUT_OF_RANGE; Kafka's broker
 has no code for its exception.
 
-`JESENSKA_FOLLOWER_LOGS=1000` compares so many logs.
+`JESENSKA_TESTS=everything` compares a thousand logs.
 """
 
 from __future__ import annotations
 
 import base64
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.conformance.conftest import need
 from tests.log.follower_harness import leader_batch
 from tests.log.log_harness import LogHarness
 from tests.peers.judge import Judge
+from tests.profiles import rounds
 
 pytestmark = pytest.mark.conformance
 
@@ -109,7 +109,7 @@ class Pair:
 
 
 def test_a_followers_log_is_what_kafkas_is(kafkas_log: Judge, tmp_path: Path) -> None:
-    for seed in range(int(os.environ.get("JESENSKA_FOLLOWER_LOGS", "20"))):
+    for seed in range(rounds(quick=4, ci=20, everything=1000)):
         pair = Pair(tmp_path / f"{seed}", kafkas_log, seed)
         with pair.ours:
             for _ in range(_STEPS):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import random
 import uuid
 from typing import Any
@@ -15,11 +14,12 @@ from jesenska.wire.codec import decode, encode
 from jesenska.wire.language import BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, UINT16, UINT32, UUID, Array, Field, Message, Struct, Type
 from jesenska.wire.registry import APIS, Api
 from tests.peers.judge import Judge
+from tests.profiles import rounds
 
 pytestmark = pytest.mark.conformance
 
 #: Random messages for each kind, key and version and in each direction.
-CASES = int(os.environ.get("JESENSKA_MESSAGE_CASES", "3"))
+CASES = rounds(quick=1, ci=3, everything=50)
 _NULLABLE_STRUCT_NOT_WRITABLE = ("3.9.1", 75)
 _BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64}
 #: Fields that 3.9.1 calls otherwise than 4.3.1, by key: their name there and here.

@@ -7,7 +7,6 @@ from __future__ import annotations
 import datetime
 import importlib
 import io
-import os
 import pkgutil
 import random
 import re
@@ -25,6 +24,7 @@ from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
 from jesenska.wire.registry import APIS, Api
 from tests.conformance.conftest import need_modules
 from tests.conformance.test_messages import random_struct
+from tests.profiles import rounds
 
 need_modules("kio", "kafka")
 
@@ -42,7 +42,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.conformance
 
 #: Random messages of each kind, key and version.
-CASES = int(os.environ.get("JESENSKA_MESSAGE_CASES", "3"))
+CASES = rounds(quick=1, ci=3, everything=50)
 _MS = datetime.timedelta(milliseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NO_ID = uuid.UUID(int=0)

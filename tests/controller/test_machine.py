@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.controller.world import World
+from tests.profiles import examples
 
 from jesenska.base.errors import (
     ErrorCode,
@@ -546,7 +547,7 @@ def some(world: World, count: int) -> None:
             world.chance.choice(things)()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(3))
 @given(st.lists(_ACTIONS, max_size=40), st.integers(0, 2**32), st.booleans())
 def test_whatever_happens_everybody_agrees_in_the_end(actions: list[tuple[object, ...]], seed: int, several: bool) -> None:
     """Whoever tells of brokers: the broker that this controller is on, or the tree."""

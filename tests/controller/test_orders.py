@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from jesenska.base.errors import InvalidRequestError, InvalidTopicException
 from jesenska.base.identifiers import TopicPartition
@@ -44,7 +45,7 @@ _BROKERS = st.integers(0, 5)
 _ISRS = st.lists(_BROKERS, unique=True, max_size=4).map(tuple)
 _STATES = st.builds(PartitionStateNode, leader=st.integers(-1, 5), leader_epoch=_INT32, isr=_ISRS, controller_epoch=_INT32)
 #: Each version has examples of its own.
-_SOME = settings(max_examples=20)
+_SOME = settings(max_examples=examples(0.2))
 _ORDERERS = st.builds(Orderer, _INT32, _INT32, st.integers(-1, 2**63 - 1))
 
 

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
 from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Write
+from tests.profiles import examples
 
 _TIMEOUT_MS = 100
 
@@ -124,7 +125,7 @@ class Sums(RuleBasedStateMachine):
 
 
 TestSums = Sums.TestCase
-TestSums.settings = settings(max_examples=60, stateful_step_count=40)
+TestSums.settings = settings(max_examples=examples(0.6), stateful_step_count=40)
 
 
 def give(operations: Operations, event: Any, now_ms: int = 0) -> list[Answer | Append | Order]:

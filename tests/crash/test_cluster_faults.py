@@ -1,11 +1,10 @@
 """Three brokers under load, while they are killed, stand still, and are cut off from each other, from their clients
 and from the tree: the history of the clients is clean, and all replicas have the same log.
 
-JESENSKA_ROUNDS says how many rounds (default: 3), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work at
-once (our own, librdkafka's and Apache Kafka's; default: ours in one cluster, the two others in another):
+JESENSKA_SEED says which rounds there are. Our own clients are at work in one cluster, librdkafka's and Apache Kafka's
+in another. The long run has thirty rounds, and a third cluster with all of them at once:
 
-    JESENSKA_ROUNDS=30 python -m pytest tests/crash/test_cluster_faults.py -s
-    JESENSKA_ROUNDS=30 JESENSKA_LOADS=ours,librdkafka,java python -m pytest tests/crash/test_cluster_faults.py -s
+    JESENSKA_TESTS=everything python -m pytest tests/crash/test_cluster_faults.py -s
 """
 
 from __future__ import annotations
@@ -20,11 +19,13 @@ from jesenska.testing.faults import Fault, Round, Schedule, Target, apply, check
 from tests.cluster.cluster import BrokerCluster
 from tests.cluster.witness import Witness
 from tests.crash.client_process import JAVA, LIBRDKAFKA, OURS, Together, assert_clients_took_part, load_of
+from tests.profiles import chosen, rounds
 from tests.testing.test_faults_end_to_end import assert_all_took_part
 
-ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "3"))
+ROUNDS = rounds(quick=1, ci=3, everything=30)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
-LOADS = [os.environ["JESENSKA_LOADS"]] if os.environ.get("JESENSKA_LOADS") else [OURS, f"{LIBRDKAFKA},{JAVA}"]
+_APART = [OURS, f"{LIBRDKAFKA},{JAVA}"]
+LOADS = chosen(quick=_APART, ci=_APART, everything=[*_APART, f"{OURS},{LIBRDKAFKA},{JAVA}"])
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 60 * ROUNDS)]
 

@@ -1,11 +1,10 @@
 """The broker is killed with SIGKILL in the middle of a load, again and again, and starts again on the same port and
-data. Producers know nothing of it but their retries. JESENSKA_CRASHES says how often."""
+data. Producers know nothing of it but their retries. The profile of the tests says how often."""
 
 from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 import random
 import threading
 from pathlib import Path
@@ -17,10 +16,11 @@ from jesenska.client.cluster import Cluster
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
 from tests.crash.load import PARTITIONS, TOPIC, Ledger, check, new_producer_id, produce, produce_with_librdkafka, read_everything
+from tests.profiles import rounds
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-CRASHES = int(os.environ.get("JESENSKA_CRASHES", "5"))
+CRASHES = rounds(quick=1, ci=5, everything=20)
 
 
 def test_nothing_acknowledged_is_lost_doubled_or_out_of_order_when_the_broker_is_killed(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from jesenska.records.decode import decode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.conformance.transaction_table import SETTINGS, TOPIC, Asked, Broker, Who
+from tests.profiles import rounds
 from tests.raw_connection import ClosedByBrokerError, RawConnection
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
-_CRASHES = int(os.environ.get("JESENSKA_CRASHES", "3"))
+_CRASHES = rounds(quick=1, ci=3, everything=20)
 _SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _PRODUCERS, _PARTITIONS = 4, 2
 _TIMEOUT_MS = 2000

@@ -2,14 +2,13 @@
 Kafka write, read and commit with the settings that they have by themselves: none of them is told of an error, and
 their history is clean.
 
-JESENSKA_ROUNDS says how often all three are restarted (default: once):
+All three are restarted once, in the long run thirty times:
 
-    JESENSKA_ROUNDS=30 python -m pytest tests/crash/test_rolling_restarts.py -s
+    JESENSKA_TESTS=everything python -m pytest tests/crash/test_rolling_restarts.py -s
 """
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,10 @@ from jesenska.testing.faults import check, read_history
 from tests.cluster.cluster import BrokerCluster
 from tests.cluster.witness import Witness
 from tests.crash.client_process import JAVA, LIBRDKAFKA, Together, assert_clients_took_part, load_of
+from tests.profiles import rounds
 
-ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "1"))
-_KINDS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{JAVA}").split(",")
+ROUNDS = rounds(quick=1, ci=1, everything=30)
+_KINDS = (LIBRDKAFKA, JAVA)
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 60 * ROUNDS)]
 

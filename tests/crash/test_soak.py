@@ -3,7 +3,8 @@ the broker is killed, stopped and started.
 
 What must hold: whenever the group is stable each partition belongs to exactly one member, and once the dust has
 settled to exactly one live one, which knows it; committed offsets never go back; every record is read at least once.
-JESENSKA_SOAK_SECONDS says how long each of the two runs (eager, cooperative) takes, JESENSKA_SEED what happens in it.
+Each of the two runs (eager, cooperative) takes a few seconds, with JESENSKA_TESTS=everything five minutes;
+JESENSKA_SEED says what happens in it.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from jesenska.testing import BrokerProcess
 from tests.crash.load import TOPIC, Ledger, produce
 from tests.crash.readers import GroupLedger
 from tests.crash.soak_members import LibrdkafkaMember, OurMember, SoakMember
+from tests.profiles import rounds
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 
-SECONDS = float(os.environ.get("JESENSKA_SOAK_SECONDS", "5"))
+SECONDS = rounds(quick=5, ci=5, everything=300)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 _HAS_LIBRDKAFKA = importlib.util.find_spec("confluent_kafka") is not None
 _MEMBERS = 10
@@ -218,6 +220,6 @@ def test_ten_members_share_the_partitions_whatever_happens_to_them_and_the_broke
                 await soak.end()
             assert soak.groups.failures == soak.ledger.failures == []
             assert soak.counts["settled"] >= 2 and soak.counts["stable looks"]
-            print(f"{assignor}, {SECONDS:g} s: {dict(soak.counts)}, {soak.groups.commits[_GROUP]} commits")
+            print(f"{assignor}, {SECONDS} s: {dict(soak.counts)}, {soak.groups.commits[_GROUP]} commits")
 
         asyncio.run(work())

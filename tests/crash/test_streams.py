@@ -1,10 +1,10 @@
 """Apache Kafka Streams with exactly_once_v2 on three brokers, while brokers and instances are killed and stand still:
 each result is there once.
 
-JESENSKA_ROUNDS says how many rounds (default: 1), JESENSKA_SEED which, JESENSKA_RELEASES of which Streams (default:
-4.3.1). By default there is one instance, and a broker is killed; with more rounds there are two, which are killed too:
+By default there is one round with one instance, and a broker is killed. In the long run there are twenty rounds with
+two instances, which are killed too, of each of two releases. JESENSKA_SEED says which rounds:
 
-    JESENSKA_ROUNDS=20 JESENSKA_RELEASES=3.9.1,4.3.1 python -m pytest tests/crash/test_streams.py -s
+    JESENSKA_TESTS=everything python -m pytest tests/crash/test_streams.py -s
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from tests.cluster.cluster import BrokerCluster
 from tests.crash.kills_and_pauses import SETTINGS, drawn, targets_of
 from tests.crash.streams_load import INPUTS, OUTPUTS, PARTITIONS, StreamsLoad, wrong
 from tests.crash.talking_process import said
+from tests.profiles import chosen, rounds
 
-ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "1"))
+ROUNDS = rounds(quick=1, ci=1, everything=20)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
-RELEASES = os.environ.get("JESENSKA_RELEASES", "4.3.1").split(",")
+RELEASES = chosen(quick=["4.3.1"], ci=["4.3.1"], everything=["3.9.1", "4.3.1"])
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 120 * ROUNDS)]
 

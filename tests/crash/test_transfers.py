@@ -1,10 +1,10 @@
 """Transfers between accounts, made in transactions, while brokers and clients are killed and stand still: the sum of
 the balances is right in every snapshot of committed records, and each transfer is made once.
 
-JESENSKA_ROUNDS says how many rounds (default: 2), JESENSKA_SEED which, JESENSKA_LOADS whose clients are at work
-(default: librdkafka and ours; also releases of Apache Kafka's client):
+JESENSKA_SEED says which rounds there are. librdkafka's clients and ours are at work, in the long run, which has thirty
+rounds, also those of two releases of Apache Kafka:
 
-    JESENSKA_ROUNDS=30 JESENSKA_LOADS=ours,librdkafka,3.9.1,4.3.1 python -m pytest tests/crash/test_transfers.py -s
+    JESENSKA_TESTS=everything python -m pytest tests/crash/test_transfers.py -s
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from tests.conformance.test_java_transactions import create_topics
 from tests.crash.bank import LIBRDKAFKA, OURS, Bank
 from tests.crash.kills_and_pauses import SETTINGS, drawn, targets_of
 from tests.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Transfer, entries_of, wrong
+from tests.profiles import chosen, rounds
 from tests.testing.made_history import MadeHistory
 
-ROUNDS = int(os.environ.get("JESENSKA_ROUNDS", "2"))
+ROUNDS = rounds(quick=1, ci=2, everything=30)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
-LOADS = os.environ.get("JESENSKA_LOADS", f"{LIBRDKAFKA},{OURS}").split(",")
+LOADS = chosen(quick=[LIBRDKAFKA, OURS], ci=[LIBRDKAFKA, OURS], everything=[OURS, LIBRDKAFKA, "3.9.1", "4.3.1"])
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
 

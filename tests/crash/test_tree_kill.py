@@ -1,13 +1,12 @@
 """The tree's server (zookeeper-server-start) is killed with SIGKILL in the middle of a load, again and again, and
-starts again on the same port and directory. JESENSKA_CRASHES says how often:
+starts again on the same port and directory. The profile of the tests says how often:
 
-    JESENSKA_CRASHES=20 python -m pytest tests/crash/test_tree_kill.py -s
+    JESENSKA_TESTS=everything python -m pytest tests/crash/test_tree_kill.py -s
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from pathlib import Path
 
@@ -19,11 +18,12 @@ from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import ConnectRequest, CreateFlag, CreateRequest, OpCode, Reader, ReplyHeader, RequestHeader
 from tests.crash.tree_load import Holder, InOrder, Load, Numberer, Session, Setter, Watcher, check_numbers
+from tests.profiles import rounds
 from tests.tree_process import TreeProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-CRASHES = int(os.environ.get("JESENSKA_CRASHES", "3"))
+CRASHES = rounds(quick=1, ci=3, everything=20)
 #: Of sessions that do not come back.
 _SHORT_TIMEOUT_MS = 1000
 _SETTINGS = {"tickTime": "200", "maxSessionTimeout": "60000"}

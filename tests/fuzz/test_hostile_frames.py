@@ -1,7 +1,7 @@
-"""A broker among hostile clients: frames of every API, mutated, over real sockets. JESENSKA_FUZZ_FRAMES says how many,
-JESENSKA_FUZZ_SEED where the random source begins:
+"""A broker among hostile clients: frames of every API, mutated, over real sockets. JESENSKA_SEED says where the
+random source begins. The long run sends a million:
 
-    JESENSKA_FUZZ_FRAMES=1000000 python -m pytest tests/fuzz -s
+    JESENSKA_TESTS=everything python -m pytest tests/fuzz -s
 
 The broker stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps
 what was written, and its memory does not grow: topics and groups that hostile frames have made are deleted before it
@@ -41,11 +41,12 @@ from tests.fuzz.mutate import hostile
 from tests.fuzz.recorded import record
 from tests.fuzz.sender import send_all
 from tests.fuzz.well_formed import WellFormed
+from tests.profiles import rounds
 from tests.raw_connection import RawConnection
 from tests.sensible_requests import Served
 
-FRAMES = int(os.environ.get("JESENSKA_FUZZ_FRAMES", "40000"))
-SEED = int(os.environ.get("JESENSKA_FUZZ_SEED", "1"))
+FRAMES = rounds(quick=8000, ci=40_000, everything=1_000_000)
+SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _CHUNK = 10_000
 _WARM_UP = max(20_000, min(50_000, FRAMES // 10))
 _GROWTH_MAX_MB = 20.0

@@ -1,8 +1,8 @@
 """The tree's server (zookeeper-server-start) among hostile clients: frames of every operation, mutated, connects,
-four-letter words, wild multis, over real sockets. JESENSKA_FUZZ_TREE_FRAMES says how many, JESENSKA_FUZZ_SEED where
-the random source begins:
+four-letter words, wild multis, over real sockets. JESENSKA_SEED says where the random
+source begins. The long run sends a hundred thousand:
 
-    JESENSKA_FUZZ_TREE_FRAMES=100000 python -m pytest tests/fuzz/test_hostile_tree_frames.py -s
+    JESENSKA_TESTS=everything python -m pytest tests/fuzz/test_hostile_tree_frames.py -s
 
 The server stays up, serves a bystander all the time, meets nothing that it did not expect (no stack in its log), keeps
 what the bystander wrote, and its memory does not grow: nodes that hostile frames have made are deleted before it is
@@ -30,10 +30,11 @@ from jesenska.metadata.tree_operations import Acl, NoAuthError, NodeExistsError,
 from jesenska.metadata.zookeeper.client import connect
 from tests.fuzz.sender import send_all
 from tests.fuzz.tree_frames import CLEANER, TreeFrames
+from tests.profiles import rounds
 from tests.tree_process import TreeProcess
 
-FRAMES = int(os.environ.get("JESENSKA_FUZZ_TREE_FRAMES", "5000"))
-SEED = int(os.environ.get("JESENSKA_FUZZ_SEED", "1"))
+FRAMES = rounds(quick=1000, ci=5000, everything=100_000)
+SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _CHUNK = 5000
 #: Until the largest moments of the allocator are behind.
 _WARM_UP = max(5000, min(30_000, FRAMES // 4))

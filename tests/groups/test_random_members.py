@@ -13,6 +13,7 @@ from jesenska.groups.events import CommitOffsets, CommittedOffset, Heartbeat, Jo
 from jesenska.groups.settings import GroupSettings
 from jesenska.groups.states import GroupState
 from tests.groups.driver import Driver
+from tests.profiles import examples
 
 PARTITIONS = 6
 KEY = TopicPartition("t", 0)
@@ -204,4 +205,4 @@ class Members(RuleBasedStateMachine):
 
 
 TestMembers = Members.TestCase
-TestMembers.settings = settings(max_examples=150, stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])
+TestMembers.settings = settings(max_examples=examples(1.5), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])

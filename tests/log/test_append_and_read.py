@@ -14,6 +14,7 @@ from jesenska.log.reading import read_log
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import decode_batches
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
+from tests.profiles import examples
 
 
 def test_appends_get_offsets_in_a_row_and_are_read_back(tmp_path: Path) -> None:
@@ -198,7 +199,7 @@ def test_reading_sealed_segments_keeps_no_more_files_open_than_allowed(tmp_path:
         assert sum(segment.offset_index.is_loaded for segment in harness.log.segments) <= 4
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(0.4))
 @given(
     batches=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 300)), min_size=1, max_size=60),
     segment_bytes=st.integers(500, 4000),

@@ -35,6 +35,7 @@ from tests.log.committed_reads import consume
 from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import NOW_MS, make_batch
 from tests.log.manual_background import ManualBackground
+from tests.profiles import chosen, rounds
 
 SOURCE, TARGET = TopicPartition("orders", 0), TopicPartition("trial", 0)
 TARGET_ID = uuid.UUID("f6d6d71e-006f-4733-b42b-eeb7454cb91d")
@@ -748,8 +749,10 @@ def test_a_crash_at_any_call_leaves_the_whole_branch_or_none(tmp_path: Path, los
     assert is_there
     assert count > 30
     found = set()
-    for calls in range(0, count + 1, 1 if loses or "JESENSKA_SEEDS" in os.environ else 3):
-        for seed in range(int(os.environ.get("JESENSKA_SEEDS", "1" if calls < count else "10")) if loses else 1):
+    every = chosen(quick=5, ci=1, everything=1) if loses else chosen(quick=15, ci=3, everything=1)
+    for calls in [*range(0, count, every), count]:
+        seeds = rounds(quick=1, ci=1, everything=20) if calls < count else rounds(quick=10, ci=10, everything=20)
+        for seed in range(seeds if loses else 1):
             found.add(crashed(tmp_path, calls, seed * 1000 + calls, loses=loses)[1])
     assert found == {True, False}
 
@@ -798,5 +801,5 @@ def cut_and_crashed(tmp_path: Path, calls: int | None, *, is_source_cut: bool) -
 def test_a_crash_while_a_shared_segment_is_cut_leaves_the_other_whole(tmp_path: Path, is_source_cut: bool) -> None:
     count = cut_and_crashed(tmp_path, None, is_source_cut=is_source_cut)
     assert count > 10
-    for calls in range(0, count + 1, 1 if "JESENSKA_SEEDS" in os.environ else 4):
+    for calls in range(0, count + 1, chosen(quick=20, ci=4, everything=1)):
         cut_and_crashed(tmp_path, calls, is_source_cut=is_source_cut)

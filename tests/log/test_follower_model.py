@@ -32,6 +32,7 @@ from jesenska.records.header import BatchHeader
 from tests.log.follower_harness import Follower
 from tests.log.log_harness import NOW_MS
 from tests.log.test_queue_and_disk_faults import FaultyFiles
+from tests.profiles import examples
 
 #: Compacted: that is where the leader's gaps come from.
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, segment_index_bytes=400, retention_ms=-1, compact=True)
@@ -309,7 +310,7 @@ class Run:
         self.opened_anew()
 
 
-@settings(max_examples=200, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(2), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(steps=st.lists(STEPS, max_size=60), seed=st.integers(0, 2**32))
 @example(
     steps=["several", "fill_the_disk", "several", "write", "fill_the_disk", "write", "write_all", "write", "several", "truncate", "append"],

@@ -15,6 +15,7 @@ from jesenska.log.log_start import delete_records
 from jesenska.log.offset_index import OffsetIndex
 from jesenska.log.time_index import TimeIndex
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
+from tests.profiles import examples
 
 
 class CountingFiles(FileLayer):
@@ -169,7 +170,7 @@ def test_missing_or_damaged_index_is_built_anew_when_needed(tmp_path: Path) -> N
             assert path.read_bytes() == expected[path.name], path.name
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 @given(
     entries=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5000)), max_size=60),
     probes=st.lists(st.integers(0, 4000), min_size=1, max_size=20),
@@ -192,7 +193,7 @@ def test_offset_lookup_equals_a_scan(tmp_path_factory: pytest.TempPathFactory, e
     assert [(base_offset + relative, place) for relative, place in iter_unpack(">II", index.path.read_bytes())] == rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 @given(
     times=st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=4), min_size=1, max_size=40),
     segment_bytes=st.integers(300, 3000),

@@ -4,7 +4,6 @@ the log meanwhile, or the machine goes down."""
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from tests.log.compaction_model import PARTITION, START_MS, CompactedLog, run
 from tests.log.dying_files import DiesError, DyingFiles
 from tests.log.log_harness import LogHarness
 from tests.log.manual_background import ManualBackground
+from tests.profiles import chosen
 
 CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
 
@@ -508,7 +508,7 @@ def test_a_crash_at_any_call_loses_no_newest_record_and_brings_none_back(tmp_pat
     count, _, whole, _ = crashed_after(tmp_path, None, 0)
     assert count > 30
     newest = {record.key: record for record in whole}  # type: ignore[attr-defined]
-    for calls in range(0, count, 1 if os.environ.get("JESENSKA_EVERY_CALL") else 12):
+    for calls in range(0, count, chosen(quick=60, ci=12, everything=1)):
         _, before, found, at_last = crashed_after(tmp_path, calls, calls)
         assert {record.offset for record in whole} <= {record.offset for record in found}, calls  # type: ignore[attr-defined]
         assert set(found) <= set(before), calls

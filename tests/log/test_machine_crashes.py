@@ -26,6 +26,7 @@ from jesenska.log.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.log.log_harness import NOW_MS, make_batch
+from tests.profiles import examples
 
 CLUSTER = "BkqKvcOWQuuOhwNvbYx_og"
 TP = TopicPartition("t", 0)
@@ -60,7 +61,7 @@ REMOVED_IN_PART = [
 # fmt: on
 
 
-@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(1.5), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(rounds=st.lists(st.lists(STEPS, max_size=25), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 @example(rounds=[REMOVED_IN_PART], seed=205)
 def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.TempPathFactory, rounds: list[list[str]], seed: int) -> None:

@@ -34,6 +34,7 @@ from tests.log.log_harness import NOW_MS, make_batch
 from tests.log.manual_background import ManualBackground
 from tests.log.moving_harness import CONFIG, MOVED, TOPIC_ID, MovingDirectories, content, kinds
 from tests.log.test_branching import records
+from tests.profiles import chosen, rounds
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -631,7 +632,7 @@ def steps_until_failed(tmp_path: Path, failing: str, left: int) -> tuple[bool, F
 @pytest.mark.parametrize("failing", ["a", "b"])
 def test_a_directory_that_fails_at_any_moment_of_a_move_takes_nothing_along(tmp_path: Path, failing: str) -> None:
     ends = 0
-    for left in range(0, 400, 1 if "JESENSKA_SEEDS" in os.environ else 3):
+    for left in range(0, 400, chosen(quick=9, ci=3, everything=1)):
         failed, _ = steps_until_failed(tmp_path / str(left), failing, left)
         ends = 0 if failed else ends + 1
         if ends > 3:
@@ -802,7 +803,7 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
 
 
 def test_a_log_that_moves_about_is_the_same_as_one_that_does_not(tmp_path: Path) -> None:
-    count = int(os.environ.get("JESENSKA_SEEDS", "16"))
+    count = rounds(quick=4, ci=16, everything=300)
     done = 0
     for seed in range(count):
         done += one_history(tmp_path / str(seed), seed)
@@ -891,9 +892,8 @@ def test_a_crash_at_any_call_of_a_move_leaves_one_whole_log(tmp_path: Path, lose
     assert where == "b"
     assert count > 60
     found = set()
-    every = "JESENSKA_SEEDS" in os.environ
-    for seed in range(20 if every and loses else 1):
-        for calls in range(0, count + 1, 1 if every else 4):
+    for seed in range(rounds(quick=1, ci=1, everything=20) if loses else 1):
+        for calls in range(0, count + 1, chosen(quick=20, ci=4, everything=1)):
             found.add(crashed(tmp_path, calls, seed * 1000 + calls, loses=loses)[1])
     assert found == {"a", "b"}
 

@@ -20,6 +20,7 @@ from jesenska.log.reading import read_log
 from jesenska.records.batch import iter_headers
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
 from tests.log.manual_background import ManualBackground
+from tests.profiles import examples
 
 
 class FaultyFiles(FileLayer):
@@ -522,7 +523,7 @@ def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
         assert harness.append(make_batch()).base_offset == 2
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(1))
 @given(
     steps=st.lists(st.sampled_from(["append", "append", "append", "flush", "write", "work first", "flushed", "full", "room"]), max_size=60),
     room=st.integers(0, 300),

@@ -15,6 +15,7 @@ from jesenska.log.log_start import delete_records
 from jesenska.log.producer_state import encode_snapshot
 from jesenska.records.header import HEADER_SIZE
 from tests.log.log_harness import NOW_MS, LogHarness, make_batch
+from tests.profiles import examples
 
 SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 
@@ -382,7 +383,7 @@ def test_truncation_of_a_follower_goes_back_to_a_batch_boundary(tmp_path: Path) 
         assert harness.offsets() == list(range(18))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(1.5))
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 120)), min_size=1, max_size=25),
     flush_after=st.integers(0, 25),

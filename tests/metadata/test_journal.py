@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from jesenska.metadata.journal import METADATA_FILE, JournalError, JournalFullError, SqliteJournal
 from jesenska.metadata.tree import CloseSession, Multi, OpenSession, Request, Tree
@@ -42,7 +43,7 @@ def decided(tree: Tree, requests: list[Request]) -> list[Transaction]:
     return transactions
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 @given(requests=st.lists(REQUESTS, max_size=25), cuts=st.lists(st.integers(0, 25), max_size=3))
 def test_the_journal_holds_the_live_tree_at_every_commit(tmp_path_factory: pytest.TempPathFactory, requests: list[Request], cuts: list[int]) -> None:
     directory = tmp_path_factory.mktemp("journal")

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.profiles import examples
 
 from jesenska.base.limits import TREE_NODE_MAX_BYTES
 from jesenska.metadata.acl import Identity, completed, digest_identity, shown
@@ -267,7 +268,7 @@ class TreeAgainstModel(RuleBasedStateMachine):
 
 
 TestTreeAgainstModel = TreeAgainstModel.TestCase
-TestTreeAgainstModel.settings = settings(max_examples=300, stateful_step_count=50)
+TestTreeAgainstModel.settings = settings(max_examples=examples(3), stateful_step_count=50)
 
 
 def test_a_sequential_node_may_have_a_number_alone_for_its_name_below_the_root_too() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.profiles import examples
 
 from jesenska.metadata.tree_operations import OPEN_ACL, Acl, Stat
 from jesenska.metadata.zookeeper import messages
@@ -105,7 +106,7 @@ def test_any_bytes_are_a_message_or_an_error(data: bytes) -> None:
     read_as_everything(data)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(3))
 @given(message=MESSAGES, place=st.integers(0, 10_000), byte=st.integers(0, 255), cut=st.integers(0, 10_000))
 def test_a_damaged_message_is_a_message_or_an_error(message: Message, place: int, byte: int, cut: int) -> None:
     data = messages.write(bytearray(), message)

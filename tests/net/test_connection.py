@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from jesenska.base.limits import FRAMES_PER_TURN, KEPT_REQUEST_BUFFERS, UNFINISHED_REQUESTS_BYTES
 from jesenska.base.regions import FileRegion
 from jesenska.net.connection import FramedConnection, ReadBuffer
+from tests.profiles import examples
 
 
 class _File:
@@ -98,7 +99,7 @@ def _framed(payload: bytes) -> bytes:
 
 
 @given(payloads=st.lists(st.binary(max_size=9000), min_size=1, max_size=8), cuts=st.lists(st.integers(1, 6000), max_size=12))
-@settings(max_examples=40)
+@settings(max_examples=examples(0.4))
 def test_frames_arrive_whole_and_in_order_however_the_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
     async def scenario() -> None:
         server = _Server(buffer=ReadBuffer(2048))

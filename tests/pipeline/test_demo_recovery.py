@@ -22,10 +22,11 @@ from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.job import RESULT_TOPICS
 from jesenska.pipeline.options import ClientOptions
 from tests.pipeline import direct
+from tests.profiles import rounds
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 
-FLIGHTS = int(os.environ.get("JESENSKA_DEMO_FLIGHTS", "20000"))
+FLIGHTS = rounds(quick=4000, ci=20_000, everything=100_000)
 PER_TRIGGER = max(1000, FLIGHTS // 10)
 
 

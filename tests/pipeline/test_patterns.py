@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from jesenska.base.errors import JesenskaError
 from jesenska.pipeline.patterns import topic_pattern
+from tests.profiles import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +83,7 @@ _NAMES = ["", "a", "b", "A", "ab", "aB", "abc", "a.b", "a-b", "a_b", "1", "a1", 
 
 
 @pytest.mark.spark
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(_PIECES), max_size=9).map("".join))
 def test_java_itself_agrees(spark: SparkSession, text: str) -> None:
     if text.strip() == "*":

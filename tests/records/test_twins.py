@@ -17,6 +17,7 @@ from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
 from jesenska.records.faults import RecordErrors
 from jesenska.records.record import RecordInput
+from tests.profiles import examples
 from tests.records.raw_batches import inputs, with_right_crc
 from tests.records.twins import BUILT, COMPILED, using
 
@@ -95,7 +96,7 @@ def test_they_judge_whole_batches_alike(records: list[RecordInput], codec: Codec
 
 
 @both
-@settings(max_examples=500)
+@settings(max_examples=examples(5))
 @given(inputs, st.data(), RULES)
 def test_they_judge_damaged_batches_alike(records: list[RecordInput], data: st.DataObject, rules: CheckRules) -> None:
     batch = encode_batch(records, data.draw(st.sampled_from([Codec.NONE, Codec.NONE, Codec.SNAPPY])))
@@ -118,7 +119,7 @@ def test_they_judge_damaged_batches_alike(records: list[RecordInput], data: st.D
 
 
 @both
-@settings(max_examples=500)
+@settings(max_examples=examples(5))
 @given(st.binary(max_size=120), st.integers(0, 4), st.booleans())
 def test_they_read_nonsense_alike(body: bytes, count: int, append_time: bool) -> None:
     assert COMPILED is not None

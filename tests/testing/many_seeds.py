@@ -1,6 +1,4 @@
-"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SIMULATIONS says how many of one broker,
-JESENSKA_CLUSTER_SIMULATIONS how many of three, JESENSKA_TRANSACTION_SIMULATIONS how many with transactions,
-JESENSKA_MICRO_BATCH_SIMULATIONS how many of queries that write exactly once, JESENSKA_SEED which is the first."""
+"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SEED says which is the first."""
 
 from __future__ import annotations
 
@@ -12,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.profiles import chosen
+
 _FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
 _PROCESSES = 2
 #: A machine that is busy takes long, which is no failure; what does not end at all is one.
-_SECONDS_MAX = 3600
+_SECONDS_MAX = chosen(quick=3600, ci=3600, everything=6 * 3600)
 TIMEOUT_SECONDS = _SECONDS_MAX + 60
 
 

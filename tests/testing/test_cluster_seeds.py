@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import json
-import os
 
 import pytest
 
 from jesenska.testing.simulation.coverage import FAULTS
+from tests.profiles import rounds
 from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 
-_SEEDS = int(os.environ.get("JESENSKA_CLUSTER_SIMULATIONS", "500"))
+_SEEDS = rounds(quick=100, ci=500, everything=2000)
 
 #: How often each state of a broker meets each fault in so many seeds of three brokers, at least: a third of what they
 #: gave when this was written, where that was thirty or more; and how often it meets any, at least: half of that. The

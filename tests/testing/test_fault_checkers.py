@@ -25,6 +25,7 @@ from jesenska.testing.faults.checkers import (
     check,
 )
 from jesenska.testing.faults.history import ClientHistory, Operation
+from tests.profiles import examples
 from tests.testing.made_history import PLANTS, CorrectHistory, MadeHistory
 
 _KEY, _OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -467,14 +468,14 @@ def test_a_client_that_was_started_again_counts_anew(told: Told) -> None:
     assert told.kinds() == []
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(1.5))
 @given(st.integers(0, 2**32))
 def test_nothing_is_found_in_a_correct_history(seed: int) -> None:
     assert check(CorrectHistory(Random(seed)).operations) == []
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-@settings(max_examples=60)
+@settings(max_examples=examples(0.6))
 @given(seed=st.integers(0, 2**32))
 def test_one_fault_in_a_correct_history_is_found_by_its_checker_alone(kind: str, seed: int) -> None:
     chance = Random(seed)

@@ -1,7 +1,7 @@
 """A broker behind the proxy, under load, with every fault: its history is clean. A broker that loses what it has
 acknowledged is found out.
 
-JESENSKA_FAULT_ROUNDS says how many rounds (default: 6), JESENSKA_SEED which."""
+JESENSKA_SEED says which rounds there are, beside those that there always are."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from jesenska.testing.faults import (
     read_history,
 )
 from jesenska.testing.faults.history import CommitAcknowledged, Operation, Polled, SendAcknowledged
+from tests.profiles import rounds
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-ROUNDS = int(os.environ.get("JESENSKA_FAULT_ROUNDS", "6"))
+ROUNDS = rounds(quick=1, ci=6, everything=100)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 #: One of each that matters most, whatever the seed.
 _ALWAYS = (

@@ -4,13 +4,12 @@ those of several brokers and of transactions alone, `-m "not seeds"` leaves them
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
+from tests.profiles import rounds
 from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 
-_SEEDS = int(os.environ.get("JESENSKA_SIMULATIONS", "200"))
+_SEEDS = rounds(quick=40, ci=200, everything=1000)
 
 
 @pytest.mark.seeds

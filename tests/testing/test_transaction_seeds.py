@@ -3,14 +3,13 @@ exactly once, of one broker and of three (`test_seeds` and `test_cluster_seeds` 
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
+from tests.profiles import rounds
 from tests.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 
-_SEEDS = int(os.environ.get("JESENSKA_TRANSACTION_SIMULATIONS", "200"))
-_QUERIES = int(os.environ.get("JESENSKA_MICRO_BATCH_SIMULATIONS", "60"))
+_SEEDS = rounds(quick=40, ci=200, everything=1000)
+_QUERIES = rounds(quick=16, ci=60, everything=300)
 #: Of so many one is of three brokers, which takes more than twice as long.
 _OF_THREE = 8
 

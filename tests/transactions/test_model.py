@@ -9,7 +9,6 @@ were told, what the log says and which markers were written must fit together:
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from hypothesis import settings
@@ -24,6 +23,7 @@ from jesenska.transactions.records import TransactionRecord, TransactionValue, e
 from jesenska.transactions.settings import TransactionSettings
 from jesenska.transactions.states import ALLOWED_BEFORE, TransactionState
 from jesenska.transactions.transaction import LAST_EPOCH
+from tests.profiles import examples
 from tests.transactions.driver import P0, P1, P2, Driver
 
 _NAMES = ("a", "b")
@@ -245,4 +245,4 @@ def _encoded(name: str, value: TransactionValue | None) -> KeyValue:
 
 
 TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=int(os.environ.get("JESENSKA_EXAMPLES", "150")), stateful_step_count=70, deadline=None)
+TestTransactions.settings = settings(max_examples=examples(1.5), stateful_step_count=70, deadline=None)

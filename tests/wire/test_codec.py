@@ -13,6 +13,7 @@ from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPar
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestReplicaState
 from jesenska.wire.messages.k03_metadata import MetadataRequest
 from jesenska.wire.registry import APIS
+from tests.profiles import examples
 from tests.wire.strategies import messages
 
 EVERY_VERSION = [
@@ -35,7 +36,7 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(0.15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_every_message_and_version_comes_back_as_it_was(kind: type[Message], version: int, data: st.DataObject) -> None:
     message = data.draw(messages(kind, version))
@@ -44,7 +45,7 @@ def test_every_message_and_version_comes_back_as_it_was(kind: type[Message], ver
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(0.1), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_a_message_that_is_cut_or_mutated_raises_only_malformed_message_error(kind: type[Message], version: int, data: st.DataObject) -> None:
     encoded = bytearray(encode(data.draw(messages(kind, version)), version))
@@ -60,7 +61,7 @@ def test_a_message_that_is_cut_or_mutated_raises_only_malformed_message_error(ki
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @given(noise=st.binary(max_size=200))
-@settings(max_examples=10)
+@settings(max_examples=examples(0.1))
 def test_random_bytes_raise_only_malformed_message_error(kind: type[Message], version: int, noise: bytes) -> None:
     try:
         decode(kind, version, noise)

@@ -3,7 +3,6 @@ differs."""
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,11 +20,12 @@ from tests.conformance.differential.sides import Side, Silence
 from tests.conformance.differential.trial import Trial
 from tests.conformance.differential.world import Group, World
 from tests.peers.apache_kafka import ApacheKafka
+from tests.profiles import rounds
 from tests.sensible_requests import BETWEEN_BROKERS
 
 pytestmark = pytest.mark.conformance
 
-CASES = int(os.environ.get("JESENSKA_DIFFERENTIAL_CASES", "100"))
+CASES = rounds(quick=20, ci=100, everything=2000)
 _KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in BETWEEN_BROKERS]
 
 
@@ -45,7 +45,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
             side.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(300 + CASES)
 @pytest.mark.parametrize("key", _KEYS)
 def test_answers_differ_from_kafkas_only_where_that_is_known(trial: Trial, key: int) -> None:
     report = trial.run(key, CASES)

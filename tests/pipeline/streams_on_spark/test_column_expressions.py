@@ -14,6 +14,7 @@ from jesenska.pipeline.streams import array as array_of
 from jesenska.pipeline.streams.expressions import evaluate
 from jesenska.pipeline.streams_on_spark import column_expressions
 from jesenska.pipeline.streams_on_spark.value_columns import from_values, to_values
+from tests.profiles import examples
 
 _INTS = some.integers(-5, 5) | some.sampled_from([2**53, 2**53 + 1, -(2**53) - 1, 2**62, 2**63 - 1, -(2**63)])
 _FLOATS = some.sampled_from([0.0, -0.0, 1.5, -2.5, 1e300, float("inf"), float("-inf"), float("nan"), 9007199254740992.0]) | some.floats(-5, 5)
@@ -57,7 +58,7 @@ def _larger(parts: Any) -> Any:
 _EXPRESSIONS = some.recursive(_LEAVES, _larger, max_leaves=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(_EXPRESSIONS, _columns())
 def test_columns_have_the_values_that_single_records_have(expression: Expression, records: list[tuple[Any, Any]]) -> None:
     roots = {"key": from_values([one for one, _ in records]), "value": from_values([two for _, two in records])}

@@ -41,6 +41,7 @@ from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work, proce
 from jesenska.pipeline.streams_on_spark.spark_task import output_rows
 from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, ReadOnlyStateFile
 from tests.pipeline.streams_on_spark.test_direct_path import STRINGS, plain, rows
+from tests.profiles import examples
 
 Make = Callable[[StreamsBuilder], Any]
 LONGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.long()}
@@ -374,7 +375,7 @@ def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch
     """Small tables are looked up in memory, too, and those that are larger than what is asked for in the file."""
     monkeypatch.setattr(state_tables_in_memory, "_KEYS_MIN", 0)
 
-    @settings(max_examples=4, deadline=None)
+    @settings(max_examples=examples(0.04), deadline=None)
     @given(micro_batches(topics_of(make), JSONS if make is json_values else TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(make, batches, always=make is not vanishing)
@@ -384,7 +385,7 @@ def test_the_columns_path_gives_what_the_other_ways_give(make: Make, monkeypatch
 
 @pytest.mark.parametrize("make", [stateless, *AGGREGATES, *TABLES, *WINDOWS])
 def test_with_a_record_cache_all_ways_send_on_the_same_updates(make: Make) -> None:
-    @settings(max_examples=2, deadline=None)
+    @settings(max_examples=examples(0.02), deadline=None)
     @given(micro_batches(topics_of(make), TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(make, batches, always=make is not vanishing, cache_bytes=1)
@@ -393,7 +394,7 @@ def test_with_a_record_cache_all_ways_send_on_the_same_updates(make: Make) -> No
 
 
 def test_functions_that_may_change_what_they_get_are_called_record_by_record() -> None:
-    @settings(max_examples=3, deadline=None)
+    @settings(max_examples=examples(0.03), deadline=None)
     @given(micro_batches(topics_of(functions_of_json), JSONS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(functions_of_json, batches, always=False)
@@ -411,7 +412,7 @@ def test_the_path_tells_which_functions_are_called_for_each_record() -> None:
 def test_pairs_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(column_stream_joins, "_PAIRS_AT_ONCE", 3)
 
-    @settings(max_examples=3, deadline=None)
+    @settings(max_examples=examples(0.03), deadline=None)
     @given(micro_batches(topics_of(near), TEXTS))
     def check(batches: list[list[RawRecord]]) -> None:
         compare(near, batches)

@@ -1,0 +1,46 @@
+"""How much the tests do. The environment variable JESENSKA_TESTS names one of three profiles:
+
+    quick        a fifth of what CI does, for a change that is being worked on
+    ci           what CI does; this is the default
+    everything   what the documents name as the long run: it takes hours
+
+A test with Hypothesis that has no settings of its own tries as many examples as its profile says. One that needs more
+or fewer says a factor: `@settings(max_examples=examples(times=1.5))`. Other tests say a number for each profile with
+`rounds`, or something else that the profile chooses with `chosen`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TypeVar
+
+QUICK, CI, EVERYTHING = "quick", "ci", "everything"
+#: How many examples each profile has Hypothesis try.
+EXAMPLES: Mapping[str, int] = {QUICK: 20, CI: 100, EVERYTHING: 2000}
+_VARIABLE = "JESENSKA_TESTS"
+
+_Chosen = TypeVar("_Chosen")
+
+
+def profile() -> str:
+    """The name of the profile that was asked for. A name that is none raises ValueError."""
+    name = os.environ.get(_VARIABLE) or CI
+    if name not in EXAMPLES:
+        raise ValueError(f"{_VARIABLE} is {name!r}, which is no profile of the tests: set it to {QUICK}, {CI} or {EVERYTHING}.")
+    return name
+
+
+def chosen(*, quick: _Chosen, ci: _Chosen, everything: _Chosen) -> _Chosen:
+    """The argument that is named like the profile."""
+    return {QUICK: quick, CI: ci, EVERYTHING: everything}[profile()]
+
+
+def rounds(*, quick: int, ci: int, everything: int) -> int:
+    """How often a test does what it repeats: crashes, seeds, frames, logs."""
+    return chosen(quick=quick, ci=ci, everything=everything)
+
+
+def examples(times: float = 1.0) -> int:
+    """How many examples Hypothesis tries: `times` as many as the profile has, at least one."""
+    return max(1, round(EXAMPLES[profile()] * times))
