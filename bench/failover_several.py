@@ -38,8 +38,8 @@ from typing import Protocol, Self
 
 from tests.cluster.one_request import PRODUCE_VERSION, produce_request, produced
 from tests.cluster.view import View, view_of
-from tests.crash.client_process import JAVA, LIBRDKAFKA, ClientProcess, Together
 from tests.peers.apache_kafka import ApacheKafka, java_command, tool_command, wait_for_port
+from tests.processes.crash.client_process import JAVA, LIBRDKAFKA, ClientProcess, Together
 from tests.raw_connection import ClosedByBrokerError, RawConnection
 from tests.several_brokers import SeveralBrokers
 from tests.tree_process import TreeProcess

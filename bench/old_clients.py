@@ -16,7 +16,7 @@ import struct
 import time
 from collections.abc import Sequence
 
-from tests.records.old_messages import message_set
+from tests.units.records.old_messages import message_set
 
 from bench.raw_clients import connect, frame, receive
 from jesenska.records.encode import encode_batch

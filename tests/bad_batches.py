@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from jesenska.base.errors import ErrorCode
 from jesenska.records.compression import compress
 from jesenska.records.header import Codec
-from tests.records.raw_batches import raw_batch, raw_record, varint
+from tests.units.records.raw_batches import raw_batch, raw_record, varint
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -13,6 +12,8 @@ from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import SHORT_RUN
 from tests.profiles import EVERYTHING, EXAMPLES, profile
+from tests.stale_modules import changed_since_compiled
+from tests.tiers import select
 
 #: How long a test may take that says nothing of its own, where each does as much as it can.
 _LONG_SECONDS = 4 * 3600.0
@@ -44,9 +45,10 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PEERS_CLASS_ARCHIVE", "1")
     if source_is_asked_for():
         return
-    package = Path(__file__).parents[1] / "src" / "jesenska"
-    for compiled in package.rglob("*.so"):
-        for suffix in (".py", ".pyx"):
-            source = compiled.with_name(compiled.name.split(".")[0] + suffix)
-            if source.exists() and source.stat().st_mtime > compiled.stat().st_mtime:
-                raise pytest.UsageError(f"{source} was changed after it was compiled: run script/setup test, or work on the source with JESENSKA_PURE=1.")
+    source = changed_since_compiled()
+    if source is not None:
+        raise pytest.UsageError(f"{source} was changed after it was compiled: run script/setup test, or work on the source with JESENSKA_PURE=1.")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    select(config, items)

@@ -1,6 +1,12 @@
-"""Passes all tests: lint, types and pytest in sets, some at a time, so that no processor waits while tests wait.
+"""Passes the tests of a tier: lint, types and pytest in sets, some at a time, so that no processor waits while tests
+wait.
 
-    python -m tests.in_sets               what script/test runs where it is given nothing
+    python -m tests.in_sets                  what script/test runs where it is given nothing, and CI
+    python -m tests.in_sets quick            lint, types, tests/units and ten seeds of the simulator
+    python -m tests.in_sets quick ROOM...    the tests of some rooms below tests/units
+    python -m tests.in_sets everything       all tests, tests/hour too
+
+`tests/tiers.py` says which tests of a directory a tier has, `tests/profiles.py` how much each of them does.
 
 A set is a command. What it says is shown whole when it has ended, and where all stand every half a minute; at the end
 comes a line for each set with its time and the CPU time of all its processes. The exit code is 1 if one fails. Each
@@ -26,7 +32,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-ROOT = Path(__file__).parents[1]
+from tests.profiles import CI, EVERYTHING, PROFILE, QUICK
+from tests.stale_modules import changed_since_compiled
+from tests.tiers import HOUR, ROOT, ROTATION, SHARE
+
+_PYTEST = (sys.executable, "-m", "pytest")
 _PROGRESS_SECONDS = 30.0
 _LOOK_SECONDS = 0.1
 #: So long tests may take to end what they have started.
@@ -44,10 +54,12 @@ class Set:
     command: Sequence[str]
     alone: bool = False
     computes: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
-#: Tests by the set in which they run, those that take longest first, so that no processor is idle at the end. A path
-#: inside another's is not in that. What is named nowhere, new directories too, is in "others".
+#: Tests of processes and with peers by the set in which they run, those that take longest first, so that no processor
+#: is idle at the end. A path inside another's is not in that. What is named nowhere, new directories too, is in
+#: "others".
 PATHS: Mapping[str, Sequence[str]] = {
     "conformance": ["tests/conformance"],
     "mixed": [
@@ -58,40 +70,66 @@ PATHS: Mapping[str, Sequence[str]] = {
             *("consumer_and_leaders", "kafka_in_our_cluster", "kafka_on_our_zookeeper", "moves", "old_tools_on_the_tree"),
         )
     ],
-    "broker": ["tests/broker", "tests/client"],
+    "broker": ["tests/processes/broker", "tests/processes/client"],
     "clients": [
         f"tests/conformance/test_{name}.py"
         for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format", "cluster_tools")
     ],
-    "pipeline": ["tests/pipeline"],
+    "pipeline": ["tests/processes/pipeline", "tests/conformance/pipeline"],
+    "demo": ["tests/hour/pipeline"],
     "others": [],
-    "demo": ["tests/pipeline/test_demo_recovery.py"],
-    "cluster": ["tests/cluster", "tests/crash/test_cluster_faults.py"],
-    "testing": ["tests/testing"],
-    "packaging": ["tests/packaging"],
-    "crash": ["tests/crash"],
-    "hostile": ["tests/fuzz", "tests/docs"],
-    "tools": ["tests/cli"],
-    "source": ["tests/test_compiled_modules.py"],
-    "cluster-seeds": ["tests/testing/test_cluster_seeds.py"],
-    "simulator": ["tests/testing/test_simulation.py"],
-    "transaction-seeds": ["tests/testing/test_transaction_seeds.py"],
-    "codecs": ["tests/wire", "tests/records"],
-    "seeds": ["tests/testing/test_seeds.py"],
+    "log": ["tests/units/log"],
+    "cluster": ["tests/processes/cluster", "tests/processes/crash/test_cluster_faults.py"],
+    "testing": ["tests/processes/testing"],
+    "packaging": ["tests/hour/packaging"],
+    "crash": ["tests/processes/crash"],
+    "hostile": ["tests/processes/fuzz"],
+    "tools": ["tests/processes/cli"],
+    "hour": ["tests/hour"],
+    "cluster-seeds": ["tests/processes/testing/test_cluster_seeds.py"],
+    "simulator": ["tests/processes/testing/test_simulation.py"],
+    "transaction-seeds": ["tests/processes/testing/test_transaction_seeds.py"],
+    "seeds": ["tests/processes/testing/test_seeds.py"],
+    "streams": ["tests/units/pipeline"],
+    "codecs": ["tests/units/wire", "tests/units/records"],
+    "units": ["tests/units"],
 }
-COMPUTE = {"cluster-seeds", "simulator", "transaction-seeds", "codecs"}
+COMPUTE = {"cluster-seeds", "simulator", "transaction-seeds", "seeds", "codecs", "streams", "units"}
+_QUICK = ("log", "units", "codecs", "streams", "seeds", "cluster-seeds", "transaction-seeds")
 _LOW_PRIORITY = 3
-#: Many schedules of the simulator in two processes, in so many minutes: they need the machine for themselves.
-ALONE = "seeds"
+_UNITS = ROOT / "tests" / "units"
 
 
-def sets() -> list[Set]:
-    """All of them in the order in which they begin."""
+def sets(tier: str = CI) -> list[Set]:
+    """The sets of a tier in the order in which they begin."""
     lint = "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports --no-cache; }"
     first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"], computes=True)]
-    tests = [Set(name, _pytest(name), alone=name == ALONE, computes=name in COMPUTE) for name in PATHS]
-    tests.sort(key=lambda what: what.alone)
+    if tier == QUICK:
+        return [*first, *(Set(name, _pytest(name)) for name in _QUICK)]
+    names = [name for name in PATHS if tier == EVERYTHING or not _is_hours(name)]
+    tests = [Set(name, _pytest(name), computes=name in COMPUTE) for name in names]
+    if tier == CI:
+        tests.insert(2, Set("rotation", [*_PYTEST, "-o", "cache_dir=.pytest_cache/rotation", *_with_hours()], environment={SHARE: ROTATION}))
     return [*tests[:4], *first, *tests[4:]]
+
+
+def sets_of(rooms: Sequence[str]) -> list[Set]:
+    """One set for each of some rooms below tests/units. ValueError for a name that is none."""
+    known = sorted(path.name for path in _UNITS.iterdir() if path.is_dir() and (path / "__init__.py").exists())
+    unknown = [room for room in rooms if room not in known]
+    if unknown:
+        raise ValueError(f"tests/units has no room {', '.join(unknown)}; it has {', '.join(known)}.")
+    return [Set(room, [*_PYTEST, "-o", f"cache_dir=.pytest_cache/{room}", f"tests/units/{room}"]) for room in dict.fromkeys(rooms)]
+
+
+def _is_hours(name: str) -> bool:
+    return bool(PATHS[name]) and all(_is_in(path, HOUR) for path in PATHS[name])
+
+
+def _with_hours() -> list[str]:
+    """The directory of the hour's tests, and files elsewhere that have some."""
+    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.hour" in path.read_text(encoding="utf-8")]
+    return [HOUR, *(name for path in marked if not _is_in(name := path.relative_to(ROOT).as_posix(), HOUR))]
 
 
 def _pytest(name: str) -> list[str]:
@@ -99,7 +137,7 @@ def _pytest(name: str) -> list[str]:
     mine = PATHS[name]
     left_out = [path for other, paths in PATHS.items() if other != name for path in paths if not any(_is_in(own, path) for own in mine)]
     ignored = [f"--ignore={path}" for path in left_out if not mine or any(_is_in(path, own) for own in mine)]
-    return [sys.executable, "-m", "pytest", "-o", f"cache_dir=.pytest_cache/{name}", *mine, *ignored]
+    return [*_PYTEST, "-o", f"cache_dir=.pytest_cache/{name}", *mine, *ignored]
 
 
 def _is_in(path: str, directory: str) -> bool:
@@ -150,6 +188,7 @@ class Runner:
         self._running: list[_Run] = []
         self._ends: list[str] = []
         self._failed: list[str] = []
+        self._cpu_seconds = 0.0
         self._begun = time.monotonic()
 
     def run(self) -> bool:
@@ -165,7 +204,8 @@ class Runner:
                 time.sleep(_LOOK_SECONDS)
         finally:
             self._end_all()
-        _say("\n".join([*self._ends, f"{self._since()}: {'failed: ' + ', '.join(self._failed) if self._failed else 'all sets pass'}"]))
+        outcome = f"failed: {', '.join(self._failed)}" if self._failed else "all sets pass"
+        _say("\n".join([*self._ends, f"{self._since()}, {self._cpu_seconds:.0f} s of CPU: {outcome}"]))
         return not self._failed
 
     def _start(self) -> None:
@@ -200,7 +240,7 @@ class Runner:
             stdout=output,
             stderr=output,
             cwd=ROOT,
-            env=_environment(what.name, directory),
+            env={**_environment(what.name, directory), **what.environment},
             process_group=0,
         )
         return _Run(what, process, output, directory)
@@ -212,6 +252,7 @@ class Runner:
                 continue
             self._running.remove(run)
             code, cpu_seconds = ended
+            self._cpu_seconds += cpu_seconds
             said = run.said().decode(errors="replace")
             run.output.close()
             sys.stdout.write(f"----- {run.what.name}\n{said}")
@@ -259,14 +300,26 @@ def _interrupted(number: int, _: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def main() -> int:
+def main(arguments: Sequence[str]) -> int:
     # Also where a shell has started us with Ctrl-C switched off: the tests' processes would inherit that.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupted)
+    tier, *rooms = arguments or [CI]
+    try:
+        if tier not in (QUICK, CI, EVERYTHING) or (rooms and tier != QUICK):
+            raise ValueError(f"{' '.join(arguments)} is no tier of the tests: say quick, quick ROOM..., everything, or nothing.")
+        chosen = sets_of(rooms) if rooms else sets(tier)
+    except ValueError as error:
+        _say(str(error))
+        return 2
+    os.environ[PROFILE] = tier
+    if tier == QUICK and (source := changed_since_compiled()) is not None:
+        _say(f"{source.relative_to(ROOT)} was changed after it was compiled: everything runs from source.")
+        os.environ["JESENSKA_PURE"] = "1"
     at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 3
     directory = Path(tempfile.mkdtemp(prefix="jesenska-tests-"))
     try:
-        passed = Runner(sets(), at_a_time, directory).run()
+        passed = Runner(chosen, at_a_time, directory).run()
     except KeyboardInterrupt as interrupted:
         _say(f"Ended by {interrupted}.")
         return 130
@@ -276,4 +329,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -18,16 +18,17 @@ from typing import TypeVar
 QUICK, CI, EVERYTHING = "quick", "ci", "everything"
 #: How many examples each profile has Hypothesis try.
 EXAMPLES: Mapping[str, int] = {QUICK: 20, CI: 100, EVERYTHING: 2000}
-_VARIABLE = "JESENSKA_TESTS"
+#: The variable that names the profile.
+PROFILE = "JESENSKA_TESTS"
 
 _Chosen = TypeVar("_Chosen")
 
 
 def profile() -> str:
     """The name of the profile that was asked for. A name that is none raises ValueError."""
-    name = os.environ.get(_VARIABLE) or CI
+    name = os.environ.get(PROFILE) or CI
     if name not in EXAMPLES:
-        raise ValueError(f"{_VARIABLE} is {name!r}, which is no profile of the tests: set it to {QUICK}, {CI} or {EVERYTHING}.")
+        raise ValueError(f"{PROFILE} is {name!r}, which is no profile of the tests: set it to {QUICK}, {CI} or {EVERYTHING}.")
     return name
 
 

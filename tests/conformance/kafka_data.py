@@ -12,7 +12,7 @@ from jesenska.records import codec as records_codec  # noqa: F401 - the codec is
 from jesenska.records.header import Codec
 from tests.old_requests import create, produce
 from tests.raw_connection import RawConnection
-from tests.records.old_messages import OLD_CODECS, Row, message_set
+from tests.units.records.old_messages import OLD_CODECS, Row, message_set
 
 _client: Any = importlib.import_module("confluent_kafka")
 _admin: Any = importlib.import_module("confluent_kafka.admin")

@@ -64,11 +64,11 @@ from jesenska.wire.messages.k23_offset_for_leader_epoch import (
 )
 from jesenska.wire.registry import APIS
 from tests.conformance.conftest import need
-from tests.log.log_harness import make_batch
 from tests.old_requests import list_offsets, produce
 from tests.peers.apache_kafka import ApacheKafka
 from tests.raw_connection import RawConnection
 from tests.served_tree import ServedTree
+from tests.units.log.log_harness import make_batch
 
 #: The broker's id, the tests' as its controller, and that of a broker which is registered and does not listen.
 BROKER, CONTROLLER, OTHER = 0, 7, 9

@@ -32,10 +32,10 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
 )
-from tests.cli.groups import ask
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka, tool_command
 from tests.peers.tools import Outcome, Tools
+from tests.processes.cli.groups import ask
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 

@@ -26,10 +26,10 @@ from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.conformance.conftest import need
-from tests.log.compaction_model import Model, ModelBatch, ModelRecord
 from tests.peers.apache_kafka import ApacheKafka
 from tests.profiles import rounds
 from tests.raw_connection import RawConnection
+from tests.units.log.compaction_model import Model, ModelBatch, ModelRecord
 
 pytestmark = pytest.mark.conformance
 

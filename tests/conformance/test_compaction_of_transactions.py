@@ -17,9 +17,9 @@ from jesenska.log.log_config import LogConfig
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from tests.conformance.conftest import need, need_modules
-from tests.log.compaction_model import CompactedLog
 from tests.peers.apache_kafka import ApacheKafka
 from tests.profiles import rounds
+from tests.units.log.compaction_model import CompactedLog
 
 need_modules("confluent_kafka")
 _client: Any = importlib.import_module("confluent_kafka")

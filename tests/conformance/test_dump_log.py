@@ -31,7 +31,8 @@ _RECORDS = 1500
 _FINDS_FAULT = re.compile(r"(?i)mismatch|non-?consecutive|out of order|isvalid: false|exception|error|invalid|corrupt|sanity check failed")
 #: Kafka's file kinds; what stands behind a dot in a partition's directory and is none of these is told by name.
 _DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
-#: Those that this load writes: it aborts no transaction. tests/cli/test_kafka_dump_log dumps an index of those.
+#: Those that this load writes: it aborts no transaction. tests/processes/cli/test_kafka_dump_log dumps an index of
+#: those.
 _WRITTEN = (".log", ".index", ".timeindex", ".snapshot")
 
 

@@ -25,7 +25,7 @@ from tests.conformance.conftest import need, need_modules
 from tests.old_requests import create, fetch, produce
 from tests.peers.apache_kafka import ApacheKafka
 from tests.raw_connection import RawConnection
-from tests.records.old_messages import OLD_CODECS, message_set
+from tests.units.records.old_messages import OLD_CODECS, message_set
 
 pytestmark = pytest.mark.conformance
 

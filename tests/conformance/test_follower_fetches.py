@@ -26,11 +26,11 @@ from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponse,
 )
 from tests.conformance.conftest import need
-from tests.log.log_harness import make_batch
 from tests.old_requests import produce
 from tests.peers.apache_kafka import ApacheKafka
 from tests.raw_connection import RawConnection
 from tests.served_tree import ServedTree
+from tests.units.log.log_harness import make_batch
 
 pytestmark = pytest.mark.conformance
 

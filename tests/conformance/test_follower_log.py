@@ -21,10 +21,10 @@ import pytest
 from jesenska.base.errors import KafkaError, OffsetOutOfRangeError
 from jesenska.log.log_config import LogConfig
 from tests.conformance.conftest import need
-from tests.log.follower_harness import leader_batch
-from tests.log.log_harness import LogHarness
 from tests.peers.judge import Judge
 from tests.profiles import rounds
+from tests.units.log.follower_harness import leader_batch
+from tests.units.log.log_harness import LogHarness
 
 pytestmark = pytest.mark.conformance
 

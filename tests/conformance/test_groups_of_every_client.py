@@ -16,11 +16,11 @@ import pytest
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.testing import BrokerProcess
-from tests.cli.groups import fill, until_committed, until_shared
 from tests.conformance.conftest import need, refuse
 from tests.conformance.every_client import environment
 from tests.peers.apache_kafka import java_command, tool_class
 from tests.peers.clients import PROJECT, MissingError, go_client, node_client, python_client
+from tests.processes.cli.groups import fill, until_committed, until_shared
 
 pytestmark = pytest.mark.conformance
 

@@ -34,10 +34,10 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
 )
-from tests.cli.groups import ask
 from tests.conformance.conftest import need, need_modules
 from tests.conformance.disk import batches, segments
 from tests.peers.apache_kafka import ApacheKafka
+from tests.processes.cli.groups import ask
 from tests.raw_connection import RawConnection
 from tests.served_tree import ServedTree
 

@@ -18,9 +18,9 @@ from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
-from tests.cli.groups import fill
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka
+from tests.processes.cli.groups import fill
 from tests.served_tree import ServedTree
 
 pytestmark = pytest.mark.conformance

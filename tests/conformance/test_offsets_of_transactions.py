@@ -12,9 +12,9 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.testing import BrokerProcess
-from tests.cli.groups import committed, fill, until_committed
 from tests.conformance.conftest import need, need_modules
 from tests.peers.apache_kafka import ApacheKafka
+from tests.processes.cli.groups import committed, fill, until_committed
 from tests.served_tree import ServedTree
 
 need_modules("confluent_kafka")

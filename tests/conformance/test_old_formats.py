@@ -32,7 +32,7 @@ from tests.conformance.conftest import need
 from tests.old_requests import create, fetch, list_offsets, produce
 from tests.peers.apache_kafka import ApacheKafka
 from tests.raw_connection import RawConnection
-from tests.records.old_messages import OLD_CODECS, Row, message_set
+from tests.units.records.old_messages import OLD_CODECS, Row, message_set
 
 pytestmark = pytest.mark.conformance
 

@@ -21,11 +21,11 @@ from jesenska.client.cluster import Cluster
 from jesenska.metadata.tree_operations import NoNodeError
 from jesenska.metadata.zookeeper.client import connect
 from jesenska.testing import BrokerProcess
-from tests.cli.groups import fill
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import free_port, java_command, tool_class
 from tests.peers.tools import Outcome, Tools
 from tests.peers.zookeeper import ZooKeeper
+from tests.processes.cli.groups import fill
 
 pytestmark = pytest.mark.conformance
 

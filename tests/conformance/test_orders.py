@@ -55,9 +55,9 @@ from tests.conformance.ordered import (
     ordered_broker,
     until,
 )
-from tests.log.log_harness import make_batch
 from tests.old_requests import produce
 from tests.raw_connection import RawConnection
+from tests.units.log.log_harness import make_batch
 
 pytestmark = pytest.mark.conformance
 

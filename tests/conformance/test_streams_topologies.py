@@ -1,5 +1,5 @@
 """Topologies that are described once, run by Apache Kafka Streams 3.9.1 and by our TopologyTestDriver: the same
-answers. `python -m tests.pipeline.streams NAME` shows one of them."""
+answers. `python -m tests.units.pipeline.streams NAME` shows one of them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 
 from tests.conformance.conftest import need
 from tests.peers.streams_judge import StreamsJudge, StreamsJudgeError
-from tests.pipeline.streams.comparison import beside, compared, differences, written
-from tests.pipeline.streams.generated_topologies import named, topologies
-from tests.pipeline.streams.interpreted import outcome
-from tests.pipeline.streams.known_differences import KNOWN, known
-from tests.pipeline.streams.topology_spec import Json
 from tests.profiles import rounds
+from tests.units.pipeline.streams.comparison import beside, compared, differences, written
+from tests.units.pipeline.streams.generated_topologies import named, topologies
+from tests.units.pipeline.streams.interpreted import outcome
+from tests.units.pipeline.streams.known_differences import KNOWN, known
+from tests.units.pipeline.streams.topology_spec import Json
 
 _COUNT = rounds(quick=100, ci=500, everything=5000)
 #: With so many, everything that is known to differ is met.

@@ -1,6 +1,6 @@
 // Apache Kafka Streams as a judge: topologies that are described as JSON are built with its DSL and run by its
 // TopologyTestDriver. One description in a line of stdin, its outcome in a line of stdout.
-// tests/pipeline/streams/topology_spec.py documents both.
+// tests/units/pipeline/streams/topology_spec.py documents both.
 //
 // State is kept in memory, but where the description says on_disk. Wall-clock time begins at 0.
 

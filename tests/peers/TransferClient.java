@@ -1,4 +1,4 @@
-// One client of Apache Kafka in a bank (tests/crash/transfers.py), as tests/crash/transfer_client.py is one of librdkafka.
+// One client of Apache Kafka in a bank (tests/processes/crash/transfers.py), as tests/processes/crash/transfer_client.py is one of librdkafka.
 //
 //     TransferClient work  BOOTSTRAP NAME TRANSACTIONAL_ID HISTORY
 //     TransferClient watch BOOTSTRAP NAME HISTORY

@@ -35,7 +35,7 @@ class StreamsJudge:
         self._process.stdout.close()
 
     def outcome(self, description: dict[str, Any]) -> dict[str, Any]:
-        """What comes out of a topology; `tests/pipeline/streams/topology_spec.py` documents both."""
+        """What comes out of a topology; `tests/units/pipeline/streams/topology_spec.py` documents both."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps(description) + "\n")

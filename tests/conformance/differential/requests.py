@@ -17,8 +17,8 @@ from jesenska.wire.headers import request_head
 from jesenska.wire.language import BOOLEAN, STRING, Array, Field, Message, Struct, Type
 from jesenska.wire.registry import APIS
 from tests.conformance.differential.world import BASE_MS, PRODUCER_ID, Group, World
-from tests.fuzz.well_formed import WellFormed
-from tests.records.raw_batches import raw_batch, raw_record
+from tests.processes.fuzz.well_formed import WellFormed
+from tests.units.records.raw_batches import raw_batch, raw_record
 
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _NO_ID, _SOME_ID = uuid.UUID(int=0), uuid.UUID(int=7 << 64 | 7)

@@ -1,0 +1,116 @@
+"""What the tools make of a client's settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.cli import kafka_console_consumer, kafka_topics
+from jesenska.cli.console_reading import fetch_options, group_options, may_create
+from jesenska.cli.tool import connection_options
+from jesenska.client.cluster import Cluster
+from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.table import Table
+from tests.processes.cli.conftest import Tool
+
+_TABLES = pytest.mark.parametrize("table", [PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS], ids=lambda table: table.kind)
+
+
+@_TABLES
+def test_a_connection_takes_the_times_and_sizes_that_are_given(table: Table) -> None:
+    given = {
+        "client.id": "me",
+        "request.timeout.ms": "1000",
+        "socket.connection.setup.timeout.ms": "2000",
+        "socket.connection.setup.timeout.max.ms": "3000",
+        "retry.backoff.ms": "4000",
+        "retry.backoff.max.ms": "5000",
+        "reconnect.backoff.ms": "6000",
+        "reconnect.backoff.max.ms": "7000",
+        "connections.max.idle.ms": "8000",
+        "metadata.max.age.ms": "9000",
+        "send.buffer.bytes": "10000",
+        "receive.buffer.bytes": "11000",
+    }
+    found = connection_options(table, given)
+    idle = found.pop("metadata_max_idle_seconds", None)
+    assert found == {
+        "client_id": "me",
+        "request_timeout_seconds": 1,
+        "connect_timeout_seconds": 2,
+        "connect_timeout_max_seconds": 3,
+        "retry_backoff_seconds": 4,
+        "retry_backoff_max_seconds": 5,
+        "reconnect_backoff_seconds": 6,
+        "reconnect_backoff_max_seconds": 7,
+        "connections_max_idle_seconds": 8,
+        "metadata_max_age_seconds": 9,
+        "send_buffer_bytes": 10000,
+        "receive_buffer_bytes": 11000,
+    }
+    assert idle == (300 if table is PRODUCER_SETTINGS else None)
+    assert Cluster("h:1", **found, chance=lambda: 0.5).retry_pause_seconds(1) == 4
+
+
+@_TABLES
+def test_what_is_not_given_is_kafkas_but_for_the_buffers_which_are_the_systems(table: Table) -> None:
+    found = connection_options(table, {})
+    assert (found["client_id"], found["reconnect_backoff_max_seconds"]) == ("jesenska", 1)
+    assert (found["send_buffer_bytes"], found["receive_buffer_bytes"]) == (-1, -1)
+    with pytest.raises(InvalidConfigError, match=r"retry\.backoff\.ms"):
+        connection_options(table, {"retry.backoff.ms": "soon"})
+
+
+def test_a_producer_forgets_topics_that_it_does_not_use() -> None:
+    assert connection_options(PRODUCER_SETTINGS, {"metadata.max.idle.ms": "7000"})["metadata_max_idle_seconds"] == 7
+
+
+def settings(**given: str) -> dict[str, Any]:
+    texts = {name.replace("_", "."): value for name, value in given.items()}
+    return {setting.name: setting.default for setting in CONSUMER_SETTINGS} | CONSUMER_SETTINGS.parse(texts)
+
+
+def test_a_consumer_takes_the_limits_that_are_given() -> None:
+    found = fetch_options(
+        settings(
+            fetch_max_wait_ms="1000",
+            fetch_min_bytes="2",
+            fetch_max_bytes="3",
+            max_partition_fetch_bytes="4",
+            max_poll_records="5",
+            check_crcs="false",
+            client_rack="b",
+        )
+    )
+    assert found == {
+        "max_wait_seconds": 1,
+        "min_bytes": 2,
+        "max_bytes": 3,
+        "max_partition_bytes": 4,
+        "max_poll_records": 5,
+        "auto_offset_reset": "latest",
+        "isolation_level": 0,
+        "check_crcs": False,
+        "rack": "b",
+    }
+
+
+def test_a_member_takes_the_times_that_are_given() -> None:
+    found = group_options(settings(session_timeout_ms="9000", max_poll_interval_ms="8000", heartbeat_interval_ms="2000", auto_commit_interval_ms="7000"))
+    assert (found["session_timeout_seconds"], found["max_poll_interval_seconds"]) == (9, 8)
+    assert (found["heartbeat_seconds"], found["auto_commit_seconds"]) == (2, 7)
+    assert group_options(settings(enable_auto_commit="false"))["auto_commit_seconds"] is None
+
+
+def test_a_topic_that_is_read_is_created_only_where_that_is_asked_for(at: Tool) -> None:
+    assert not may_create(settings(), {})
+    arguments = ("--topic", "read-and-created", "--timeout-ms", "1")
+    refused = at(kafka_console_consumer.main, *arguments)
+    assert refused.code == 1
+    assert "does not exist" in refused.err
+    assert "read-and-created" not in at(kafka_topics.main, "--list").lines
+    created = at(kafka_console_consumer.main, *arguments, "--command-property", "allow.auto.create.topics=true")
+    assert created.code == 0, created.err
+    assert "read-and-created" in at(kafka_topics.main, "--list").lines

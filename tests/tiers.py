@@ -1,0 +1,146 @@
+"""Which tests a run has, by tier.
+
+    script/test quick        tests/units, ten seeds of the simulator
+    script/test              these, tests/processes and tests/conformance, and a share of the hour's
+    script/test everything   all of them, tests/hour and what is marked `hour` elsewhere too
+
+A test is the hour's if its file lies below tests/hour or if it is marked `hour`. The mark can name the files that the
+test is about: `hour("src/jesenska/interchange")`. Where one of them has changed lately, script/test runs the test as
+if it had no mark. Of the others of the hour it runs one sixth, for two minutes at most. The commit says which sixth.
+
+What has changed lately is what the commits of the last day have changed, and what is not committed. JESENSKA_SINCE
+names another commit to compare with. Without git nothing has changed, and the first sixth is taken.
+
+JESENSKA_TESTS is the tier (quick, ci, everything); without it no test is left out, as when a person names a file.
+JESENSKA_SHARE=rotation asks for the sixth alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+import zlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.profiles import CI, EVERYTHING, PROFILE
+
+ROOT = Path(__file__).parents[1]
+HOUR = "tests/hour"
+SHARES = 6
+#: The variable that asks for a part of the tests, and its value for the sixth of the hour's that a commit has.
+SHARE, ROTATION = "JESENSKA_SHARE", "rotation"
+SHARE_SECONDS = 120.0
+_DAY_SECONDS = 86400
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What a run of CI is about: a number that the commit gives, and the files that were changed lately."""
+
+    number: int
+    changed: frozenset[str]
+
+    @property
+    def share(self) -> int:
+        return self.number % SHARES
+
+
+@cache
+def commit() -> Commit:
+    """The commit of this tree. 0 and nothing changed where there is no git."""
+    head = _git("rev-parse", "HEAD")
+    if not head:
+        return Commit(0, frozenset())
+    since = os.environ.get("JESENSKA_SINCE") or _a_day_before(head[0])
+    changed = {*_git("diff", "--name-only", since), *_git("ls-files", "--others", "--exclude-standard")}
+    return Commit(int(head[0][:8], 16), frozenset(changed))
+
+
+def first_seed() -> int:
+    """The first of the simulator's seeds: JESENSKA_SEED, or another one with each commit."""
+    return int(os.environ.get("JESENSKA_SEED", "0")) or 1 + commit().number
+
+
+def _a_day_before(head: str) -> str:
+    made = int(_git("show", "--no-patch", "--format=%ct", head)[0])
+    before = _git("rev-list", "-1", f"--before={made - _DAY_SECONDS}", head)
+    # The first commit of all is younger: it is compared with the empty tree.
+    return before[0] if before else "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+
+def _git(*arguments: str) -> list[str]:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+@dataclass(frozen=True)
+class Hours:
+    """What is known of a test of the hour: its file, and the files that it is about."""
+
+    path: str
+    about: tuple[str, ...]
+
+    def has_changed(self, changed: frozenset[str]) -> bool:
+        """True if the test itself or something that it is about is among the changed files."""
+        return any(name == wanted or name.startswith(f"{wanted}/") for wanted in (self.path, *self.about) for name in changed)
+
+    @property
+    def share(self) -> int:
+        """All tests of a file have the same, so that what they start is started once."""
+        return zlib.crc32(self.path.encode()) % SHARES
+
+
+def runs(hours: Hours | None, tier: str | None, is_rotation: bool, at: Commit) -> bool:
+    """Whether a run has a test: `hours` is None for one that is not the hour's."""
+    if is_rotation:
+        return hours is not None and hours.share == at.share and not hours.has_changed(at.changed)
+    if hours is None or tier in (None, EVERYTHING):
+        return True
+    return tier == CI and hours.has_changed(at.changed)
+
+
+def hours_of(item: pytest.Item) -> Hours | None:
+    """What makes a test one of the hour's; None if it is not."""
+    path = item.path.relative_to(ROOT).as_posix() if item.path.is_relative_to(ROOT) else str(item.path)
+    marks = list(item.iter_markers("hour"))
+    if not marks and not path.startswith(f"{HOUR}/"):
+        return None
+    return Hours(path, tuple(str(about) for mark in marks for about in mark.args))
+
+
+def select(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests in `items` that this run has."""
+    tier, is_rotation = os.environ.get(PROFILE), os.environ.get(SHARE) == ROTATION
+    if tier is None and not is_rotation:
+        return
+    kept: list[pytest.Item] = []
+    left_out: list[pytest.Item] = []
+    for item in items:
+        (kept if runs(hours_of(item), tier, is_rotation, commit()) else left_out).append(item)
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = kept
+    if is_rotation:
+        # Another commit has another order, so that the limit of time cuts off other tests.
+        items.sort(key=lambda item: zlib.crc32(f"{commit().number} {item.path.name}".encode()))
+        config.pluginmanager.register(_Limit(time.monotonic() + SHARE_SECONDS))
+
+
+class _Limit:
+    """Skips the tests whose turn comes too late."""
+
+    def __init__(self, ends: float) -> None:
+        self._ends = ends
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self) -> None:
+        if time.monotonic() > self._ends:
+            pytest.skip(f"the rotation has had its {SHARE_SECONDS:.0f} s")

@@ -1,0 +1,279 @@
+"""The metadata log of KRaft mode: its records, its files, and the nodes that say the same. That a real one is read as
+Kafka's own tool reads it is in tests/conformance/test_dump_decoders.py and test_interchange.py."""
+
+from __future__ import annotations
+
+import json
+import random
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jesenska.base.errors import CorruptMessageError, JesenskaError
+from jesenska.interchange.raft_image import RaftImage
+from jesenska.interchange.raft_log import RaftLog
+from jesenska.interchange.raft_records import (
+    RECORDS,
+    AbortTransactionRecord,
+    AccessControlEntryRecord,
+    BeginTransactionRecord,
+    ClearElrRecord,
+    ClientQuotaRecord,
+    ConfigRecord,
+    DelegationTokenRecord,
+    EndTransactionRecord,
+    EntityData,
+    LeaderChangeMessage,
+    LeaderChangeVoter,
+    MetadataRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+    ProducerIdsRecord,
+    RemoveAccessControlEntryRecord,
+    RemoveTopicRecord,
+    RemoveUserScramCredentialRecord,
+    SnapshotFooterRecord,
+    SnapshotHeaderRecord,
+    TopicRecord,
+    UserScramCredentialRecord,
+    read_record,
+    write_record,
+)
+from jesenska.metadata.nodes import PartitionStateNode, ProducerIdBlock, TopicNode, decode_config
+from jesenska.records.encode import encode_batch
+from jesenska.wire.codec import encode
+from jesenska.wire.language import Message
+from tests.units.wire.strategies import messages
+
+_ID = uuid.UUID(int=9)
+
+
+@given(st.data(), st.sampled_from(sorted(RECORDS)))
+def test_every_record_is_read_as_it_was_written(data: st.DataObject, kind: int) -> None:
+    declared = RECORDS[kind]
+    version = data.draw(st.integers(*declared.versions))
+    message = data.draw(messages(declared, version))
+    assert read_record(write_record(message, version)) == MetadataRecord(version, message)
+
+
+@given(st.binary(max_size=60))
+def test_bytes_of_chance_are_refused(value: bytes) -> None:
+    try:
+        read_record(value)
+    except CorruptMessageError:
+        pass
+
+
+@pytest.mark.parametrize("value", [None, b"", b"\x01", b"\x02\x14\x00\x00", b"\x01\x63\x00\x00", b"\x01\x02\x09\x00"])
+def test_a_record_of_another_kind_or_version_is_refused(value: bytes | None) -> None:
+    with pytest.raises(CorruptMessageError):
+        read_record(value)
+
+
+# --- the files -------------------------------------------------------------------------------------------------------
+
+
+def _batch(offset: int, *records: Message, epoch: int = 3) -> bytes:
+    values = [(1, None, write_record(record, record.versions[1]), ()) for record in records]
+    return bytes(encode_batch(values, base_offset=offset, leader_epoch=epoch))
+
+
+def _control(offset: int, message: Message) -> bytes:
+    return bytes(encode_batch([(1, b"\0\0" + message.api_key.to_bytes(2, "big"), encode(message, 0), ())], base_offset=offset, is_control=True))
+
+
+def _topic(name: str) -> TopicRecord:
+    return TopicRecord(name=name, topic_id=uuid.uuid5(_ID, name))
+
+
+def _names(log: RaftLog) -> list[str]:
+    return [record.message.name for record in log.records() if isinstance(record.message, TopicRecord)]
+
+
+def _snapshot(directory: Path, offset: int, *records: Message, whole: bool = True) -> None:
+    content = _control(0, SnapshotHeaderRecord()) + _batch(1, *records)
+    content += _control(1 + len(records), SnapshotFooterRecord()) if whole else b""
+    (directory / f"{offset:020d}-0000000002.checkpoint").write_bytes(content)
+
+
+def test_a_snapshot_and_the_log_behind_it(tmp_path: Path) -> None:
+    voters = [LeaderChangeVoter(voter_id=1), LeaderChangeVoter(voter_id=2)]
+    content = _control(0, LeaderChangeMessage(leader_id=1, voters=voters)) + _batch(1, _topic("a"), _topic("b")) + _batch(3, _topic("c"), epoch=5)
+    (tmp_path / f"{0:020d}.log").write_bytes(content)
+    log = RaftLog(tmp_path)
+    assert _names(log) == ["a", "b", "c"]
+    assert (log.end_offset, log.epoch, log.voters) == (4, 5, 2)
+    _snapshot(tmp_path, 2, _topic("in the snapshot"))
+    assert _names(RaftLog(tmp_path)) == ["in the snapshot", "b", "c"]
+    # One that was being written when the node died.
+    _snapshot(tmp_path, 3, _topic("half"), whole=False)
+    assert _names(RaftLog(tmp_path)) == ["in the snapshot", "b", "c"]
+    (tmp_path / f"{0:020d}.log").rename(tmp_path / f"{9:020d}.log")
+    with pytest.raises(JesenskaError, match="begins with offset 9, and no snapshot"):
+        _names(RaftLog(tmp_path))
+
+
+def test_transactions_count_when_they_have_ended(tmp_path: Path) -> None:
+    content = _batch(0, BeginTransactionRecord(), _topic("committed")) + _batch(2, _topic("too"), EndTransactionRecord())
+    content += _batch(4, BeginTransactionRecord(), _topic("aborted"), AbortTransactionRecord(), _topic("alone"))
+    content += _batch(8, BeginTransactionRecord(), _topic("open"))
+    (tmp_path / f"{0:020d}.log").write_bytes(content)
+    assert _names(RaftLog(tmp_path)) == ["committed", "too", "alone"]
+
+
+def test_what_is_not_whole_at_the_end_is_left_away(tmp_path: Path) -> None:
+    first, second = _batch(0, _topic("a")), _batch(1, _topic("b"))
+    for cut in range(len(second) - 2):  # which are zeros
+        (tmp_path / f"{0:020d}.log").write_bytes(first + second[:cut] + bytes(100))
+        assert _names(RaftLog(tmp_path)) == ["a"]
+
+
+def test_a_record_that_is_not_understood_is_refused(tmp_path: Path) -> None:
+    """Nobody knows what it would have changed."""
+    newer = encode_batch([(1, None, b"\x01\x63\x00\x00", ())])
+    (tmp_path / f"{0:020d}.log").write_bytes(newer)
+    with pytest.raises(JesenskaError, match=r"offset 0 of .* is of a newer release \(no record of the kind 99 is known\): import it with a newer release"):
+        _names(RaftLog(tmp_path))
+
+
+# --- the state and its nodes -----------------------------------------------------------------------------------------
+
+
+def _image(*records: Message) -> RaftImage:
+    return RaftImage().take_all(MetadataRecord(record.versions[1], record) for record in records)
+
+
+def _partition(number: int = 0, **more: object) -> PartitionRecord:
+    fields: dict[str, object] = {"leader": 1, "leader_epoch": 4, "replicas": [1], "isr": [1]} | more
+    return PartitionRecord(partition_id=number, topic_id=_ID, **fields)
+
+
+def _state(*changes: Message) -> PartitionStateNode:
+    nodes = _image(TopicRecord(name="t", topic_id=_ID), _partition(), *changes).nodes("one", 6)
+    return PartitionStateNode.decode(nodes["/brokers/topics/t/partitions/0/state"].data or b"")
+
+
+def _change(**fields: object) -> PartitionChangeRecord:
+    return PartitionChangeRecord(partition_id=0, topic_id=_ID, **fields)
+
+
+def test_a_leader_that_is_named_begins_an_epoch() -> None:
+    assert _state() == PartitionStateNode(1, 4, (1,), 6)
+    assert _state(_change(isr=[1, 2])) == PartitionStateNode(1, 4, (1, 2), 6)
+    assert _state(_change(leader=1), _change(leader=2, isr=[2])) == PartitionStateNode(2, 6, (2,), 6)
+
+
+def test_the_last_one_in_sync_that_has_stopped_may_still_lead() -> None:
+    """A broker that stops leaves the ISR, and is kept as eligible."""
+    stopped = _change(leader=-1, isr=[], eligible_leader_replicas=[1], last_known_elr=[])
+    assert _state(stopped) == PartitionStateNode(-1, 5, (1,), 6)
+    assert _state(_change(leader=-1, isr=[], last_known_elr=[1])).isr == (1,)
+    assert _state(stopped, ClearElrRecord(topic_name="t")).isr == ()
+    assert _state(stopped, ClearElrRecord(topic_name="other")).isr == (1,)
+
+
+def test_topics_come_and_go_with_their_settings() -> None:
+    def setting(kind: int, of: str, name: str, value: str | None) -> ConfigRecord:
+        return ConfigRecord(resource_type=kind, resource_name=of, name=name, value=value)
+
+    other = uuid.UUID(int=10)
+    image = _image(
+        TopicRecord(name="t", topic_id=other),
+        setting(2, "t", "retention.ms", "5"),
+        RemoveTopicRecord(topic_id=other),
+        TopicRecord(name="t", topic_id=_ID),
+        _partition(1),
+        _partition(0),
+        setting(2, "t", "a", "1"),
+        setting(2, "t", "b", "2"),
+        setting(2, "t", "a", None),
+        setting(4, "", "c", "3"),
+        setting(4, "7", "d", "4"),
+        setting(32, "some group", "e", "5"),
+    )
+    nodes = image.nodes("one", 6)
+    assert TopicNode.decode(nodes["/brokers/topics/t"].data or b"") == TopicNode({0: (1,), 1: (1,)}, _ID)
+    assert decode_config(nodes["/config/topics/t"].data or b"") == {"b": "2"}
+    assert decode_config(nodes["/config/brokers/<default>"].data or b"") == {"c": "3"}
+    assert decode_config(nodes["/config/brokers/7"].data or b"") == {"d": "4"}
+    assert image.notes == ["Left out, since there is no place for them: settings of the groups or metrics some group."]
+
+
+def _quota(key: str, value: float, *entity: tuple[str, str | None], remove: bool = False) -> ClientQuotaRecord:
+    return ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity], key=key, value=value, remove=remove)
+
+
+def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
+    credential = UserScramCredentialRecord(name="a b", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096)
+    image = _image(
+        _quota("producer_byte_rate", 1000.0, ("user", "a b")),
+        _quota("consumer_byte_rate", 5.0, ("user", "a b")),
+        _quota("consumer_byte_rate", 0.0, ("user", "a b"), remove=True),
+        _quota("request_percentage", 12.0, ("client-id", "c"), ("user", None)),
+        _quota("connection_creation_rate", 3.0, ("ip", None)),
+        _quota("producer_byte_rate", 7.0, ("client-id", "x/y")),
+        _quota("producer_byte_rate", 7.0, ("planet", "x")),
+        credential,
+        UserScramCredentialRecord(name="gone", mechanism=2),
+        RemoveUserScramCredentialRecord(name="gone", mechanism=2),
+    )
+    nodes = image.nodes("one", 6)
+    found = {path: decode_config(node.data or b"") for path, node in nodes.items() if path.startswith("/config/") and node.data}
+    assert found == {
+        "/config/users/a%20b": {"producer_byte_rate": "1000", "SCRAM-SHA-256": "salt=cw==,stored_key=aw==,server_key=dg==,iterations=4096"},
+        "/config/users/<default>/clients/c": {"request_percentage": "12.0"},
+        "/config/ips/<default>": {"connection_creation_rate": "3"},
+        "/config/clients/x%2Fy": {"producer_byte_rate": "7"},
+    }
+    assert "/config/users/<default>/clients" in nodes
+    assert image.notes == ["Left out: a quota of planet, which is not known."]
+
+
+def test_acls_stand_where_kafka_in_zookeeper_mode_looks() -> None:
+    def rule(number: int, name: str, **more: int) -> AccessControlEntryRecord:
+        codes = {"resource_type": 2, "pattern_type": 3, "operation": 12, "permission_type": 2} | more
+        return AccessControlEntryRecord(id=uuid.UUID(int=number), resource_name=name, principal="User:x", host="*", **codes)
+
+    image = _image(
+        rule(1, "t"),
+        rule(2, "t", operation=3, permission_type=3),
+        rule(3, "p", pattern_type=4, resource_type=5),
+        rule(4, "gone"),
+        RemoveAccessControlEntryRecord(id=uuid.UUID(int=4)),
+        rule(5, "a/b"),
+        rule(6, "future", operation=99),
+        DelegationTokenRecord(token_id="token"),
+        ProducerIdsRecord(broker_id=1, next_producer_id=3000),
+    )
+    nodes = image.nodes("one", 6)
+    acls = {path: json.loads(node.data) for path, node in nodes.items() if path.startswith("/kafka-acl") and node.data}
+    who = {"principal": "User:x", "host": "*"}
+    deny = {"permissionType": "Deny", "operation": "IdempotentWrite"} | who
+    assert acls == {
+        "/kafka-acl/Topic/t": {"version": 1, "acls": [deny, {"permissionType": "Allow", "operation": "Read"} | who]},
+        "/kafka-acl-extended/prefixed/TransactionalId/p": {"version": 1, "acls": [deny]},
+    }
+    assert image.notes == ["Left out, since no node can have their names: ACLs of a/b, future.", "Left out: 1 delegation tokens; make new ones."]
+    assert ProducerIdBlock.decode(nodes["/latest_producer_id_block"].data or b"") == ProducerIdBlock(1, 2000, 2999)
+
+
+def test_every_node_has_a_parent_and_every_order_of_strange_records_is_taken() -> None:
+    """Records that speak of what is not there change nothing."""
+    source = random.Random(4)
+    records: list[Message] = [
+        _change(leader=3),
+        _partition(),
+        RemoveTopicRecord(topic_id=_ID),
+        TopicRecord(name="t", topic_id=_ID),
+        RemoveUserScramCredentialRecord(name="x", mechanism=1),
+        RemoveAccessControlEntryRecord(id=_ID),
+        UserScramCredentialRecord(name="x", mechanism=99),
+    ]
+    for _ in range(50):
+        shuffled: Sequence[Message] = source.sample(records, len(records))
+        nodes = _image(*shuffled).nodes("one", 6)
+        assert all(path.rpartition("/")[0] in nodes or path.count("/") == 1 for path in nodes)
