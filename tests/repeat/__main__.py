@@ -7,8 +7,9 @@ A path is a directory, a file or a test's node id. Each file is a run of its own
 one more for each that follows. `--hold-back` disturbs timing by that seed (`tests/repeat/hold_back.py` says how), at a
 low priority beside processes that compute. For each test that failed: how often, what was said the first time, and the
 command that runs it once more with that seed. Times are never the same twice, so that may take more than one attempt.
+Ctrl-C ends the runs and tells what came of those that had ended.
 
-Exit code: 0 if all passed, 1 if any failed, 2 if there is nothing to run.
+Exit code: 0 if all passed, 1 if any failed, 2 if there is nothing to run, 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             directory=Path(directory),
         )
         signal.signal(signal.SIGTERM, _interrupted)
+        is_interrupted = False
         try:
             repeater.run()
         except KeyboardInterrupt:
-            print("Interrupted; all runs have been ended.", file=sys.stderr)
-            return 130
+            is_interrupted = True
     how = f" --hold-back --longest {options.longest:g}" if options.hold_back else ""
     failed = {name: test for name, test in repeater.tests.items() if test.failed}
     for name, test in failed.items():
@@ -70,6 +71,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{name}: failed {test.failed} of {test.times} times, first with seed {test.seed}")
     held_back = f", {repeater.processes} processes held back" if options.hold_back else ""
     print(f"{_counted(repeater.tests)}, seeds {seed} to {seed + options.times - 1}{held_back}: {len(failed) or 'none'} failed")
+    if is_interrupted:
+        print(f"Interrupted: {repeater.left_out} of {repeater.count} runs were ended or have not begun.", file=sys.stderr)
+        return 130
     return 1 if failed else 0
 
 

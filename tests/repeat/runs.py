@@ -98,7 +98,7 @@ class Repeater:
     def __init__(self, targets: Sequence[str], *, times: int, seed: int, at_a_time: int, limit_s: float, held_back: HeldBack | None, directory: Path) -> None:
         self.tests: dict[str, Test] = {}
         self._waiting = [(target, seed + number) for number in range(times) for target in targets]
-        self._count = len(self._waiting)
+        self.count = len(self._waiting)
         self._at_a_time = at_a_time
         self._limit_s = limit_s
         self._held_back = held_back
@@ -107,6 +107,11 @@ class Repeater:
         self._begun = 0
         #: How many processes were held back.
         self.processes = 0
+
+    @property
+    def left_out(self) -> int:
+        """Runs of which nothing is counted: they are at work, or have not begun."""
+        return len(self._waiting) + len(self._running)
 
     def run(self) -> None:
         shown_s = time.monotonic()
@@ -118,8 +123,8 @@ class Repeater:
                     self._look()
                     if time.monotonic() - shown_s >= _PROGRESS_S:
                         shown_s = time.monotonic()
-                        done = self._count - len(self._waiting) - len(self._running)
-                        print(f"{done} of {self._count} runs, {sum(bool(test.failed) for test in self.tests.values())} tests have failed", file=sys.stderr)
+                        done = self.count - self.left_out
+                        print(f"{done} of {self.count} runs, {sum(bool(test.failed) for test in self.tests.values())} tests have failed", file=sys.stderr)
                     time.sleep(_LOOK_S)
             finally:
                 for run in self._running:

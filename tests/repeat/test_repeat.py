@@ -6,8 +6,10 @@ import fcntl
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -101,6 +103,24 @@ def test_hangs():
     assert done.stdout.splitlines()[-1].startswith("2 tests")
     with locked.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_an_interrupt_ends_the_runs_and_tells_what_was_found(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    files = [
+        _written(tmp_path, "def test_fails(): assert False\n", "test_fails.py"),
+        _written(tmp_path, f"import os, time\ndef test_lasts():\n    open({str(begun)!r}, 'w').close()\n    time.sleep(1000)\n"),
+    ]
+    command = [sys.executable, "-m", "tests.repeat", *files, "--times", "1", "--at-a-time", "1"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as runner:
+        deadline = time.monotonic() + 60
+        while not begun.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        runner.send_signal(signal.SIGINT)
+        out, error = runner.communicate(timeout=60)
+    assert runner.returncode == 130
+    assert "test_fails: failed 1 of 1 times" in out
+    assert error == "Interrupted: 1 of 2 runs were ended or have not begun.\n"
 
 
 def test_failures_that_no_test_has_told_of_are_counted(tmp_path: Path) -> None:
