@@ -176,7 +176,7 @@ def test_sessions_and_their_nodes_survive_a_restart(tmp_path: Path) -> None:
     async def body() -> None:
         path = tmp_path / "tree.db"
         async with served(path) as server:
-            raw, gone = await Raw.open(server.port), await Raw.open(server.port, timeout_ms=300)
+            raw, gone = await Raw.open(server.port), await Raw.open(server.port, timeout_ms=2000)
             await raw.ask(OpCode.CREATE, CreateRequest("/mine", b"", OPEN_ACL, 1))
             await gone.ask(OpCode.CREATE, CreateRequest("/gone", b"", OPEN_ACL, 1))
             zxid = (await raw.ask(OpCode.PING, xid=Xid.PING))[0].zxid
