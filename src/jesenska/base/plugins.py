@@ -3,16 +3,22 @@
     [project.entry-points."jesenska.retention_policies"]
     nights = "our_package.retention:Nights"
 
-A part is imported when its name is first asked for, and never looked for by a path or a name of a module."""
+A part is imported when its name is first asked for, and never looked for by a path or a name of a module. What reads
+the packages' metadata is imported only then, too: it brings many modules along, and most programs ask for no part."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
-from importlib.metadata import entry_points
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: Classes that decide which old segments of a log go (`log.retention.RetentionPolicy`).
 RETENTION_POLICIES: Final = "jesenska.retention_policies"
+#: Kafka's policy, which is there without a look at what is installed.
+DEFAULT_RETENTION_POLICY: Final = "time-and-size"
 
 
 class PluginError(Exception):
@@ -22,14 +28,14 @@ class PluginError(Exception):
 
 def plugin_names(group: str) -> list[str]:
     """The names that installed packages give in a group, in order."""
-    return sorted({entry.name for entry in entry_points(group=group)})
+    return sorted({entry.name for entry in _entry_points(group)})
 
 
 @cache
 def plugin(group: str, name: str) -> object:
     """What the entry point of this name gives when it is called without arguments, made once; PluginError if there is
     none, or if its package fails."""
-    found = [entry for entry in entry_points(group=group) if entry.name == name]
+    found = [entry for entry in _entry_points(group) if entry.name == name]
     if not found:
         raise PluginError(f"No installed package has {name!r} among its {group}; there are: {', '.join(plugin_names(group)) or 'none'}.")
     try:
@@ -37,3 +43,9 @@ def plugin(group: str, name: str) -> object:
     except Exception as error:
         raise PluginError(f"{name!r} of {group} ({found[0].value}) cannot be made: {type(error).__name__}: {error}; mend its package.") from error
     return made
+
+
+def _entry_points(group: str) -> Iterable[EntryPoint]:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=group)

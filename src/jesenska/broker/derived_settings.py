@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
+from jesenska.base.plugins import DEFAULT_RETENTION_POLICY
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.config.safety import EVERY_DIRECTORY
 from jesenska.config.table import release_number
@@ -14,7 +15,6 @@ from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_cleaner import CleanerSettings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.moves import MoveSettings
-from jesenska.log.retention_policies import DEFAULT_POLICY
 from jesenska.records.check import CheckRules, MovingRules
 from jesenska.records.header import Codec
 from jesenska.replication.follower_link import LinkSettings
@@ -34,7 +34,7 @@ def log_config_of(topic: TopicConfig) -> LogConfig:
         index_interval_bytes=topic.integer("index.interval.bytes"),
         retention_ms=topic.integer("retention.ms"),
         retention_bytes=topic.integer("retention.bytes"),
-        retention_policy=topic.string("jesenska.retention.policy") or DEFAULT_POLICY,
+        retention_policy=topic.string("jesenska.retention.policy") or DEFAULT_RETENTION_POLICY,
         delete="delete" in policy,
         compact="compact" in policy,
         flush_messages=topic.integer("flush.messages"),

@@ -1,31 +1,29 @@
 """Where a broker's tree lives: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real
-one (`ZooKeeperHome`).
+one (`zookeeper_home.ZooKeeperHome`).
 
 A home opens the broker's store, reads the facts from it, and says whether others can write in the tree beside the
 broker: then the broker looks at what they write (`controller.tree_looks`). The embedded tree answers ZooKeeper's
-protocol where `jesenska.zookeeper.listener` says so."""
+protocol where `jesenska.zookeeper.listener` says so.
+
+Most brokers speak ZooKeeper's protocol to nobody, so its client and its server are imported by those that do."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.machine import Machine
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller import reading
 from jesenska.controller.context import ControllerContext, view_of
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE
-from jesenska.metadata.renewed_store import RenewedStore
-from jesenska.metadata.store import ChrootStore, Store
-from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, TreeError
-from jesenska.metadata.zookeeper.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.connect_string import ConnectString
-from jesenska.metadata.zookeeper.server import ZooKeeperServer
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.store import Store
+
+if TYPE_CHECKING:
+    from jesenska.metadata.zookeeper.server import ZooKeeperServer
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +71,8 @@ async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> Tr
     had."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
+        from jesenska.broker.zookeeper_home import ZooKeeperHome
+
         return await ZooKeeperHome.open(servers, config, machine)
     return await EmbeddedHome.open(log_dir / METADATA_FILE, config, machine)
 
@@ -112,6 +112,9 @@ class EmbeddedHome:
     async def serve(self) -> None:
         if self._listener is None:
             return
+        from jesenska.metadata.zookeeper.server import ZooKeeperServer
+        from jesenska.metadata.zookeeper.serving import ServerConfig
+
         server = ZooKeeperServer(self._tree, self._machine.clock, ServerConfig(max_client_connections=self._connections_per_host), self._machine.streams)
         host, port = self._listener
         await server.start(self._machine.network.listening_socket(host, port, _BACKLOG))
@@ -125,80 +128,6 @@ class EmbeddedHome:
         if self.server is not None:
             await self.server.stop()
         await self._tree.close()
-
-
-class ZooKeeperHome:
-    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is
-    made where it is missing)."""
-
-    is_shared = True
-    #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
-    change_max_bytes: int | None = 512 * 1024
-    served_at: tuple[str, int] | None = None
-
-    def __init__(self, store: RenewedStore, session_timeout_ms: int, at_once: int) -> None:
-        self._renewed = store
-        self._at_once = at_once
-        self.store: Store = store
-        self.session_timeout_ms = session_timeout_ms
-
-    @staticmethod
-    async def open(servers: str, config: BrokerConfig, machine: Machine) -> ZooKeeperHome:
-        try:
-            where = ConnectString.parse(servers)
-        except ValueError as error:
-            raise JesenskaError(f"zookeeper.connect={servers} is not understood: {error}") from error
-        session_ms = config.integer("zookeeper.session.timeout.ms")
-        connect_ms = config.value("zookeeper.connection.timeout.ms")
-
-        async def connect() -> Store:
-            store = await ZooKeeperStore.connect(
-                where,
-                session_timeout_ms=session_ms,
-                connect_timeout_ms=connect_ms if isinstance(connect_ms, int) else session_ms,
-                streams=machine.streams,
-                random=machine.random,
-            )
-            if not where.chroot:
-                return store
-            try:
-                await _make(store, where.chroot)
-            except BaseException:
-                await store.close()
-                raise
-            return ChrootStore(store, where.chroot)
-
-        try:
-            store = await RenewedStore.open(connect)
-        except ConnectionLossError as error:
-            raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, or correct zookeeper.connect.") from error
-        except TreeError as error:
-            raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
-        return ZooKeeperHome(store, session_ms, config.integer("zookeeper.max.in.flight.requests"))
-
-    async def facts(self) -> ControllerContext:
-        return await reading.load(self.store, at_once=self._at_once)
-
-    async def serve(self) -> None:
-        """Others are there already."""
-
-    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
-        self._renewed.on_renewed(work)
-
-    async def close(self) -> None:
-        await self.store.close()
-
-
-async def _make(store: Store, path: str) -> None:
-    """The node and those above it, where they are missing."""
-    steps = path.split("/")
-    for depth in range(2, len(steps) + 1):
-        above = "/".join(steps[:depth])
-        if await store.exists(above) is None:
-            try:
-                await store.create(above)
-            except NodeExistsError:
-                pass  # another broker was faster
 
 
 def _address(text: str | None) -> tuple[str, int] | None:

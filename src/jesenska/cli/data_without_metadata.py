@@ -9,9 +9,8 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.config.layers import BrokerConfig
-from jesenska.interchange.journal_file import EXPORTED_FILE
 from jesenska.log.meta_properties import FILE_NAME
-from jesenska.metadata.journal import METADATA_FILE
+from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
 
 _PARTITION = re.compile(r".+-\d{1,10}")
 

@@ -27,6 +27,7 @@ from jesenska.interchange.nodes import FoundTree, Node, children
 from jesenska.interchange.zookeeper_copy import changes, make_path, read_store, write_store
 from jesenska.log.files import FileLayer
 from jesenska.metadata import paths
+from jesenska.metadata.journal import EXPORTED_FILE
 from jesenska.metadata.store import ChrootStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 
@@ -61,7 +62,7 @@ def export_directory(options: argparse.Namespace) -> int:
     print(f"Exported {topics} topics to {options.zookeeper} ({written} nodes). Kafka's server.properties needs:\n")
     print("\n".join(f"  {name}={value}" for name, value in settings.items()))
     if not options.keep:
-        print(f"\n{path / journal_file.EXPORTED_FILE} is the broker's copy of the metadata; it is not read any more.", file=sys.stderr)
+        print(f"\n{path / EXPORTED_FILE} is the broker's copy of the metadata; it is not read any more.", file=sys.stderr)
     return 0
 
 

@@ -12,14 +12,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import logging.handlers
 import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from jesenska.base.errors import JesenskaError
+
+if TYPE_CHECKING:
+    from logging.handlers import WatchedFileHandler
 
 #: The name of a record's attribute: `logger.error(..., extra={ONCE_A_MINUTE: what})`.
 ONCE_A_MINUTE = "once_a_minute"
@@ -40,7 +43,7 @@ def configure_logging(options: argparse.Namespace) -> None:
     if options.log_file is not None:
         try:
             Path(options.log_file).parent.mkdir(parents=True, exist_ok=True)
-            handler = logging.handlers.WatchedFileHandler(options.log_file, encoding="utf-8")
+            handler = _watched_file(options.log_file)
         except OSError as error:
             raise JesenskaError(f"The log file {options.log_file} cannot be written ({error.strerror}): name another with --log-file.") from error
     handler.setFormatter(_Json() if options.log_format == "json" else logging.Formatter("[%(asctime)s] %(levelname)s %(message)s"))
@@ -48,11 +51,19 @@ def configure_logging(options: argparse.Namespace) -> None:
     logging.basicConfig(level=getattr(logging, options.log_level.upper()), handlers=[handler])
 
 
+def _watched_file(path: str, errors: str | None = None) -> WatchedFileHandler:
+    """Opens a file anew when somebody has renamed it. Imported here: it brings pickle along, and most servers log to
+    stderr."""
+    from logging.handlers import WatchedFileHandler
+
+    return WatchedFileHandler(path, encoding="utf-8", errors=errors)
+
+
 class LogFile:
     """A stream into the file of `--log-file`, for what others log: opened anew when somebody has renamed it."""
 
     def __init__(self, path: str) -> None:
-        self._handler = logging.handlers.WatchedFileHandler(path, encoding="utf-8", errors="backslashreplace")
+        self._handler = _watched_file(path, "backslashreplace")
 
     def write(self, text: str) -> None:
         self._handler.reopenIfNeeded()

@@ -7,6 +7,7 @@ What is set where beats what is set elsewhere in this order: the command's own f
 from __future__ import annotations
 
 import argparse
+import gc
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.up_options import refuse_ports
@@ -18,9 +19,15 @@ def up(options: argparse.Namespace) -> int:
         raise JesenskaError(f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file.")
     refuse_ports(options)
     if options.brokers == 1:
-        from jesenska.cli.up_alone import run_alone
+        # What a start makes stays: the collector would look at it again and again, and find nothing. A broker that is
+        # up has turned it on again (`broker_process`).
+        gc.disable()
+        try:
+            from jesenska.cli.up_alone import run_alone
 
-        return run_alone(options)
+            return run_alone(options)
+        finally:
+            gc.enable()
     from jesenska.cli.up_several import run_several
 
     return run_several(options)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.base.plugins import RETENTION_POLICIES, PluginError, plugin
+from jesenska.base.plugins import DEFAULT_RETENTION_POLICY, RETENTION_POLICIES, PluginError, plugin
 from jesenska.config.broker_settings import BROKER_SETTINGS, TIME_SYNONYMS, UNIT_MS, broker_setting, split_listener_prefix
 from jesenska.config.table import Dynamic, Effect, Setting, Value, invalid_value, value_text
 from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
@@ -370,6 +370,8 @@ def check_topic_values(config: TopicConfig) -> None:
 def retention_policy_fault(name: str) -> str | None:
     """Why a retention policy cannot be had, in a sentence; None if it can. Looked at when it is chosen and not in its
     table: a topic whose policy is installed no more keeps it, and everything, rather than falling back to another."""
+    if name == DEFAULT_RETENTION_POLICY:
+        return None
     try:
         plugin(RETENTION_POLICIES, name)
     except PluginError as error:

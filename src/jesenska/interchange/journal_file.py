@@ -14,11 +14,10 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 from jesenska.interchange.nodes import Node, is_kafkas
 from jesenska.log.files import FileLayer
-from jesenska.metadata.journal import METADATA_FILE, JournalError, SqliteJournal
+from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE, JournalError, SqliteJournal
 from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
 
 _NEW = METADATA_FILE + ".new"
-EXPORTED_FILE = METADATA_FILE + ".exported"
 #: Where a new tree may go on counting at most, whatever the old one says.
 _ZXID_MAX = 1 << 62
 

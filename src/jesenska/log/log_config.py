@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from jesenska.base.plugins import DEFAULT_RETENTION_POLICY
+
 _INT32_MAX = 2**31 - 1
 #: What Kafka's "no limit" is for counts and times.
 UNLIMITED = 2**63 - 1
@@ -48,7 +50,7 @@ class LogConfig:
     #: Consumers that only know older formats get records made over for them (`message.downconversion.enable`).
     down_converts: bool = True
     #: Who decides which old segments are deleted (`retention_policies`).
-    retention_policy: str = "time-and-size"
+    retention_policy: str = DEFAULT_RETENTION_POLICY
     #: Compaction: share of uncleaned bytes, youngest and oldest age of a record before it is compacted, life of a
     #: tombstone.
     min_cleanable_dirty_ratio: float = 0.5

@@ -22,11 +22,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jesenska.base.errors import OffsetOutOfRangeError
-from jesenska.base.plugins import PluginError
+from jesenska.base.plugins import DEFAULT_RETENTION_POLICY, PluginError
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_log import PartitionLog
 from jesenska.log.retention import SegmentFacts, count_deletable
-from jesenska.log.retention_policies import DEFAULT_POLICY, policy_named
+from jesenska.log.retention_policies import policy_named
 from jesenska.log.segment import LogSegment
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ _KEEPS_ALL = _KeepsAll()
 
 def _goes_by_time(config: LogConfig) -> bool:
     """True if the retention policy looks at the segments' timestamps; Kafka's does where there is a limit."""
-    return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_POLICY)
+    return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_RETENTION_POLICY)
 
 
 def delete_records(log: PartitionLog, before_offset: int) -> int:

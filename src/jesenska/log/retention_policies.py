@@ -4,15 +4,12 @@ arguments and gives a `retention.RetentionPolicy`."""
 
 from __future__ import annotations
 
-from typing import Final, cast
+from typing import cast
 
-from jesenska.base.plugins import RETENTION_POLICIES, plugin
+from jesenska.base.plugins import DEFAULT_RETENTION_POLICY, RETENTION_POLICIES, plugin
 from jesenska.log.retention import TIME_AND_SIZE, RetentionPolicy
-
-#: Kafka's policy, known without a look at what is installed.
-DEFAULT_POLICY: Final = "time-and-size"
 
 
 def policy_named(name: str) -> RetentionPolicy:
     """The policy of this name; PluginError if no installed package has it (any more)."""
-    return TIME_AND_SIZE if name == DEFAULT_POLICY else cast(RetentionPolicy, plugin(RETENTION_POLICIES, name))
+    return TIME_AND_SIZE if name == DEFAULT_RETENTION_POLICY else cast(RetentionPolicy, plugin(RETENTION_POLICIES, name))

@@ -38,6 +38,8 @@ from jesenska.metadata.tree_operations import (
 )
 
 METADATA_FILE = "jesenska-metadata.db"
+#: What the file is called once its directory was given to Apache Kafka (`interchange.journal_file`).
+EXPORTED_FILE = METADATA_FILE + ".exported"
 FORMAT = 1
 #: Null data: an empty text where others have a blob.
 _NULL = ""

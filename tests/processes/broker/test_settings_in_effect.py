@@ -18,7 +18,7 @@ from jesenska.broker.derived_settings import check_rules_of, cleaner_settings_of
 from jesenska.broker.groups import group_settings_of
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
-from jesenska.broker.tree_home import ZooKeeperHome
+from jesenska.broker.zookeeper_home import ZooKeeperHome
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.log_cleaner import CleanerSettings

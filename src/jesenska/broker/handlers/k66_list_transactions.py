@@ -14,7 +14,6 @@ import logging
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.base.re2_pattern import PatternError, Re2Pattern
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
@@ -23,6 +22,7 @@ from jesenska.transactions.states import TransactionState
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse, ListTransactionsResponseTransaction
 
 if TYPE_CHECKING:
+    from jesenska.base.re2_pattern import Re2Pattern
     from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
@@ -40,11 +40,16 @@ async def _list(broker: Services, request: ListTransactionsRequest) -> ListTrans
         shards = broker.transactions.shards()
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
-    try:
-        pattern = Re2Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
-    except PatternError as refused:
-        logger.info("the pattern %.200r of transactional ids is refused: %s", request.transactional_id_pattern, refused)
-        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    pattern = None
+    if request.transactional_id_pattern:
+        # Few ask with a pattern, and no broker needs its compiler to start.
+        from jesenska.base.re2_pattern import PatternError, Re2Pattern
+
+        try:
+            pattern = Re2Pattern(request.transactional_id_pattern)
+        except PatternError as refused:
+            logger.info("the pattern %.200r of transactional ids is refused: %s", request.transactional_id_pattern, refused)
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     response = ListTransactionsResponse(unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES])
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     producer_ids, now_ms = set(request.producer_id_filters), broker.clock.now_ms()

@@ -1,0 +1,90 @@
+"""A broker's tree on a ZooKeeper server, one of ours or a real one: the servers of `zookeeper.connect`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.machine import Machine
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller import reading
+from jesenska.controller.context import ControllerContext
+from jesenska.metadata.renewed_store import RenewedStore
+from jesenska.metadata.store import ChrootStore, Store
+from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, TreeError
+from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.connect_string import ConnectString
+
+
+class ZooKeeperHome:
+    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is
+    made where it is missing)."""
+
+    is_shared = True
+    #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
+    change_max_bytes: int | None = 512 * 1024
+    served_at: tuple[str, int] | None = None
+
+    def __init__(self, store: RenewedStore, session_timeout_ms: int, at_once: int) -> None:
+        self._renewed = store
+        self._at_once = at_once
+        self.store: Store = store
+        self.session_timeout_ms = session_timeout_ms
+
+    @staticmethod
+    async def open(servers: str, config: BrokerConfig, machine: Machine) -> ZooKeeperHome:
+        try:
+            where = ConnectString.parse(servers)
+        except ValueError as error:
+            raise JesenskaError(f"zookeeper.connect={servers} is not understood: {error}") from error
+        session_ms = config.integer("zookeeper.session.timeout.ms")
+        connect_ms = config.value("zookeeper.connection.timeout.ms")
+
+        async def connect() -> Store:
+            store = await ZooKeeperStore.connect(
+                where,
+                session_timeout_ms=session_ms,
+                connect_timeout_ms=connect_ms if isinstance(connect_ms, int) else session_ms,
+                streams=machine.streams,
+                random=machine.random,
+            )
+            if not where.chroot:
+                return store
+            try:
+                await _make(store, where.chroot)
+            except BaseException:
+                await store.close()
+                raise
+            return ChrootStore(store, where.chroot)
+
+        try:
+            store = await RenewedStore.open(connect)
+        except ConnectionLossError as error:
+            raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, or correct zookeeper.connect.") from error
+        except TreeError as error:
+            raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
+        return ZooKeeperHome(store, session_ms, config.integer("zookeeper.max.in.flight.requests"))
+
+    async def facts(self) -> ControllerContext:
+        return await reading.load(self.store, at_once=self._at_once)
+
+    async def serve(self) -> None:
+        """Others are there already."""
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._renewed.on_renewed(work)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+async def _make(store: Store, path: str) -> None:
+    """The node and those above it, where they are missing."""
+    steps = path.split("/")
+    for depth in range(2, len(steps) + 1):
+        above = "/".join(steps[:depth])
+        if await store.exists(above) is None:
+            try:
+                await store.create(above)
+            except NodeExistsError:
+                pass  # another broker was faster
