@@ -10,9 +10,9 @@ from hypothesis import settings
 
 from jesenska.base.source_only import source_is_asked_for
 from jesenska.testing import BrokerProcess
+from tests.compiled_modules import changed_after_it_was_compiled
 from tests.peers.apache_kafka import SHORT_RUN
 from tests.profiles import EVERYTHING, EXAMPLES, profile
-from tests.stale_modules import changed_since_compiled
 from tests.tiers import select
 
 #: How long a test may take that says nothing of its own, where each does as much as it can.
@@ -45,7 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PEERS_CLASS_ARCHIVE", "1")
     if source_is_asked_for():
         return
-    source = changed_since_compiled()
+    source = changed_after_it_was_compiled()
     if source is not None:
         raise pytest.UsageError(f"{source} was changed after it was compiled: run script/setup test, or work on the source with JESENSKA_PURE=1.")
 

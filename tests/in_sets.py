@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from tests.compiled_modules import changed_after_it_was_compiled
 from tests.profiles import CI, EVERYTHING, PROFILE, QUICK
-from tests.stale_modules import changed_since_compiled
 from tests.tiers import HOUR, ROOT, ROTATION, SHARE
 
 _PYTEST = (sys.executable, "-m", "pytest")
@@ -313,7 +313,7 @@ def main(arguments: Sequence[str]) -> int:
         _say(str(error))
         return 2
     os.environ[PROFILE] = tier
-    if tier == QUICK and (source := changed_since_compiled()) is not None:
+    if tier == QUICK and (source := changed_after_it_was_compiled()) is not None:
         _say(f"{source.relative_to(ROOT)} was changed after it was compiled: everything runs from source.")
         os.environ["JESENSKA_PURE"] = "1"
     at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 3
