@@ -11,7 +11,9 @@ from typing import NamedTuple
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.figures import Figures
 from bench.machine import end_in_order
-from bench.options import add_broker_options, chosen_rows, only_lists, parser_of, show, turns
+from bench.needs import Need, kafka, name_of_program, require
+from bench.options import add_broker_options, chosen_rows, needs_of_profile, only_lists, parser_of, show, turns
+from bench.unfinished import Unfinished
 
 
 class RowRun(NamedTuple):
@@ -26,10 +28,16 @@ class RowRun(NamedTuple):
 
 
 def run_rows(
-    description: str, rows: Iterable[str], settings: Callable[[Path], Mapping[str, str]], work: Callable[[RowRun], None], *, release: str = KAFKA
+    description: str,
+    rows: Iterable[str],
+    settings: Callable[[Path], Mapping[str, str]],
+    work: Callable[[RowRun], None],
+    *,
+    release: str = KAFKA,
+    needs: Callable[[str], Iterable[Need]] = lambda row: (),
 ) -> int:
     """Takes the options from the command line, has `work` done for each row in each round, and prints the figures; the
-    exit code. `settings` are the brokers', by the place of their data."""
+    exit code. `settings` are the brokers', by the place of their data; `needs` are a row's, beside the brokers."""
     parser: argparse.ArgumentParser = parser_of(description, ("jesenska", "kafka"), rounds=3)
     add_broker_options(parser)
     options = parser.parse_args()
@@ -37,10 +45,13 @@ def run_rows(
     chosen = chosen_rows(options, rows)
     if only_lists(options, chosen):
         return 0
+    program, sides_needs = name_of_program(), kafka(release) if "kafka" in options.sides.split(",") else ()
+    require(program, [*sides_needs, *(need for row in chosen for need in needs(row)), *needs_of_profile(options)])
+    unfinished = Unfinished(program)
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     for row, name in turns(options, chosen, sides):
-        with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+        with unfinished.part(f"{row} ({name})"), tempfile.TemporaryDirectory(dir=options.dir) as directory:
             place = Path(directory).resolve()
             given = settings(place)
             broker: Broker = Apache(place, given, release) if name == Apache.name else Jesenska(place, given, options.profile, options.profiles)
@@ -50,4 +61,4 @@ def run_rows(
             finally:
                 broker.stop()
     show(sides, options, f"Apache Kafka {release}", f", scale {options.scale:g}")
-    return 0
+    return unfinished.exit_code()

@@ -24,7 +24,7 @@ reading to the next on the same broker: `--repeat` gives it more of them.
 Broker CPU seconds are those of the broker's process during the row, user and system, all threads: the steadiest figure
 on a noisy machine.
 
-Needs Java, Maven and kcat.
+Needs Java, Maven and kcat; rows that nobody chose need nothing.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import resource
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,8 +43,10 @@ from bench import many_partitions, small_requests, throughput
 from bench.brokers import KAFKA, Apache, Broker, Jesenska, build_of, python_of
 from bench.figures import Figures, resident_mb
 from bench.machine import end_in_order, settle
-from bench.options import add_broker_options, only_lists, parser_of, show
+from bench.needs import kafka, require
+from bench.options import add_broker_options, needs_of_profile, only_lists, parser_of, show
 from bench.rows import Row, Run
+from bench.unfinished import Unfinished
 
 _BEFORE = "before"
 _SETTINGS = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -93,7 +94,7 @@ def _started(side: str, place: Path, options: argparse.Namespace, figures: Figur
         broker.stop()
 
 
-def _stage(up: Sequence[str], rows: Sequence[Row], options: argparse.Namespace, sides: Mapping[str, Figures], failed: list[str]) -> None:
+def _stage(up: Sequence[str], rows: Sequence[Row], options: argparse.Namespace, sides: Mapping[str, Figures], unfinished: Unfinished) -> None:
     """Each row on the brokers of these sides, which are up at the same time; the one that begins changes from one
     reading to the next."""
     readings = [row for row in rows for _ in range(options.repeat)]
@@ -101,19 +102,10 @@ def _stage(up: Sequence[str], rows: Sequence[Row], options: argparse.Namespace, 
         runs = [(side, stack.enter_context(_started(side, Path(directory, side), options, sides[side]))) for side in up]
         for number, row in enumerate(readings):
             for side, run in runs if number % 2 == 0 else reversed(runs):
-                _do(row, run, side, failed)
-
-
-def _do(row: Row, run: Run, side: str, failed: list[str]) -> None:
-    print(f"    {row.name}: {side}", file=sys.stderr, flush=True)
-    try:
-        row.do(run, row.name)
-    except SystemExit as error:
-        if isinstance(error.code, int):
-            raise  # this program is told to end
-        # Hours of other rows are not thrown away for one.
-        failed.append(f"{row.name} ({side}): {error}")
-        print(f"      {error}", file=sys.stderr, flush=True)
+                print(f"    {row.name}: {side}", file=sys.stderr, flush=True)
+                # Hours of other rows are not thrown away for one.
+                with unfinished.part(f"{row.name} ({side})"):
+                    row.do(run, row.name)
 
 
 def main() -> int:
@@ -134,8 +126,8 @@ def main() -> int:
     rows = chosen(options.rows)
     if only_lists(options, [row.name for row in rows]):
         return 0
-    if shutil.which("kcat") is None and any("kcat" in row.name for row in rows):
-        parser.error("kcat is not installed, and rows need it: install it, or name other rows with --rows")
+    sides_needs = kafka(KAFKA) if "kafka" in options.sides.split(",") else ()
+    require("broker_bench", [*sides_needs, *(need for row in rows for need in row.needs), *needs_of_profile(options)])
     if options.before is not None:
         if not python_of(options.before).exists():
             parser.error(f"{options.before} has no .venv: set it up first (script/setup test)")
@@ -145,7 +137,7 @@ def main() -> int:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     names = {"jesenska": Jesenska.name, "kafka": Apache.name, _BEFORE: _BEFORE}
-    failed: list[str] = []
+    unfinished = Unfinished("broker_bench")
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     for number in range(options.rounds):
         in_turn = list(sides) if number % 2 == 0 else list(reversed(sides))
@@ -154,11 +146,10 @@ def main() -> int:
             members = list(grouped)
             for up in together:
                 print(f"round {number + 1}, {stage}: {' beside '.join(up)}", file=sys.stderr, flush=True)
-                _stage(up, members, options, sides, failed)
+                with unfinished.part(f"{stage} ({' beside '.join(up)})"):
+                    _stage(up, members, options, sides, unfinished)
     show(sides, options, f"against {list(sides)[-1]}" if options.before else f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
-    for line in failed:
-        print(f"broker_bench: {line}", file=sys.stderr)
-    return 1 if failed else 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from tests.tree_process import TreeProcess
 from bench.brokers import KAFKA
 from bench.figures import Figures, cpu, resident_mb, table
 from bench.machine import end_in_order, settle
+from bench.needs import kafka, require
+from bench.unfinished import Unfinished
 from jesenska.testing import BrokerProcess
 
 BROKERS = 3
@@ -183,15 +185,18 @@ def main(arguments: list[str] | None = None) -> int:
     end_in_order()
     words = [word for word in options.rows.split(";") if word]
     rows = [row for row in (READY, *(row[0] for row in ROWS)) if not words or any(word in row for word in words)]
+    # Topics are made and records written by Kafka's own tools, on either side.
+    require("cluster_bench", kafka(KAFKA))
+    unfinished = Unfinished("cluster_bench")
     names = options.sides.split(",")
     gathered = {name: Figures() for name in names}
     for number in range(options.rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            with tempfile.TemporaryDirectory(prefix="jesenska-cluster-bench-") as directory:
+            with unfinished.part(f"{name}, round {number + 1}"), tempfile.TemporaryDirectory(prefix="jesenska-cluster-bench-") as directory:
                 _round(SIDES[name](Path(directory)), gathered[name], rows, options.scale)
             print(table({name: gathered[name]}, f"{name}, after round {number + 1}"), flush=True)
     print(table(gathered, f"{BROKERS} brokers, replication factor {BROKERS}, {options.rounds} rounds, scale {options.scale:g}"))
-    return 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from bench.figures import resident_mb
+from bench.needs import SPARK_QUERY, require
+from bench.unfinished import Unfinished
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.exactly_once import BATCHES_TOPIC, ExactlyOnce
@@ -115,6 +117,8 @@ def main() -> int:
     parser.add_argument("--growth", action="store_true", help="two queries of so many micro-batches, and what they leave in memory and on the disk")
     parser.add_argument("--master", default="local[2]")
     given = parser.parse_args()
+    require("exactly_once_bench", SPARK_QUERY)
+    unfinished = Unfinished("exactly_once_bench")
     found: dict[str, list[float]] = {way: [] for way in _WAYS}
     with tempfile.TemporaryDirectory() as scratch, BrokerProcess(Path(scratch) / "broker") as broker:
         config = {"spark.sql.streaming.numRecentProgressUpdates": str(given.micro_batches + 10)}
@@ -127,16 +131,19 @@ def main() -> int:
                 return 0
             for number in range(given.rounds):
                 for way in _WAYS if number % 2 == 0 else reversed(_WAYS):
-                    found[way].append(bench.run(way))
-                    print(f"round {number + 1}, {way}: {found[way][-1]:,.0f} rows/s", file=sys.stderr, flush=True)
+                    with unfinished.part(f"round {number + 1}, {way}"):
+                        found[way].append(bench.run(way))
+                        print(f"round {number + 1}, {way}: {found[way][-1]:,.0f} rows/s", file=sys.stderr, flush=True)
         finally:
             bench.close()
             spark.stop()
     for way, beside in (("aligned", "at least once"), ("shuffled", "at least once, keyed"), ("shuffled", "at least once")):
-        ratio = statistics.median(mine / other for mine, other in zip(found[way], found[beside], strict=True))
+        if not (found[way] and found[beside]):
+            continue
+        ratio = statistics.median(mine / other for mine, other in zip(found[way], found[beside], strict=False))
         rates = statistics.median(found[way]), statistics.median(found[beside])
         print(f"{way}: {rates[0]:,.0f} rows/s; {beside}: {rates[1]:,.0f}; {ratio:.2f} of it")
-    return 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

@@ -48,6 +48,8 @@ from tests.watched_processes import watched
 from bench.brokers import KAFKA
 from bench.figures import Figures, percentile, table
 from bench.machine import end_in_order
+from bench.needs import kafka, require
+from bench.unfinished import Unfinished
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import check, read_history
@@ -396,9 +398,9 @@ def roll(side: Several, prober: Prober, load: Together, figures: Figures) -> Non
     figures.add(row, "s", time.perf_counter() - begun)
 
 
-def run(name: str, directory: Path, rows: list[str], rounds: int) -> Figures:
+def run(name: str, directory: Path, rows: list[str], rounds: int, figures: Figures) -> None:
     """All rounds of one cluster."""
-    figures, side = Figures(), SIDES[name](directory)
+    side = SIDES[name](directory)
     try:
         side.start()
         create(side, _TOPIC, 1)
@@ -411,7 +413,6 @@ def run(name: str, directory: Path, rows: list[str], rounds: int) -> Figures:
             print(f"{name}: {len(prober.acknowledged)} records of the prober, refused {dict(prober.refusals)}", flush=True)
     finally:
         side.stop()
-    return figures
 
 
 def _roll_all(side: Several, prober: Prober, directory: Path, figures: Figures, rounds: int) -> None:
@@ -447,14 +448,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dir", help="where to keep the servers' data while it runs")
     options = parser.parse_args(arguments)
     end_in_order()
+    names, rows = options.sides.split(","), options.rows.split(";")
+    # The clients under load are Java's, too; the ZooKeeper is the one of another release.
+    require("failover_several", [*(kafka(KAFKA) if "kafka" in names or "roll" in rows else ()), *(kafka(_WITH_ZOOKEEPER) if "zookeeper" in names else ())])
+    unfinished = Unfinished("failover_several")
     sides = {}
-    for name in options.sides.split(","):
-        with tempfile.TemporaryDirectory(prefix="jesenska-failover-bench-", dir=options.dir) as directory:
-            sides[name] = run(name, Path(directory), options.rows.split(";"), options.rounds)
+    for name in names:
+        sides[name] = Figures()
+        with unfinished.part(name), tempfile.TemporaryDirectory(prefix="jesenska-failover-bench-", dir=options.dir) as directory:
+            run(name, Path(directory), rows, options.rounds, sides[name])
         print(table({name: worst(sides[name])}, f"{name}, {options.rounds} rounds"), flush=True)
     if len(sides) > 1:
         print(table(sides, f"{time.strftime('%Y-%m-%d')}, {BROKERS} brokers, replication factor {BROKERS}, {os.cpu_count()} cores, {options.rounds} rounds"))
-    return 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

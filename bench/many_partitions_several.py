@@ -43,7 +43,9 @@ from bench import options as common
 from bench.brokers import KAFKA
 from bench.figures import Figures, cpu, resident_mb
 from bench.machine import end_in_order
+from bench.needs import kafka, require
 from bench.raw_clients import PRODUCE_VERSION
+from bench.unfinished import Unfinished
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
@@ -412,13 +414,15 @@ def main(arguments: list[str] | None = None) -> int:
     if common.only_lists(options, rows):
         return 0
     names = options.sides.split(",")
+    require("many_partitions_several", [*(kafka(KAFKA) if "kafka" in names else ()), *common.needs_of_profile(options)])
+    unfinished = Unfinished("many_partitions_several")
     gathered = {name: Figures() for name in names}
     for number in range(options.rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            with tempfile.TemporaryDirectory(prefix="jesenska-partitions-bench-", dir=options.dir) as directory:
+            with unfinished.part(f"{name}, round {number + 1}"), tempfile.TemporaryDirectory(prefix="jesenska-partitions-bench-", dir=options.dir) as directory:
                 run(SIDES[name](Path(directory), options.profiles if options.profile else None), gathered[name], rows, options.scale)
     common.show(gathered, options, f"Apache Kafka {KAFKA}", f", {BROKERS} brokers, replication factor {REPLICAS}, scale {options.scale:g}")
-    return 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,11 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.
 </project>"""
 
 
+def has_everything() -> bool:
+    """Whether nothing has to be made or fetched."""
+    return all((CACHE / name / ".complete").exists() for name in (f"pyspark-{SPARK}", f"connector-{SPARK}"))
+
+
 def official_python() -> Path:
     """The Python of the environment that has PySpark of the connector's release."""
     folder = CACHE / f"pyspark-{SPARK}"

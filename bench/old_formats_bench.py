@@ -28,9 +28,11 @@ from tests.peers.apache_kafka import tool_command
 from bench.brokers import Apache, Broker, Jesenska
 from bench.figures import Figures
 from bench.machine import settle
+from bench.needs import kafka, require
 from bench.old_clients import BATCHES_VERSION, drain, produce, produce_frames, records_in_a_batch
-from bench.options import add_broker_options, only_lists, parser_of, show
+from bench.options import add_broker_options, needs_of_profile, only_lists, parser_of, show
 from bench.rows import Row, Run
+from bench.unfinished import Unfinished
 from jesenska.records.header import Codec
 
 RELEASE, OLD_RELEASE = "3.9.1", "0.10.2.2"
@@ -101,8 +103,8 @@ def _rows() -> list[Row]:
     kinds = [(size, codec) for size in (100, 1000) for codec in (Codec.NONE, Codec.LZ4)]
     for size, codec in kinds:
         said = f"{_RECORDS[size] / 1e6:g} M x {size} B{', lz4' if codec else ''}"
-        rows.append(Row(f"group, {said}: 3.9.1's consumer", "read", partial(_group, release=RELEASE, size=size, codec=codec)))
-        rows.append(Row(f"down to v1, {said}: 0.10.2.2's consumer", "read", partial(_group, release=OLD_RELEASE, size=size, codec=codec)))
+        rows.append(Row(f"group, {said}: 3.9.1's consumer", "read", partial(_group, release=RELEASE, size=size, codec=codec), kafka(RELEASE)))
+        rows.append(Row(f"down to v1, {said}: 0.10.2.2's consumer", "read", partial(_group, release=OLD_RELEASE, size=size, codec=codec), kafka(OLD_RELEASE)))
         rows.append(Row(f"down to v1, {said}: Fetch 2", "read", partial(_drain, version=2, size=size, codec=codec)))
         rows.append(Row(f"down to v0, {said}: Fetch 0", "read", partial(_drain, version=0, size=size, codec=codec)))
     for size, codec in kinds:
@@ -120,12 +122,15 @@ def main() -> int:
     rows = [row for row in _rows() if not words or any(word in row.name for word in words)]
     if only_lists(options, [row.name for row in rows]):
         return 0
+    sides_needs = kafka(RELEASE) if "kafka" in options.sides.split(",") else ()
+    require("old_formats_bench", [*sides_needs, *(need for row in rows for need in row.needs), *needs_of_profile(options)])
+    unfinished = Unfinished("old_formats_bench")
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     for number in range(options.rounds):
         for name in sides if number % 2 == 0 else reversed(sides):
-            with tempfile.TemporaryDirectory(dir=options.dir) as directory:
+            with unfinished.part(f"{name}, round {number + 1}"), tempfile.TemporaryDirectory(dir=options.dir) as directory:
                 place = Path(directory)
                 settle()
                 broker: Broker = (
@@ -136,11 +141,12 @@ def main() -> int:
                     run = Run(broker, sides[name], options.scale)
                     for row in rows:
                         print(f"round {number + 1}, {name}: {row.name}", file=sys.stderr, flush=True)
-                        row.do(run, row.name)
+                        with unfinished.part(f"{row.name} ({name})"):
+                            row.do(run, row.name)
                 finally:
                     broker.stop()
     show(sides, options, f"Apache Kafka {RELEASE}", f", scale {options.scale:g}")
-    return 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bench.figures import Figures, as_json, table
+from bench.needs import PERF, Need
 
 
 def parser_of(description: str, sides: Sequence[str], *, rounds: int, rows: str = "words in names, separated by semicolons") -> argparse.ArgumentParser:
@@ -30,6 +31,11 @@ def add_broker_options(parser: argparse.ArgumentParser) -> None:
     """Of benchmarks of brokers."""
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records, requests and partitions of each row")
     parser.add_argument("--profile", choices=["cprofile", "perf"], default="", help="profile jesenska in each row; figures are then worth nothing")
+
+
+def needs_of_profile(options: argparse.Namespace) -> tuple[Need, ...]:
+    """What the kind of `--profile` needs."""
+    return (PERF,) if options.profile == "perf" else ()
 
 
 def only_lists(options: argparse.Namespace, names: Sequence[str]) -> bool:

@@ -16,6 +16,7 @@ from tests.peers.apache_kafka import tool_command
 
 from bench.brokers import KAFKA, Broker
 from bench.figures import Figures, cpu
+from bench.needs import Need
 from bench.raw_clients import create_topic
 
 
@@ -75,3 +76,5 @@ class Row:
     name: str
     stage: str
     do: Callable[[Run, str], None]
+    #: Beside a broker.
+    needs: tuple[Need, ...] = ()

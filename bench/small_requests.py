@@ -8,7 +8,9 @@ import socket
 import time
 from functools import partial
 
+from bench.brokers import KAFKA
 from bench.figures import cpu, percentile, resident_mb
+from bench.needs import kafka
 from bench.raw_clients import ask, connect, end_to_end_latencies, fetch_frame, one_in_flight, produce_frame, produce_latencies
 from bench.rows import Row, Run
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -133,8 +135,8 @@ ROWS = [
     Row("one record at a time, acks=1", "load", partial(_produce_latency, acks=1)),
     Row("one record at a time, acks=all", "load", partial(_produce_latency, acks=-1)),
     Row("one record at a time to a waiting fetch, acks=1", "load", partial(_end_to_end_latency, acks=1)),
-    Row("kafka-e2e-latency, 100 B, acks=1", "load", partial(_kafka_end_to_end, acks="1")),
-    Row("kafka-e2e-latency, 100 B, acks=all", "load", partial(_kafka_end_to_end, acks="all")),
+    Row("kafka-e2e-latency, 100 B, acks=1", "load", partial(_kafka_end_to_end, acks="1"), kafka(KAFKA)),
+    Row("kafka-e2e-latency, 100 B, acks=all", "load", partial(_kafka_end_to_end, acks="all"), kafka(KAFKA)),
     Row("after the load", "load", _after_load),
     Row("1,000 idle connections", "connections", partial(_idle, connections=1_000)),
     Row("999 connections: silent, a byte a second, or not reading", "connections", partial(_slow, connections=999)),

@@ -1,9 +1,9 @@
 """Rows a second between Spark and topics: batch write, batch read, and a stream that counts. One broker, one Spark
 session, nothing else.
 
-python bench/spark_bench.py                        5,000,000 rows of 100 bytes, 4 partitions, local[2], a broker of
+python -m bench.spark_bench                        5,000,000 rows of 100 bytes, 4 partitions, local[2], a broker of
                                                    jesenska's
-python bench/spark_bench.py --bootstrap h:9092     the same against a broker that runs
+python -m bench.spark_bench --bootstrap h:9092     the same against a broker that runs
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.needs import SPARK_QUERY, require
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import ClientOptions
@@ -51,6 +52,7 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--master", default="local[2]")
     options = parser.parse_args()
+    require("spark_bench", SPARK_QUERY)
     with tempfile.TemporaryDirectory() as scratch, _broker(options.bootstrap, Path(scratch)) as bootstrap:
         spark = session("bench", options.master, log=Path(scratch) / "spark.log")
         _run(spark, bootstrap, options, Path(scratch))

@@ -35,6 +35,7 @@ from typing import Any
 
 from bench.brokers import KAFKA, Apache, Broker, Jesenska
 from bench.machine import settle
+from bench.needs import OFFICIAL_CONNECTOR, SPARK_QUERY, kafka, require
 from bench.official_connector import CONNECTOR, SPARK, official_jars, official_python
 from bench.raw_clients import create_topic
 
@@ -102,6 +103,7 @@ def main() -> None:
     options = parser.parse_args()
     if not any(options.only in name for name in ROWS):
         parser.error(f"no row has {options.only!r} in its name; there are: {', '.join(ROWS)}")
+    require("spark_connector_bench", SPARK_QUERY if options.ours_only else [*SPARK_QUERY, *kafka(KAFKA), OFFICIAL_CONNECTOR])
     with tempfile.TemporaryDirectory() as scratch:
         _run(options, Path(scratch))
 

@@ -37,7 +37,9 @@ from tests.peers.java_programs import class_path_and_program
 from bench.brokers import Apache, Broker, Jesenska
 from bench.figures import Figures, cpu, percentile, table
 from bench.machine import end_in_order, settle
+from bench.needs import SPARK_QUERY, kafka, require
 from bench.streams_workloads import PARTITIONS, WORKLOADS, Filling, Workload, first_timestamp_ms, rows_of
+from bench.unfinished import Unfinished
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.columns import RowMaker
@@ -333,6 +335,10 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="keep the data of the run in --dir")
     given = parser.parse_args()
     end_in_order()
+    names = given.sides.split(";")
+    theirs = kafka(RELEASE, streams=True) if given.latency or set(names) - {_OURS} else ()
+    require("streams_bench", [*(SPARK_QUERY if given.latency or _OURS in names else ()), *theirs])
+    unfinished = Unfinished("streams_bench")
     scratch = Path(tempfile.mkdtemp(dir=given.dir))
     bench = Bench(given, scratch)
     try:
@@ -342,8 +348,9 @@ def main() -> int:
         chosen = [one for one in WORKLOADS if any(word.strip() in one.name for word in given.only.split(";"))]
         for number in range(given.rounds):
             for workload in chosen:
-                names = [name for name in given.sides.split(";") if workload.has_state or name != _UNCACHED]
-                bench.round(workload, names if number % 2 == 0 else names[::-1])
+                chosen_sides = [name for name in names if workload.has_state or name != _UNCACHED]
+                with unfinished.part(f"{workload.name}, round {number + 1}"):
+                    bench.round(workload, chosen_sides if number % 2 == 0 else chosen_sides[::-1])
     finally:
         if not given.keep:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -354,7 +361,7 @@ def main() -> int:
             ratios = _ratios(bench.figures[_OURS], bench.figures[other], workload.name)
             if ratios:
                 print(f"{workload.name}: {median(ratios):.2f} of the rate of {other}")
-    return 0
+    return unfinished.exit_code()
 
 
 def _ratios(ours: Figures, theirs: Figures, row: str) -> list[float]:

@@ -22,6 +22,7 @@ from pathlib import Path
 from bench.brokers import Jesenska
 from bench.figures import resident_mb
 from bench.machine import end_in_order
+from bench.needs import SPARK_QUERY, require
 from bench.streams_bench import Processor, create, fill, tree_cpu
 from bench.streams_workloads import MANY_KEYS, again, first_timestamp_ms
 
@@ -151,6 +152,7 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=3)
     parser.add_argument("--dir", help="where to keep the data while it runs")
     given = parser.parse_args()
+    require("streams_state_bench", SPARK_QUERY)
     end_in_order()
     directory = Path(tempfile.mkdtemp(dir=given.dir))
     try:

@@ -8,14 +8,17 @@ import tempfile
 import time
 from functools import partial
 
+from bench.brokers import KAFKA
 from bench.figures import percentile
 from bench.machine import settle
+from bench.needs import KCAT, kafka
 from bench.raw_clients import Probe
 from bench.rows import Row, Run
 
 _SIXTY_FOUR_KB = ("batch.size=65536", "linger.ms=10")
 _LZ4 = ("compression.type=lz4",)
 _RECORDS = {100: 5_000_000, 1000: 1_000_000}
+_TOOLS = kafka(KAFKA)
 #: A queue that a reader never fills: kcat by itself now and then waits for a second when its queue is full, which says
 #: nothing of the broker.
 _ROOMY = ("queued.min.messages=10000000", "queued.max.messages.kbytes=1000000")
@@ -107,7 +110,7 @@ def _kcat(run: Run, row: str, *, partitions: int, settings: tuple[str, ...] = ()
 def _produce_row(size: int, partitions: int, acks: str, settings: tuple[str, ...] = (), said: str = "") -> Row:
     records = "5 M" if size == 100 else "1 M"
     name = f"produce {records} x {size} B, {partitions} partition{'s' if partitions > 1 else ''}, acks={acks}{said}"
-    return Row(name, "load", partial(_produce, size=size, partitions=partitions, settings=(f"acks={acks}", *settings)))
+    return Row(name, "load", partial(_produce, size=size, partitions=partitions, settings=(f"acks={acks}", *settings)), _TOOLS)
 
 
 ROWS = [
@@ -124,13 +127,13 @@ ROWS = [
     _produce_row(1000, 6, "all", _SIXTY_FOUR_KB, ", 64 KB batches"),
     _produce_row(1000, 1, "all"),
     _produce_row(1000, 1, "1", (*_SIXTY_FOUR_KB, *_LZ4), ", 64 KB batches, lz4"),
-    Row("produce 1 M x 100 B, 6 partitions, kcat", "load", _kcat_produce),
-    Row("while 5 M x 100 B are produced", "load", partial(_produce, size=100, partitions=6, settings=("acks=1",), probe=True)),
-    Row("consume 5 M x 100 B, 6 partitions, group", "load", partial(_group, size=100, partitions=6)),
-    Row("consume 5 M x 100 B, 1 partition, group", "load", partial(_group, size=100, partitions=1)),
-    Row("consume 1 M x 1000 B, 6 partitions, group", "load", partial(_group, size=1000, partitions=6)),
+    Row("produce 1 M x 100 B, 6 partitions, kcat", "load", _kcat_produce, (KCAT,)),
+    Row("while 5 M x 100 B are produced", "load", partial(_produce, size=100, partitions=6, settings=("acks=1",), probe=True), _TOOLS),
+    Row("consume 5 M x 100 B, 6 partitions, group", "load", partial(_group, size=100, partitions=6), _TOOLS),
+    Row("consume 5 M x 100 B, 1 partition, group", "load", partial(_group, size=100, partitions=1), _TOOLS),
+    Row("consume 1 M x 1000 B, 6 partitions, group", "load", partial(_group, size=1000, partitions=6), _TOOLS),
     # In about a third of its readings kcat sleeps for a second, with either broker: nine show how fast it is.
-    Row("consume 5 M x 100 B, 1 partition, kcat", "load", partial(_kcat, partitions=1, readings=9)),
-    Row("consume 5 M x 100 B, 1 partition, kcat with a queue that never fills", "load", partial(_kcat, partitions=1, settings=_ROOMY)),
-    Row("consume 5 M x 100 B, 6 partitions, 6 kcat", "load", partial(_kcat, partitions=6)),
+    Row("consume 5 M x 100 B, 1 partition, kcat", "load", partial(_kcat, partitions=1, readings=9), (*_TOOLS, KCAT)),
+    Row("consume 5 M x 100 B, 1 partition, kcat with a queue that never fills", "load", partial(_kcat, partitions=1, settings=_ROOMY), (*_TOOLS, KCAT)),
+    Row("consume 5 M x 100 B, 6 partitions, 6 kcat", "load", partial(_kcat, partitions=6), (*_TOOLS, KCAT)),
 ]

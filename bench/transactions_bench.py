@@ -21,6 +21,7 @@ from bench.broker_a_row import RowRun, run_rows
 from bench.brokers import KAFKA, Broker
 from bench.figures import Figures, cpu, percentile
 from bench.machine import settle
+from bench.needs import KCAT, Need, kafka
 from bench.raw_clients import create_topic
 
 _PARTITIONS, _RECORD_BYTES, _ABORTED_EACH, _READINGS = 6, 100, 10, 3
@@ -124,8 +125,12 @@ def _row(run: RowRun) -> None:
         _write(run.broker, run.row, _WRITTEN[run.row], run.scale, run.figures)
 
 
+def _needs(row: str) -> tuple[Need, ...]:
+    return (*kafka(KAFKA), KCAT) if row == _CONSUMED else kafka(KAFKA)
+
+
 def main() -> int:
-    return run_rows("Benchmarks transactions against Apache Kafka's.", _ROWS, lambda _: _SETTINGS, _row)
+    return run_rows("Benchmarks transactions against Apache Kafka's.", _ROWS, lambda _: _SETTINGS, _row, needs=_needs)
 
 
 if __name__ == "__main__":

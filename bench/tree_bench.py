@@ -30,12 +30,15 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tests.fsyncs import Fsyncs, can_trace
+from tests.peers.zookeeper import RELEASE as ZOOKEEPER
 from tests.peers.zookeeper import ZooKeeper
 from tests.tree_process import TreeProcess
 
 from bench.figures import Figures, cpu
+from bench.needs import kafka, require
 from bench.options import only_lists, parser_of, show
 from bench.tree_clients import Client, Work, create, creating, getting, run, setting
+from bench.unfinished import Unfinished
 
 _DATA = b"x" * 100
 _NODES_EACH = 100
@@ -171,9 +174,12 @@ def main() -> int:
     if only_lists(options, [row.name for row in rows]):
         return 0
     sides = {name: Figures() for name in options.sides.split(",")}
-    _measure(rows, sides, options)
+    require("tree_bench", kafka(ZOOKEEPER) if _THEIRS in sides else ())
+    unfinished = Unfinished("tree_bench")
+    with unfinished.part("the rows after these"):
+        _measure(rows, sides, options)
     show(sides, options, "Apache ZooKeeper 3.8.4", f" of {options.seconds:g} s")
-    return 0
+    return unfinished.exit_code()
 
 
 if __name__ == "__main__":

@@ -133,6 +133,13 @@ def streams_test_jars(version: str) -> list[Path]:
     return [_further_jar(version, "org.apache.kafka", "kafka-streams-test-utils", version), _further_jar(version, "org.rocksdb", "rocksdbjni", ROCKSDB)]
 
 
+def missing_jars(version: str, *, streams: bool = False) -> bool:
+    """Whether Maven has to fetch something still of what `jars` gives; `streams`: and `streams_jar` and
+    `streams_test_jars`."""
+    wanted = [f"kafka-streams-{version}.jar", f"kafka-streams-test-utils-{version}.jar", f"rocksdbjni-{ROCKSDB}.jar"] if streams else []
+    return not (CACHE / version / ".complete").exists() or not all((CACHE / version / "streams" / name).exists() for name in wanted)
+
+
 def _further_jar(version: str, group: str, artifact: str, artifact_version: str) -> Path:
     """A jar that stands apart from those of the release's broker and tools."""
     folder = CACHE / version / "streams"
