@@ -6,8 +6,8 @@
     python -m bench.instructions --list                 the names of the cases
     python -m bench.instructions --write                the counts become the table's
 
-A count does not depend on how busy the machine is, or on how fast: two runs of one commit differ by less than a
-thousandth. So a case that has more than 3 % more instructions than in the table is a change of the code. It is told,
+A count does not depend on how busy the machine is, or on how fast: two runs of one commit differ by less than half a
+percent. So a case that has more than 3 % more instructions than in the table is a change of the code. It is told,
 and the exit code is 1. Where the change is worth it, `--write` renews the table, in the commit that makes the change.
 
 What is counted is the work of the processes, not of the kernel: system calls count as nothing, so a change that saves

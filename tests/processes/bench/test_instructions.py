@@ -110,7 +110,7 @@ def test_every_case_runs_with_answers_that_have_no_error_in_them(tmp_path: Path)
 
 @pytest.mark.skipif(source_is_asked_for(), reason="JESENSKA_PURE asks for source")
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not there")
-def test_one_commit_counted_twice_has_the_same_counts(tmp_path: Path) -> None:
+def test_one_commit_counted_twice_has_nearly_the_same_counts(tmp_path: Path) -> None:
     first, second = (dict(instructions.count_requests(["heartbeat"], str(tmp_path))) for _ in range(2))
-    assert first["heartbeat"] == pytest.approx(second["heartbeat"], rel=0.002)
+    assert first["heartbeat"] == pytest.approx(second["heartbeat"], rel=0.01)
     assert first["heartbeat"] > 10_000
