@@ -9,10 +9,11 @@ from pathlib import Path
 
 from tests.mutations.mutation import Mutation, mutations_of
 
-#: Tests of a room whose other tests start processes, or take long and look at something else. Of all other rooms the
-#: tests are all in the directory that has the room's name.
+#: Tests of a room whose other tests start processes, or take long and look at something else; and of a room that
+#: another's tests look at, too. Of all other rooms the tests are all in the directory that has the room's name.
 TESTS: Mapping[str, Sequence[str]] = {
     "broker": ["tests/broker/test_fetch_sessions.py", "tests/broker/test_fetch_states.py", "tests/broker/test_fetches.py"],
+    "coordination": ["tests/coordination", "tests/groups/test_offsets_topic.py"],
     "log": [
         f"tests/log/test_{name}.py"
         for name in ("leader_epochs", "log_cleaner", "move_plan", "producer_state", "retention_policies", "roll_and_retention", "transaction_index")

@@ -69,6 +69,24 @@ def test_a_commit_outside_of_the_transaction_that_came_later_stays() -> None:
     assert log.settled() == {b"b": b"50"}
 
 
+def test_an_offset_that_is_forgotten_outside_of_the_transaction_does_not_undo_what_the_transaction_commits() -> None:
+    log = Log()
+    log.within(1, a=b"50")
+    log.plain(a=None)
+    assert log.settled() == {b"a": None}
+    log.end(1, ControlType.COMMIT)
+    assert log.settled() == {b"a": b"50"}
+
+
+def test_a_marker_of_an_unknown_kind_ends_nothing() -> None:
+    log = Log()
+    log.within(1, a=b"50")
+    log.end(1, ControlType.UNKNOWN)
+    assert (log.settled(), log.loading.open_transactions) == ({}, 1)
+    log.end(1, ControlType.COMMIT)
+    assert log.settled() == {b"a": b"50"}
+
+
 def test_the_next_transaction_of_a_producer_is_another() -> None:
     log = Log()
     log.within(1, a=b"1")

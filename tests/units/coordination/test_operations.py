@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Write
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Write, client_error
 from tests.profiles import examples
 
 _TIMEOUT_MS = 100
@@ -148,3 +148,30 @@ def test_an_append_that_has_ended_does_not_end_again(event: Appended | AppendFai
     assert len(give(operations, event)) == 1
     assert give(operations, event) == []
     assert operations.next_deadline_ms() is None
+
+
+def test_an_operation_is_late_when_its_time_is_over_and_not_before() -> None:
+    operations = Operations(Sum(), _TIMEOUT_MS)
+    give(operations, Add(7, 1), 1_000)
+    assert operations.next_deadline_ms() == 1_000 + _TIMEOUT_MS
+    assert give(operations, Tick(), 1_000 + _TIMEOUT_MS - 1) == []
+    assert give(operations, Tick(), 1_000 + _TIMEOUT_MS) == [Answer(7, ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_COORDINATOR),
+        (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.UNKNOWN_SERVER_ERROR),
+        (ErrorCode.PRODUCER_FENCED, ErrorCode.PRODUCER_FENCED),
+    ],
+)
+def test_a_client_is_told_of_a_write_that_failed_what_it_can_do_about_it(error: ErrorCode, told: ErrorCode) -> None:
+    assert client_error(error) is told
