@@ -4,6 +4,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
+from jesenska.coordination.shard import Resign
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -16,6 +17,7 @@ from jesenska.groups.events import (
     LeaveAnswer,
     Leaving,
     PartitionsAnswer,
+    Sync,
     SyncAnswer,
     TopicDeleted,
 )
@@ -30,6 +32,14 @@ def heartbeat(driver: Driver, answer: JoinAnswer, instance: str | None = None) -
     token = driver.token()
     driver.give(Heartbeat(token, "g", answer.generation_id, answer.member_id, instance))
     return driver.answer(token, ErrorAnswer).error
+
+
+def leave(driver: Driver, leaving: Leaving, group: str = "g") -> ErrorCode:
+    """What the member is told of itself."""
+    token = driver.token()
+    driver.give(Leave(token, group, (leaving,)))
+    ((_, error),) = driver.answer(token, LeaveAnswer).members
+    return error
 
 
 def commit(driver: Driver, offset: int, answer: JoinAnswer | None = None, group: str = "g", metadata: str = "") -> ErrorCode:
@@ -297,6 +307,72 @@ def test_a_static_member_comes_back_without_a_rebalance_and_fences_its_older_sel
     assert heartbeat(driver, again, "i") is ErrorCode.NONE
 
 
+def test_a_static_member_that_was_removed_is_nobody_and_comes_back_as_a_new_one() -> None:
+    driver = Driver()
+    first = driver.answer(driver.join(instance="i"), JoinAnswer)
+    assert leave(driver, Leaving("", "i")) is ErrorCode.NONE
+    assert leave(driver, Leaving("", "i")) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert heartbeat(driver, first, "i") is ErrorCode.UNKNOWN_MEMBER_ID
+    again = driver.answer(driver.join(instance="i"), JoinAnswer)
+    assert (again.error, again.leader, [item.member_id for item in again.members]) == (ErrorCode.NONE, again.member_id, [again.member_id])
+
+
+def test_a_static_member_whose_return_cannot_be_written_is_whom_it_was() -> None:
+    driver = Driver(commit_at_once=False)
+    first = driver.answer(driver.join(instance="i"), JoinAnswer)
+    driver.sync(first, {first.member_id: b"mine"}, instance="i")
+    driver.commit()
+    again = driver.join(instance="i", protocols=(("range", b"m"), ("other", b"")))
+    driver.fail(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert driver.answer(again, JoinAnswer).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert heartbeat(driver, first, "i") is ErrorCode.NONE
+    assert driver.assignment(driver.sync(first, instance="i")) == b"mine"
+    refused = driver.join(protocols=(("other", b""),))
+    assert driver.answer(refused, JoinAnswer).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_another_leads_while_a_static_leader_is_silent_and_goes_on_when_it_is_back() -> None:
+    driver = Driver()
+    silent = driver.answer(driver.join(instance="i", session_ms=1_000_000), JoinAnswer)
+    driver.sync(silent, {silent.member_id: b""}, instance="i")
+    token = driver.join(session_ms=1_000_000)
+    driver.advance(30_000)
+    other = driver.answer(token, JoinAnswer)
+    assert (other.generation_id, other.leader) == (2, other.member_id)
+    driver.sync(other, {other.member_id: b"all"})
+    tokens = [driver.join(member=other.member_id, session_ms=1_000_000), driver.join(member=silent.member_id, instance="i", session_ms=1_000_000)]
+    assert [driver.answer(token, JoinAnswer).leader for token in tokens] == [other.member_id, other.member_id]
+
+
+def test_a_member_that_leaves_while_its_join_waits_is_told_that_it_is_unknown() -> None:
+    driver = Driver()
+    first, second = driver.stable_group(2)
+    waits = driver.join(member=second.member_id, protocols=(("range", b"new"),))
+    assert leave(driver, Leaving(second.member_id)) is ErrorCode.NONE
+    assert driver.answer(waits, JoinAnswer).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert driver.answer(driver.join(member=first.member_id), JoinAnswer).error is ErrorCode.NONE
+
+
+def test_who_waits_when_the_coordinator_resigns_is_told_to_look_for_another_one() -> None:
+    driver = Driver()
+    _, second = driver.stable_group(2)
+    joins = driver.join(member=second.member_id, protocols=(("range", b"new"),))
+    _, waiting = driver.joined_group(2, "other")
+    syncs = driver.sync(waiting, group="other")
+    driver.give(Resign())
+    assert driver.answer(joins, JoinAnswer).error is ErrorCode.NOT_COORDINATOR
+    assert driver.answer(syncs, SyncAnswer).error is ErrorCode.NOT_COORDINATOR
+
+
+def test_a_group_without_a_name_has_no_members() -> None:
+    driver = Driver()
+    tokens = [driver.token() for _ in range(3)]
+    driver.give(Heartbeat(tokens[0], "", 1, "m", None))
+    driver.give(Sync(tokens[1], "", 1, "m"))
+    driver.give(Leave(tokens[2], "", (Leaving("m"),)))
+    assert [driver.answers[token][0].error for token in tokens] == [ErrorCode.INVALID_GROUP_ID] * 3
+
+
 def test_only_empty_groups_are_deleted_and_their_offsets_go_with_them() -> None:
     driver = Driver()
     (only,) = driver.stable_group(1)
@@ -348,6 +424,25 @@ def test_a_restart_brings_back_members_assignments_and_offsets() -> None:
     assert restarted.assignment(restarted.sync(second)) == b"a1"
     restarted.advance(10_001)
     assert restarted.coordinator.groups["g"].state in (GroupState.PREPARING_REBALANCE, GroupState.EMPTY)
+
+
+def test_a_group_that_has_become_empty_is_empty_after_a_restart() -> None:
+    driver = Driver()
+    (only,) = driver.stable_group(1)
+    assert leave(driver, Leaving(only.member_id)) is ErrorCode.NONE
+    group = driver.restarted().coordinator.groups["g"]
+    assert (group.state, group.generation, group.members, group.protocol, group.leader_id) == (GroupState.EMPTY, 2, {}, None, None)
+
+
+def test_a_restart_forgets_groups_that_have_nothing_and_no_others() -> None:
+    driver = Driver()
+    commit(driver, 1, group="keeps offsets")
+    commit(driver, 1, group="has nothing")
+    driver.give(DeleteOffsets(driver.token(), "has nothing", (T0,)))
+    driver.stable_group(1, "has a member")
+    (gone,) = driver.stable_group(1, "had a member")
+    assert leave(driver, Leaving(gone.member_id), "had a member") is ErrorCode.NONE
+    assert driver.restarted().coordinator.groups.keys() == {"keeps offsets", "has a member", "had a member"}
 
 
 @pytest.mark.parametrize("size", [1, 2])

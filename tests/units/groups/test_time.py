@@ -83,6 +83,19 @@ def test_an_id_that_was_given_out_is_kept_for_one_session(set_ms: int) -> None:
 
 
 @SET
+def test_a_rebalance_waits_for_each_id_that_was_given_out_as_long_as_its_session(set_ms: int) -> None:
+    driver = Driver()
+    for session_ms in (10_000, 20_000):
+        driver.join(known=True, session_ms=session_ms)
+    token = driver.join(session_ms=60_000, rebalance_ms=60_000)
+    driver.wall_ahead_ms += set_ms
+    driver.advance(19_999)
+    assert not driver.is_answered(token)
+    driver.advance(1)
+    assert driver.answer(token, JoinAnswer).error is ErrorCode.NONE
+
+
+@SET
 def test_a_commit_that_is_not_written_is_answered_after_its_time_out(set_ms: int) -> None:
     driver = Driver(commit_at_once=False)
     token = driver.token()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Marker, OfTransaction
+from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, EndOffsets, ErrorAnswer, PartitionsAnswer
+from jesenska.groups.records import OffsetCommitValue, OffsetRecord
 from jesenska.groups.settings import GroupSettings
 from tests.units.groups.driver import Driver
 
@@ -117,3 +119,14 @@ def test_a_group_that_is_deleted_has_no_offsets_of_the_transaction_either() -> N
     assert driver.answers[token] == [ErrorAnswer(ErrorCode.NONE)]
     _end(driver, _FIRST, commits=True)
     assert _committed(driver) is None
+
+
+def test_a_group_that_has_only_an_offset_of_an_open_transaction_is_kept_when_its_log_has_been_read() -> None:
+    driver = Driver()
+    coordinator = GroupCoordinator(driver.settings, lambda: "id")
+    value = OffsetCommitValue(offset=5, leader_epoch=-1, metadata="", commit_timestamp=driver.wall_ms)
+    coordinator.replay_within(OffsetRecord("g", _KEY.topic, _KEY.partition, value), _FIRST, driver.now)
+    coordinator.finish_replay(driver.now)
+    assert coordinator.offsets.unstable("g") == {_KEY}
+    coordinator.replay_end(_FIRST.producer_id, True, driver.now)
+    assert coordinator.offsets.committed("g", [_KEY])[_KEY].offset == 5
