@@ -29,9 +29,9 @@ class InitProducer(NamedTuple):
     token: Token
     transactional_id: str
     timeout_ms: int
-    expected: Producer | None = None
+    expected: Producer | None
     #: The client can end transactions with a raised epoch, and so does this broker (KIP-890).
-    transaction_version: int = 0
+    transaction_version: int
 
 
 class AddPartitions(NamedTuple):

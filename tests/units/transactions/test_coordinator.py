@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import pytest
+
 from jesenska.base.errors import ErrorCode
+from jesenska.broker.transactions import transaction_settings_of
+from jesenska.config.layers import BrokerConfig
 from jesenska.transactions.events import NO_PRODUCER, Producer, ProducerAnswer
 from jesenska.transactions.records import read_record
 from jesenska.transactions.settings import TransactionSettings
@@ -255,6 +259,43 @@ def test_an_end_that_cannot_be_written_as_complete_is_carried_out_again() -> Non
     driver.at_once = True
     driver.tick(1000)
     assert driver.state() is TransactionState.COMPLETE_COMMIT
+
+
+def test_ends_that_cannot_be_written_as_complete_are_carried_out_again_each_after_the_same_pause() -> None:
+    driver = Driver()
+    producers = {name: driver.begin(name) for name in "ab"}
+    for name, producer in producers.items():
+        driver.add(producer, P0, name=name)
+    driver.at_once = False
+    for name, producer in producers.items():
+        driver.ask_end(producer, commits=True, name=name)
+    for _ in producers:
+        driver.commit()
+        driver.mark()
+    driver.fail()
+    first_due_ms = driver.operations.next_deadline_ms()
+    driver.tick(50)
+    driver.fail()
+    assert driver.operations.next_deadline_ms() == first_due_ms
+    driver.at_once = True
+    driver.tick(1000)
+    assert [driver.state(name) for name in "ab"] == [TransactionState.COMPLETE_COMMIT] * 2
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_below_version_2_an_end_is_answered_again_and_the_other_end_is_refused(commits: bool) -> None:
+    driver = Driver(transaction_version=0)
+    producer = driver.begin()
+    assert driver.end(producer, commits=commits).error is ErrorCode.INVALID_TXN_STATE
+    driver.add(producer, P0)
+    assert driver.end(producer, commits=commits) == ProducerAnswer(ErrorCode.NONE, producer)
+    assert driver.state() is (TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT)
+    assert driver.end(producer, commits=commits) == ProducerAnswer(ErrorCode.NONE, producer)
+    assert driver.end(producer, commits=not commits).error is ErrorCode.INVALID_TXN_STATE
+
+
+def test_without_a_setting_a_coordinator_goes_by_the_brokers_defaults() -> None:
+    assert TransactionSettings() == transaction_settings_of(BrokerConfig({}))
 
 
 def test_markers_of_an_end_of_before_say_nothing_about_this_one() -> None:

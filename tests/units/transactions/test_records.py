@@ -51,6 +51,7 @@ def test_a_tombstone_has_no_value() -> None:
 
 def test_keys_of_later_releases_are_left_alone() -> None:
     assert read_record(b"\0\1abc", b"") is None
+    assert read_record(b"\0\1", b"") is None
 
 
 @pytest.mark.parametrize("key, value", [(None, b""), (b"\0", b""), (b"\0\0\0", b""), (b"\0\0\0\1a", b"\0\2"), (b"\0\0\0\1a", b"\0\0\0"), (b"\0\0\0\1a", b"")])
