@@ -287,6 +287,27 @@ def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) 
     assert following.state(KEY) is FollowerState.FETCHING
 
 
+def test_a_pause_of_an_older_epoch_does_not_end_the_one_of_this_epoch() -> None:
+    following = Following(PAUSE_MS)
+    for leader_epoch, now_ms in ((1, 0), (2, 500)):
+        following.follow(KEY, ID, leader_epoch, _position())
+        following.next_request(now_ms)
+        following.answered(0, 5, [PartitionAnswer(KEY, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, None, None)], now_ms)
+    assert following.next_request(PAUSE_MS) is None
+    assert following.state(KEY) is FollowerState.PAUSED
+    assert following.next_request(500 + PAUSE_MS) is not None
+
+
+def test_a_pause_of_what_is_followed_no_more_ends_without_a_trace() -> None:
+    following = Following(PAUSE_MS)
+    following.follow(KEY, ID, 1, _position())
+    following.next_request(0)
+    following.answered(0, 5, [PartitionAnswer(KEY, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, None, None)], 0)
+    following.leave(KEY)
+    assert following.next_request(PAUSE_MS) is None
+    assert (following.resumes_at_ms, len(following)) == (None, 0)
+
+
 def _refusals(following: Following, error: ErrorCode, now_ms: int, count: int) -> list[int]:
     """How long the follower asks for nothing, after each of so many refusals in a row."""
     pauses = []
@@ -390,6 +411,18 @@ def test_a_leader_that_keeps_no_session_is_told_of_many_partitions_in_one_reques
     session.answered(0, 0)
     alone = session.request()
     assert ([one.topic_partition for one in alone.wanted], alone.has_more) == (keys, False)
+
+
+def test_a_leader_that_kept_no_session_is_asked_for_one_when_the_connection_is_new() -> None:
+    keys = [TopicPartition("t", number) for number in range(NEW_AT_ONCE + 1)]
+    session = FollowerSession()
+    for key in keys:
+        session.want(Wanted(key, ID, 1, 0, 0, -1))
+    session.request()
+    session.answered(0, 0)
+    session.lost()
+    first = session.request()
+    assert ([one.topic_partition for one in first.wanted], first.has_more) == (keys[:NEW_AT_ONCE], True)
 
 
 def test_the_epoch_of_a_session_begins_again_at_one() -> None:

@@ -25,6 +25,31 @@ def test_alone_everything_in_the_log_is_committed() -> None:
     assert leading((1,), assigned=(1,)).next_high_watermark(40, 100, 0) == 100
 
 
+def test_a_leader_is_alone_while_nobody_else_has_or_is_to_have_a_replica() -> None:
+    replicas = leading((1,), assigned=(1,))
+    alone = [replicas.is_alone]
+    replicas.assign((1, 2), 1)
+    alone.append(replicas.is_alone)
+    replicas.follower_fetched(2, 100, 100, 100, 1)
+    replicas.isr_written((1, 2), 5, 1)
+    replicas.assign((1,), 2)
+    # Who is in sync is waited for.
+    alone.append(replicas.is_alone)
+    replicas.isr_written((1,), 5, 2)
+    replicas.assign((1,), 3)
+    alone.append(replicas.is_alone)
+    replicas.led_by(2, 6, (1, 2), 0, 100, 4)
+    alone.append(replicas.is_alone)
+    assert alone == [True, False, False, True, False]
+
+
+def test_a_new_leader_knows_the_high_watermark_from_where_its_epoch_began() -> None:
+    replicas = leading(end=100)
+    assert [replicas.knows_high_watermark(offset) for offset in (99, 100, 101)] == [False, True, True]
+    assert replicas.led_by(2, 6, (1, 2), 0, 100, 1) is False
+    assert replicas.knows_high_watermark(0)
+
+
 def test_the_slowest_in_sync_says_what_is_committed() -> None:
     replicas = leading()
     replicas.follower_fetched(2, 90, 100, 40, 1)
@@ -362,6 +387,13 @@ def test_who_is_behind_still_is_to_leave_still() -> None:
     replicas.follower_fetched(2, 100, 110, 40, _LAG_MS + 2)
     assert _proposed(replicas) == (1,)
     assert replicas.waits_for_sync
+
+
+def test_a_sync_counts_still_when_who_is_behind_fetches() -> None:
+    replicas = _two_behind()
+    replicas.synced(replicas.standing)
+    replicas.follower_fetched(2, 100, 110, 40, _LAG_MS + 2)
+    assert (_proposed(replicas), replicas.waits_for_sync) == ((1,), False)
 
 
 def test_a_sync_for_what_is_proposed_no_more_does_not_count() -> None:
