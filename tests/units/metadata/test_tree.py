@@ -332,7 +332,9 @@ def test_only_checks_make_no_transaction() -> None:
     assert tree.last_zxid == 1
 
 
-@pytest.mark.parametrize("path", ["", "a", "/a/", "//", "/a//b", "/./a", "/a/..", "/a\x00", "/a\x1f", "/\x85", "/\ue000", "/\ufff5"])
+@pytest.mark.parametrize(
+    "path", ["", "a", "/a/", "//", "/a//b", "/./a", "/a/..", "/a\x00", "/a\x1f", "/\x7f", "/\x9f", "/\ud800", "/\uf8ff", "/\ufff0", "/\uffff"]
+)
 def test_what_is_no_path_is_refused(path: str) -> None:
     tree = tree_with_session()
     with pytest.raises(BadArgumentsError):
@@ -342,10 +344,11 @@ def test_what_is_no_path_is_refused(path: str) -> None:
     assert len(tree) == 4
 
 
-def test_other_alphabets_are_paths() -> None:
+@pytest.mark.parametrize("name", ["téma", *" ~\xa0\ud7ff\uf900\uffef\U00010000\U0001f600", "a b\xa0"])
+def test_other_alphabets_are_paths(name: str) -> None:
     tree = tree_with_session()
-    do(tree, Create("/téma"))
-    assert tree.exists("/téma") is not None
+    do(tree, Create(f"/{name}"))
+    assert tree.exists(f"/{name}") is not None
 
 
 def test_a_node_over_the_limit_is_refused() -> None:

@@ -95,3 +95,21 @@ def test_nobody_expires_early_and_everybody_in_time(steps: list[tuple[str, int, 
                 del until[gone]
     look = mine.next_look_ms()
     assert not until or (look is not None and look <= min(until.values()))
+
+
+def test_a_session_that_its_client_closes_does_not_expire_beside_that() -> None:
+    mine = sessions()
+    mine.begin(1, 3000, "a", 0)
+    mine.ending(1)
+    assert mine.expired(3000) == []
+    mine.not_closed(1, 3000)
+    assert mine.expired(4000) == [1]
+
+
+def test_the_end_of_a_session_that_is_not_there_changes_nothing() -> None:
+    mine = sessions()
+    mine.begin(1, 5000, "a", 0)
+    mine.ending(2)
+    mine.not_closed(2, 10)
+    assert mine.closed(2) is None
+    assert (len(mine), mine.connection(1), mine.next_look_ms()) == (1, "a", 5000)
