@@ -49,6 +49,11 @@ def created(sessions: FetchSessions, size: int, now_ms: int = 0, *, is_follower:
     return session
 
 
+def ready_offsets(session: FetchSession) -> list[tuple[int, int]]:
+    """What the next answer looks at: partitions, and from where on."""
+    return [(part.index, part.fetch_offset) for part in session.ready()]
+
+
 def wanted(*indexes: int, topic: str = TOPIC) -> list[FetchRequestTopic]:
     return [FetchRequestTopic(topic=topic, partitions=[FetchRequestPartition(partition=index, partition_max_bytes=1000) for index in indexes])]
 
@@ -112,6 +117,25 @@ def test_names_and_ids_do_not_mix() -> None:
 def test_ids_are_never_zero_and_never_given_twice() -> None:
     sessions = cache(ids=[7, 7, 7, 8, 7, 8, 9])
     assert [created(sessions, 1).session_id for _ in range(3)] == [7, 8, 9]
+
+
+def test_a_partition_that_a_request_names_twice_is_held_once_as_it_was_named_last() -> None:
+    sessions = cache()
+    twice = [(TOPIC, NO_UUID, SessionPartition(0, offset, -1, 1000)) for offset in (3, 5)]
+    session = sessions.create([*twice, (TOPIC, NO_UUID, SessionPartition(1, 7, -1, 1000))], False, False, 0)
+    assert session is not None
+    assert (session.size, ready_offsets(session)) == (2, [(0, 5), (1, 7)])
+
+
+def test_in_a_session_with_topic_ids_partitions_are_wanted_and_forgotten_by_id() -> None:
+    sessions = cache()
+    first, second, third = (uuid.UUID(int=number) for number in (1, 2, 3))
+    session = sessions.create([("", topic_id, SessionPartition(0, 0, -1, 1000)) for topic_id in (first, second)], False, True, 0)
+    assert session is not None
+    more = [FetchRequestTopic(topic_id=topic_id, partitions=[FetchRequestPartition(partition=4, partition_max_bytes=1000)]) for topic_id in (second, third)]
+    gone = [FetchRequestForgottenTopicsData(topic_id=first, partitions=[0])]
+    assert sessions.proceed(session.session_id, 1, True, more, gone, 0) is session
+    assert [(part.topic_id, part.index) for part in session.partitions()] == [(second, 0), (second, 4), (third, 4)]
 
 
 def test_a_session_that_has_forgotten_everything_ends() -> None:
@@ -179,6 +203,15 @@ def test_followers_replace_consumers_at_once_and_never_the_reverse() -> None:
     assert begun(sessions, 100, now_ms) is None
 
 
+def test_a_session_that_has_ended_is_none_of_those_that_can_give_way() -> None:
+    sessions = cache(2)
+    ended, large = created(sessions, 1), created(sessions, 5)
+    sessions.end(ended.session_id)
+    small = created(sessions, 3)
+    created(sessions, 1, is_follower=True)
+    assert (small.closed, large.closed, len(sessions)) == (True, False, 2)
+
+
 def test_without_slots_there_are_no_sessions() -> None:
     assert begun(cache(0), 1) is None
 
@@ -194,7 +227,8 @@ def test_what_sessions_hold_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sessions.proceed(first.session_id, 1, False, wanted(10), [], 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert first.closed
     one, other = created(sessions, 8), created(sessions, 7)
-    assert sessions.proceed(one.session_id, 1, False, wanted(8), [], 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert sessions.proceed(one.session_id, 1, False, [], [], 0) is one
+    assert sessions.proceed(one.session_id, 2, False, wanted(8), [], 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert one.closed
     assert sessions.partitions == other.size == 7
 
