@@ -204,6 +204,13 @@ def test_a_change_of_a_broker_is_refused_in_kafkas_words(resource: str, ops: lis
     assert str(caught.value) == sentence
 
 
+def test_what_a_broker_could_not_start_with_is_refused_in_place_of_what_it_has() -> None:
+    config = BrokerConfig({"broker.id": "0", "log.dirs": "/a"}, dynamic_broker={"cordoned.log.dirs": "/a"})
+    with pytest.raises(InvalidRequestError, match="/elsewhere"):
+        broker(("cordoned.log.dirs", "/elsewhere", SET), config=config)
+    assert broker(("cordoned.log.dirs", "*", SET), config=config).settings == {"cordoned.log.dirs": "*"}
+
+
 def test_a_password_is_not_kept_in_the_tree() -> None:
     with pytest.raises(InvalidRequestError, match="Passwords cannot be kept") as caught:
         broker(("listener.name.plaintext.ssl.keystore.password", "hunter2", SET))

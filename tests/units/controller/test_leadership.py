@@ -267,6 +267,20 @@ def test_every_broker_is_told_of_an_isr_that_a_leader_has_written() -> None:
     world.judge()
 
 
+def test_who_has_gone_before_anybody_heard_that_it_is_in_sync_leaves_the_isr() -> None:
+    world = watching(2)
+    assigned(world, "t", {0: (0, 1)})
+    world.go(1)
+    world.settle()
+    assert state(world, "t").isr == (0,)
+    # As a leader would that has not heard of it.
+    isr_is(world, "t", 0, (0, 1))
+    world.write(Create(paths.ISR_CHANGE_PREFIX, nodes.encode_partitions([TopicPartition("t", 0)]), sequential=True))
+    world.settle()
+    assert (state(world, "t").leader, state(world, "t").isr) == (0, (0,))
+    world.judge()
+
+
 # Brokers that come
 
 
@@ -337,6 +351,18 @@ def test_brokers_come_and_go_as_their_nodes_do() -> None:
     world.settle()
     assert set(world.controller.context.brokers) == {0, 1, 2}
     world.judge()
+
+
+def test_a_broker_whose_registration_is_as_it_was_has_not_come() -> None:
+    world = World(2, several=True)
+    world.settle()
+    assigned(world, "t", {0: (0, 1)})
+    before = state(world, "t")
+    world.bring(Look(paths.BROKER_IDS))
+    while world.steps:
+        world.under_way()[0]()
+    assert [list(broker.orders) for broker in world.brokers.values()] == [[], []]
+    assert state(world, "t") == before
 
 
 def test_a_broker_that_crashed_and_is_registered_anew_before_anybody_looks_has_gone_and_come() -> None:

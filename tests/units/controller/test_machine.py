@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import deque
 from collections.abc import Callable
 
 import pytest
@@ -32,6 +33,7 @@ from jesenska.controller.events import (
     BalanceLeaders,
     CreateTopic,
     DeleteTopic,
+    Done,
     ElectPreferred,
     ElectUncleanly,
     ExpandTopic,
@@ -366,6 +368,65 @@ def test_an_isr_that_somebody_else_has_written_meanwhile_is_not_overwritten() ->
     assert world.answers[token].code == ErrorCode.INVALID_UPDATE_VERSION
 
 
+def unknown_partitions(brokers: int) -> World:
+    """A cluster with a topic "t" of one partition, and a topic "going" that a disk does not let go."""
+    world = up(brokers)
+    for name in ("t", "going"):
+        world.ask(lambda token, name=name: CreateTopic(token, TopicCreation(name, assignment={0: tuple(range(brokers))})))  # type: ignore[misc]
+    world.settle()
+    for broker in world.brokers.values():
+        broker.stuck = True
+    delete(world, "going")
+    world.settle()
+    assert world.controller.context.topics["going"].deleting
+    return world
+
+
+@pytest.mark.parametrize("topic_partition", [TopicPartition("nothing", 0), TopicPartition("t", 1), TopicPartition("going", 0)])
+def test_who_asks_about_a_partition_that_is_not_there_or_is_being_deleted_is_told_that_it_is_unknown(topic_partition: TopicPartition) -> None:
+    world = unknown_partitions(2)
+    isr_token = world.ask(lambda token: IsrProposed(token, 0, topic_partition, 0, 0, (0,)))
+    election_token = world.ask(lambda token: ElectUncleanly(token, topic_partition))
+    world.settle()
+    assert isinstance(world.answers[isr_token], UnknownTopicOrPartitionError)
+    assert isinstance(world.answers[election_token], UnknownTopicOrPartitionError)
+    assert state(world, "t") == PartitionStateNode(0, 0, (0, 1), 1)
+
+
+def proposed(world: World, isr: tuple[int, ...]) -> object:
+    """What broker 0 is told that proposes this ISR for the partition 0 of "t"."""
+    token = world.ask(lambda token: IsrProposed(token, 0, TopicPartition("t", 0), 0, 0, isr))
+    world.settle()
+    return world.answers[token]
+
+
+def test_an_isr_is_not_written_by_who_is_the_controller_no_more() -> None:
+    world = unknown_partitions(2)
+    world.write(SetData(paths.CONTROLLER_EPOCH, nodes.encode_controller_epoch(9)))
+    assert isinstance(proposed(world, (0,)), KafkaStorageError)
+    assert state(world, "t").isr == (0, 1)
+
+
+def test_an_isr_that_cannot_be_written_since_the_tree_is_out_of_reach_may_be_proposed_again() -> None:
+    world = unknown_partitions(2)
+    world.unreachable = True
+    assert isinstance(proposed(world, (0,)), KafkaStorageError)
+    world.unreachable = False
+    assert proposed(world, (0,)) == PartitionView(PartitionStateNode(0, 0, (0,), 1), 1)
+
+
+def test_an_outcome_that_nothing_waits_for_changes_nothing() -> None:
+    world = up()
+    world.bring(Done(1_000_000))
+    token = create(world, "t")
+    world.bring(Done(1_000_000))
+    assert (token in world.answers, world.brokers[0].orders, len(world.steps)) == (False, deque(), 1)
+    world.settle()
+    assert isinstance(world.answers[token], TopicPlan)
+    world.bring(Done(1_000_000))
+    world.judge()
+
+
 # What others write in the tree
 
 
@@ -422,6 +483,35 @@ def test_settings_that_others_write_take_effect_and_let_a_leader_be_elected() ->
     )
     world.settle()
     assert state(world, "t") == PartitionStateNode(0, 5, (0,), 1)
+    world.judge()
+
+
+def test_settings_that_are_told_again_and_have_not_changed_are_no_news() -> None:
+    world = watching()
+    create(world, "t")
+    world.settle()
+    written = nodes.encode_config({"retention.ms": "5000"})
+    told = Create(paths.CONFIG_CHANGE_PREFIX, nodes.encode_config_change("topics/t"), sequential=True)
+    world.write(SetData(paths.topic_config("t"), written), told)
+    world.settle()
+    assert world.told.count(SettingsChanged("topics/t")) == 1
+    world.write(told)
+    world.settle()
+    assert world.told.count(SettingsChanged("topics/t")) == 1
+
+
+def test_replicas_that_somebody_wants_elsewhere_stay_and_the_log_says_why() -> None:
+    world = watching()
+    create(world, "t")
+    world.settle()
+    wanted = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"u","partition":0,"replicas":[1]}]}'
+    world.write(Create(paths.REASSIGN_PARTITIONS, wanted))
+    world.settle()
+    assert [text for text in world.said if "cannot" in text] == [
+        "t-0 stays on (0,): it cannot move to (1,), for broker 0 is the only one",
+        "u-0 cannot get other replicas: there is no such partition",
+    ]
+    assert world.tree.exists(paths.REASSIGN_PARTITIONS) is None
     world.judge()
 
 

@@ -137,6 +137,10 @@ def test_update_metadata_arrives_as_it_was_ordered(
     assert isinstance(request, UpdateMetadataRequest)
     found = read_update_metadata(request, version)
     assert list(found.topics) == [_as_carried(part, ids=version >= 7, changes=False) for part in topics]
+    # Kafka's brokers know a topic that is gone by its leader, -2.
+    leaders = {state.leader for topic in request.topic_states if topic.topic_name == gone.topic.name for state in topic.partition_states}
+    leaders |= {state.leader for state in request.ungrouped_partition_states if state.topic_name == gone.topic.name}
+    assert leaders == {-2}
     assert found.gone == (gone.topic.name,)
     assert found.brokers == {broker_id: _as_told(version, node) for broker_id, node in live.items()}
 
