@@ -21,6 +21,7 @@ from jesenska.interchange.raft_records import (
     AbortTransactionRecord,
     AccessControlEntryRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
     ClearElrRecord,
     ClientQuotaRecord,
     ConfigRecord,
@@ -58,6 +59,50 @@ def test_every_record_is_read_as_it_was_written(data: st.DataObject, kind: int) 
     version = data.draw(st.integers(*declared.versions))
     message = data.draw(messages(declared, version))
     assert read_record(write_record(message, version)) == MetadataRecord(version, message)
+
+
+def _array(*numbers: int) -> str:
+    """A compact array of int32."""
+    return f"{len(numbers) + 1:02x}" + "".join(f"{number:08x}" for number in numbers)
+
+
+_A_DIRECTORY = "02" + "0" * 30 + "0d"
+
+
+@pytest.mark.parametrize(
+    ("version", "message", "body"),
+    [
+        (0, PartitionRecord(partition_id=1, replicas=[2], leader=2), "00"),
+        (1, PartitionRecord(partition_id=1, replicas=[2], leader=2, directories=[uuid.UUID(int=13)]), _A_DIRECTORY + "00"),
+        (
+            2,
+            PartitionRecord(partition_id=1, replicas=[2], leader=2, leader_recovery_state=1, eligible_leader_replicas=[3], last_known_elr=[4]),
+            "01" + "03" + "000101" + "0105" + _array(3) + "0205" + _array(4),
+        ),
+    ],
+)
+def test_a_partitions_record_has_kafkas_bytes(version: int, message: PartitionRecord, body: str) -> None:
+    epochs = "ffffffff" * 2
+    begin = f"0103{version:02x}" + "00000001" + "0" * 32 + _array(2) + _array() * 3 + "00000002" + epochs
+    assert write_record(message, version).hex() == begin + body
+
+
+def test_a_change_of_a_partition_has_kafkas_bytes() -> None:
+    changes = {"isr": [1], "leader": 2, "replicas": [3], "removing_replicas": [4], "adding_replicas": [5], "leader_recovery_state": 0}
+    tags = "0005" + _array(1) + "010400000002" + "0205" + _array(3) + "0305" + _array(4) + "0405" + _array(5) + "050100"
+    begin = "00000001" + "0" * 32
+    assert write_record(PartitionChangeRecord(partition_id=1, **changes), 0).hex() == "010500" + begin + "06" + tags
+    message = PartitionChangeRecord(partition_id=1, **changes, directories=[uuid.UUID(int=13)], eligible_leader_replicas=[6], last_known_elr=[7])
+    assert write_record(message, 2).hex() == "010502" + begin + "09" + tags + "0605" + _array(6) + "0705" + _array(7) + "0811" + _A_DIRECTORY
+    assert write_record(PartitionChangeRecord(partition_id=1), 2).hex() == "010502" + begin + "00"
+
+
+def test_a_change_of_a_broker_has_kafkas_bytes() -> None:
+    message = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2, fenced=1, in_controlled_shutdown=1)
+    begin = "00000001" + "0000000000000002"
+    assert write_record(message, 1).hex() == "011101" + begin + "02" + "000101" + "010101"
+    message.log_dirs = [uuid.UUID(int=13)]
+    assert write_record(message, 2).hex() == "011102" + begin + "03" + "000101" + "010101" + "0211" + _A_DIRECTORY
 
 
 @given(st.binary(max_size=60))
@@ -215,6 +260,7 @@ def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
         _quota("consumer_byte_rate", 0.0, ("user", "a b"), remove=True),
         _quota("request_percentage", 12.0, ("client-id", "c"), ("user", None)),
         _quota("connection_creation_rate", 3.0, ("ip", None)),
+        _quota("connection_creation_rate", 4.0, ("ip", "::1")),
         _quota("producer_byte_rate", 7.0, ("client-id", "x/y")),
         _quota("producer_byte_rate", 7.0, ("planet", "x")),
         credential,
@@ -227,6 +273,7 @@ def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
         "/config/users/a%20b": {"producer_byte_rate": "1000", "SCRAM-SHA-256": "salt=cw==,stored_key=aw==,server_key=dg==,iterations=4096"},
         "/config/users/<default>/clients/c": {"request_percentage": "12.0"},
         "/config/ips/<default>": {"connection_creation_rate": "3"},
+        "/config/ips/::1": {"connection_creation_rate": "4"},
         "/config/clients/x%2Fy": {"producer_byte_rate": "7"},
     }
     assert "/config/users/<default>/clients" in nodes
@@ -245,7 +292,11 @@ def test_acls_stand_where_kafka_in_zookeeper_mode_looks() -> None:
         rule(4, "gone"),
         RemoveAccessControlEntryRecord(id=uuid.UUID(int=4)),
         rule(5, "a/b"),
-        rule(6, "future", operation=99),
+        rule(6, "operation", operation=99),
+        rule(7, "resource", resource_type=99),
+        rule(8, "permission", permission_type=99),
+        rule(9, "pattern", pattern_type=99),
+        rule(10, "..", pattern_type=4),
         DelegationTokenRecord(token_id="token"),
         ProducerIdsRecord(broker_id=1, next_producer_id=3000),
     )
@@ -257,8 +308,13 @@ def test_acls_stand_where_kafka_in_zookeeper_mode_looks() -> None:
         "/kafka-acl/Topic/t": {"version": 1, "acls": [deny, {"permissionType": "Allow", "operation": "Read"} | who]},
         "/kafka-acl-extended/prefixed/TransactionalId/p": {"version": 1, "acls": [deny]},
     }
-    assert image.notes == ["Left out, since no node can have their names: ACLs of a/b, future.", "Left out: 1 delegation tokens; make new ones."]
+    assert image.notes == [
+        "Left out, since no node can have their names: ACLs of .., a/b, operation and 3 more.",
+        "Left out: 1 delegation tokens; make new ones.",
+    ]
     assert ProducerIdBlock.decode(nodes["/latest_producer_id_block"].data or b"") == ProducerIdBlock(1, 2000, 2999)
+    early = _image(ProducerIdsRecord(broker_id=1, next_producer_id=500)).nodes("one", 6)
+    assert ProducerIdBlock.decode(early["/latest_producer_id_block"].data or b"") == ProducerIdBlock(1, 0, 499)
 
 
 def test_every_node_has_a_parent_and_every_order_of_strange_records_is_taken() -> None:

@@ -11,7 +11,7 @@ import pytest
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.interchange.handover import plan_handover
-from jesenska.interchange.nodes import FoundTree, Node
+from jesenska.interchange.nodes import FoundTree, Node, below
 from jesenska.interchange.takeover import Source, Takeover, Wishes, plan_takeover
 from jesenska.interchange.zookeeper_copy import changes
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_cluster_id, encode_config
@@ -48,9 +48,22 @@ def _plan(nodes: Mapping[str, Node], partitions: Mapping[str, uuid.UUID | None],
 
 def test_everything_is_kept_but_what_is_of_the_moment() -> None:
     nodes = _tree({"t": [(1,), (1,)]})
-    plan = _plan(nodes, {"t-0": _ID, "t-1": None})
+    moment = dict.fromkeys(("/controller", "/brokers/ids/2", "/admin/reassign_partitions", "/admin/preferred_replica_election"), Node(b"{}"))
+    plan = _plan(nodes | moment, {"t-0": _ID, "t-1": None})
     assert plan.nodes == {path: node for path, node in nodes.items() if "_change_" not in path}
     assert (plan.topics, plan.partitions, plan.cluster_id, plan.last_zxid, plan.notes) == (1, 2, "one", 9, [])
+
+
+def test_kafkas_nodes_are_known_among_those_of_other_programs() -> None:
+    kafkas = [
+        *("/admin/delete_topics", "/brokers/seqid", "/cluster/id", "/config/users", "/consumers/g", "/controller", "/controller_epoch", "/delegation_token"),
+        *("/feature", "/isr_change_notification/isr_change_1", "/kafka-acl/Topic", "/kafka-acl-changes", "/kafka-acl-extended/prefixed"),
+        *("/kafka-acl-extended-changes", "/latest_producer_id_block", "/log_dir_event_notification", "/migration"),
+    ]
+    others = ["/zookeeper/quota", "/hbase", "/brokers2", "/kafka-acl2/Topic"]
+    nodes = {f"{chroot}{path}": Node(None) for chroot in ("", "/a") for path in (*kafkas, *others)}
+    assert set(below(nodes, "")) == set(kafkas)
+    assert set(below(nodes, "/a")) == set(kafkas)
 
 
 @pytest.mark.parametrize(
