@@ -32,6 +32,12 @@ def test_end_offset_of_an_epoch_that_was_never_here() -> None:
     assert LeaderEpochs().end_offset_for(0, 40) == (-1, -1)
 
 
+def test_tables_agree_that_have_the_same_epochs_from_the_same_offsets_on() -> None:
+    epochs = LeaderEpochs([(1, 0), (2, 10)])
+    assert epochs.agrees_with(LeaderEpochs([(1, 0), (2, 10)]))
+    assert not any(epochs.agrees_with(LeaderEpochs(other)) for other in ([], [(1, 0)], [(1, 0), (2, 11)], [(1, 0), (3, 10)]))
+
+
 def test_truncation_from_both_ends() -> None:
     epochs = LeaderEpochs([(1, 0), (2, 10), (5, 25)])
     assert epochs.truncate_from_end(25)

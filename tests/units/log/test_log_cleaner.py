@@ -16,17 +16,19 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.background import DirectoryWriter, InlineBackground
 from jesenska.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
 from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
+from jesenska.log.cleaned_transactions import CleanedTransactions
 from jesenska.log.files import FileLayer
 from jesenska.log.leader_appends import append_at_once
 from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
+from jesenska.log.producer_state import AbortedTransaction
 from jesenska.log.reading import lookup_by_time, read_log
 from jesenska.log.time_lookup import TimeLookup
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
-from jesenska.records.header import read_header
+from jesenska.records.header import BatchHeader, read_header
 from jesenska.testing.simulation.disk import ForgetfulFiles
 from tests.profiles import chosen
 from tests.units.log.committed_reads import consume
@@ -594,6 +596,45 @@ def test_the_dirty_part_ends_with_the_last_whole_segment_that_is_stable(first_di
     part = cleanable_part(facts(1, 2, 3, 4), CONFIG, first_dirty=first_dirty, stable_end=stable_end, now_ms=START_MS)
     assert (part.end_offset, part.clean_bytes, part.dirty_bytes) == (end, clean, dirty)
     assert is_due(part, CONFIG) == (dirty > 0)
+
+
+@pytest.mark.parametrize(
+    ("first_ms", "now_ms", "is_overdue"),
+    [(START_MS, START_MS + 1000, False), (START_MS, START_MS + 1001, True), (0, START_MS, False), (1, START_MS, True)],
+)
+def test_a_record_may_be_as_old_as_max_compaction_lag_and_no_older(first_ms: int, now_ms: int, is_overdue: bool) -> None:
+    """A segment without a timestamp, which has 0, is never overdue."""
+    segment = SegmentFacts(0, 10, 100, START_MS, first_ms)
+    config = replace(CONFIG, max_compaction_lag_ms=1000)
+    assert cleanable_part([segment], config, first_dirty=0, stable_end=10, now_ms=now_ms).is_overdue is is_overdue
+    assert not cleanable_part([segment], CONFIG, first_dirty=0, stable_end=10, now_ms=now_ms).is_overdue
+
+
+@pytest.mark.parametrize(("lag_ms", "end"), [(0, 40), (1, 40), (2, 30), (4, 10), (5, 0)])
+def test_the_dirty_part_ends_before_the_first_segment_that_is_younger_than_min_compaction_lag(lag_ms: int, end: int) -> None:
+    config = replace(CONFIG, min_compaction_lag_ms=lag_ms)
+    assert cleanable_part(facts(1, 2, 3, 4), config, first_dirty=0, stable_end=99, now_ms=START_MS + 4).end_offset == end
+
+
+def _of_producer(producer_id: int, offset: int, *, is_control: bool = False) -> BatchHeader:
+    records = [marker_record(ControlMarker(ControlType.ABORT, 0), 0)] if is_control else [(0, b"k", b"v", ())]
+    return read_header(
+        bytes(encode_batch(records, base_offset=offset, producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=is_control))
+    )
+
+
+def test_a_marker_stays_as_long_as_a_batch_of_its_transaction_does_and_one_of_an_unknown_kind_stays() -> None:
+    aborted = AbortedTransaction(1, 0, 5, 0)
+    transactions = CleanedTransactions([aborted])
+    assert transactions.is_aborted(_of_producer(1, 0))
+    assert not transactions.is_aborted(_of_producer(2, 1))
+    assert transactions.end(_of_producer(1, 5, is_control=True), ControlMarker(ControlType.UNKNOWN, 0)) == (False, None)
+    assert transactions.end(_of_producer(1, 5, is_control=True), ControlMarker(ControlType.ABORT, 0)) == (False, aborted)
+    assert transactions.end(_of_producer(2, 6, is_control=True), ControlMarker(ControlType.COMMIT, 0)) == (False, None)
+    # Nothing was met of these.
+    assert transactions.end(_of_producer(1, 7, is_control=True), ControlMarker(ControlType.ABORT, 0)) == (True, None)
+    assert transactions.end(_of_producer(2, 8, is_control=True), ControlMarker(ControlType.COMMIT, 0)) == (True, None)
+    assert transactions.end(_of_producer(3, 9, is_control=True), None) == (True, None)
 
 
 def test_segments_become_one_as_long_as_they_fit() -> None:

@@ -103,6 +103,28 @@ def test_duplicate_of_an_old_epoch_is_fenced_and_not_answered() -> None:
         feed(state, header(0, epoch=0), 2)
 
 
+def test_a_batch_of_a_new_epoch_is_no_duplicate_of_one_of_the_old_epoch() -> None:
+    state = ProducerState()
+    assert [feed(state, header(sequence), sequence) for sequence in (0, 1)] == [None, None]
+    assert feed(state, header(0, epoch=1), 2) is None
+    assert feed(state, header(0, epoch=1), 3) == (2, 2)
+    assert feed(state, header(1, epoch=1), 3) is None
+
+
+def test_a_verification_does_not_outlive_what_it_was_about() -> None:
+    state = ProducerState()
+    guard = state.begin_verification(1)
+    assert state.begin_verification(1) is guard
+    assert state.is_verified(1, guard)
+    state.clear()
+    assert not state.is_verified(1, guard)
+    guard = state.begin_verification(1)
+    state.end_verification(1, object())
+    assert state.is_verified(1, guard)
+    state.end_verification(1, guard)
+    assert not state.is_verified(1, guard)
+
+
 def test_silent_producers_are_forgotten_but_not_in_a_transaction() -> None:
     state = ProducerState(expiration_ms=1000)
     feed(state, header(0, producer=1), 0)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.base.plugins import RETENTION_POLICIES, PluginError, plugin, plugin_names
+from jesenska.broker.derived_settings import log_config_of
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_start import delete_old_segments, delete_records, segments_of_unknown_time
@@ -87,6 +88,19 @@ def test_whole_hours_keeps_every_hour_of_which_a_moment_is_within_the_limit(star
 
 def test_unlimited_whole_hours_keep_everything() -> None:
     assert WholeHours().count_old(_segments(1, 2), LogConfig(retention_ms=-1), NOW_MS)[0] == 0
+
+
+def test_where_no_segments_are_no_policy_is_asked(caplog: pytest.LogCaptureFixture) -> None:
+    class Refuses:
+        def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+            raise AssertionError("there is nothing to count")
+
+    assert count_deletable([], LogConfig(), now_ms=NOW_MS, high_watermark=0, log_start_offset=0, policy=Refuses())[0] == 0
+    assert not caplog.records
+
+
+def test_without_a_setting_a_log_goes_by_the_brokers_defaults() -> None:
+    assert LogConfig() == log_config_of(TopicConfig({}, BrokerConfig({})))
 
 
 def test_a_topic_names_a_policy_of_another_package(tmp_path: Path, other_package: None) -> None:
