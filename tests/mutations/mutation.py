@@ -11,8 +11,8 @@
 | element | of a tuple, a list or a set is left out |
 | effect | a call or a `yield` whose value nobody uses is left out |
 
-Left alone is what does not decide: annotations, decorators, base classes, assertions, what only type checkers read,
-and what stands in f-strings.
+Left alone is what does not decide: annotations, decorators, base classes, assertions, `__all__`, what only type
+checkers read, and what stands in f-strings.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class _Places:
         elif isinstance(statement, ast.AnnAssign):
             if statement.value is not None:
                 self._expression(statement.value)
-        elif not isinstance(statement, ast.Assert):
+        elif not isinstance(statement, ast.Assert) and not _says_what_is_public(statement):
             self._all([child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)])
 
     def _return(self, statement: ast.Return, *, is_last: bool) -> None:
@@ -288,6 +288,10 @@ class _Places:
 
     def _text(self, node: ast.expr) -> str:
         return self._source[self._start(node) : self._end(node)]
+
+
+def _says_what_is_public(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) and statement.targets[0].id == "__all__"
 
 
 def _is_for_type_checkers(test: ast.expr) -> bool:

@@ -224,6 +224,7 @@ def _changes(source: str) -> set[str]:
         ("a, b = c", set()),
         ("f.g(b)", {"f.g(b) -> pass"}),
         ("assert 1 < b, c", set()),
+        ("__all__ = ['b', 'c']", set()),
         ("if TYPE_CHECKING:\n    f()", set()),
         ("@dataclass(frozen=True)\nclass A(B[c, d]):\n    '''Text.'''", set()),
         ("a = f'{b > 1}'", set()),

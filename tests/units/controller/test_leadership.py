@@ -336,6 +336,20 @@ def test_kafkas_own_topics_get_the_replicas_that_they_lack_when_more_brokers_com
     assert state(world, CONSUMER_OFFSETS).isr == (0,)
 
 
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_kafkas_own_topics_stay_as_they_are_where_another_broker_is_the_controller_by_now(name: str) -> None:
+    for epoch in (None, 9):
+        world = up(2)
+        world.go(1)
+        world.settle()
+        assigned(world, name, {0: (0,)})
+        if epoch is not None:
+            world.write(SetData(paths.CONTROLLER_EPOCH, nodes.encode_controller_epoch(epoch)))
+        world.come(1)
+        world.settle()
+        assert nodes.TopicNode.decode(world.tree.get(paths.topic(name))[0] or b"").replicas == {0: (0, 1) if epoch is None else (0,)}
+
+
 # Brokers that the tree tells of
 
 

@@ -16,7 +16,7 @@ from jesenska.base.errors import InvalidRequestError, InvalidTopicException
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.listeners import SECURITY_PROTOCOLS, Endpoint
 from jesenska.controller.context import PartitionView, TopicView
-from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.effects import StopReplica, TopicPartitions
 from jesenska.controller.orders import (
     NO_EPOCH,
     Orderer,
@@ -30,6 +30,7 @@ from jesenska.controller.orders import (
     stop_replica,
     stop_replica_errors,
     stop_replica_response,
+    stops_of,
     update_metadata,
 )
 from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode
@@ -107,6 +108,12 @@ _STOPS = st.lists(
     max_size=6,
     unique_by=lambda stop: stop.topic_partition,
 )
+
+
+@pytest.mark.parametrize(("delete", "epoch"), [(True, -2), (False, -1)])
+def test_replicas_that_are_deleted_are_stopped_in_kafkas_epoch_for_that(delete: bool, epoch: int) -> None:
+    stops = stops_of(StopReplica(1, 0, "t", (0, 3), delete))
+    assert stops == [Stop(TopicPartition("t", number), epoch, delete) for number in (0, 3)]
 
 
 @pytest.mark.parametrize("version", range(5))

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Write, client_error
+from jesenska.coordination.shard import Answer, Committed, Failed, Late, Marker, Now, OfTransaction, Order, Resign, Tick, Write, client_error
 from tests.profiles import examples
 
 _TIMEOUT_MS = 100
@@ -148,6 +148,46 @@ def test_an_append_that_has_ended_does_not_end_again(event: Appended | AppendFai
     assert len(give(operations, event)) == 1
     assert give(operations, event) == []
     assert operations.next_deadline_ms() is None
+
+
+def test_an_event_of_another_operation_leaves_the_first_one_under_way() -> None:
+    operations = Operations(Sum(), _TIMEOUT_MS)
+    (first,) = give(operations, Add(7, 1))
+    (second,) = give(operations, Add(8, 2))
+    assert isinstance(first, Append)
+    assert isinstance(second, Append)
+    assert give(operations, Appended(first.number)) == [Answer(7, 1)]
+    assert give(operations, Appended(second.number)) == [Answer(8, 3)]
+
+
+@pytest.mark.parametrize(("shards_own_ms", "due_ms"), [(None, 1_100), (1_050, 1_050), (1_100, 1_100), (2_000, 1_100)])
+def test_the_shard_is_woken_for_what_is_due_first_of_its_own_and_what_is_under_way(shards_own_ms: int | None, due_ms: int) -> None:
+    shard = Sum()
+    shard.next_deadline_ms = lambda: shards_own_ms  # type: ignore[method-assign]
+    operations = Operations(shard, _TIMEOUT_MS)
+    assert operations.next_deadline_ms() == shards_own_ms
+    give(operations, Add(7, 1), 1_000)
+    assert operations.next_deadline_ms() == due_ms
+
+
+def test_records_of_a_transaction_wait_in_the_shard_for_its_marker() -> None:
+    class InTransactions(Sum):
+        def handle(self, event: Any, now: Now) -> list[Answer | Write]:
+            if isinstance(event, Add):
+                return [Write("sum", (event.number,), event, within=of)]
+            return [Write("end", (), event, marker=event)] if isinstance(event, Marker) else []
+
+    of, shard = OfTransaction(5, 0), InTransactions()
+    operations = Operations(shard, _TIMEOUT_MS)
+    totals = []
+    for event in (Add(7, 3), Marker(of, True, 0), Add(8, 4), Marker(of, False, 0)):
+        (append,) = give(operations, event)
+        assert isinstance(append, Append)
+        assert (append.within, append.marker) == ((of, None) if isinstance(event, Add) else (None, event))
+        give(operations, Appended(append.number))
+        totals.append(shard.total)
+    assert totals == [0, 3, 3, 3]
+    assert shard.open == {}
 
 
 def test_an_operation_is_late_when_its_time_is_over_and_not_before() -> None:

@@ -331,6 +331,39 @@ def test_a_static_member_whose_return_cannot_be_written_is_whom_it_was() -> None
     assert driver.answer(refused, JoinAnswer).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
+def test_a_static_member_comes_back_into_a_full_group() -> None:
+    driver = Driver(GroupSettings(initial_rebalance_delay_ms=0, max_size=1))
+    first = driver.answer(driver.join(instance="i"), JoinAnswer)
+    driver.sync(first, {first.member_id: b""}, instance="i")
+    assert driver.answer(driver.join(instance="other"), JoinAnswer).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert driver.answer(driver.join(instance="i"), JoinAnswer).error is ErrorCode.NONE
+
+
+def test_a_static_member_that_comes_back_during_a_rebalance_waits_for_it_and_nothing_is_written() -> None:
+    driver = Driver(commit_at_once=False)
+    first = driver.answer(driver.join(instance="i", session_ms=1_000_000), JoinAnswer)
+    driver.sync(first, {first.member_id: b""}, instance="i")
+    driver.commit()
+    newcomer = driver.join(session_ms=1_000_000)
+    back = driver.join(instance="i", session_ms=1_000_000)
+    assert driver.pending == []
+    answers = [driver.answer(token, JoinAnswer) for token in (newcomer, back)]
+    assert [(answer.error, answer.generation_id) for answer in answers] == [(ErrorCode.NONE, 2)] * 2
+    assert answers[1].member_id != first.member_id
+
+
+def test_the_leader_is_told_of_each_member_what_it_says_for_the_protocol_that_was_chosen() -> None:
+    driver = Driver()
+    (only,) = driver.stable_group(1)
+    tokens = [
+        driver.join(protocols=(("other", b"no"), ("range", b"yes")), session_ms=1_000_000),
+        driver.join(member=only.member_id, protocols=(("range", b"mine"),), session_ms=1_000_000),
+    ]
+    told = driver.answer(tokens[1], JoinAnswer)
+    assert told.protocol_name == "range"
+    assert [item.metadata for item in told.members] == [b"mine", b"yes"]
+
+
 def test_another_leads_while_a_static_leader_is_silent_and_goes_on_when_it_is_back() -> None:
     driver = Driver()
     silent = driver.answer(driver.join(instance="i", session_ms=1_000_000), JoinAnswer)

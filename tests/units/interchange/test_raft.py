@@ -97,6 +97,12 @@ def test_a_change_of_a_partition_has_kafkas_bytes() -> None:
     assert write_record(PartitionChangeRecord(partition_id=1), 2).hex() == "010502" + begin + "00"
 
 
+def test_a_quota_of_everybodys_default_has_kafkas_bytes() -> None:
+    message = _quota("k", 2.0, ("user", None), ("client-id", "c"))
+    entity = "03" + "05" + b"user".hex() + "00" + "00" + "0a" + b"client-id".hex() + "02" + b"c".hex() + "00"
+    assert write_record(message, 0).hex() == "010e00" + entity + "02" + b"k".hex() + "4000000000000000" + "00" + "00"
+
+
 def test_a_change_of_a_broker_has_kafkas_bytes() -> None:
     message = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2, fenced=1, in_controlled_shutdown=1)
     begin = "00000001" + "0000000000000002"
@@ -258,6 +264,8 @@ def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
         _quota("producer_byte_rate", 1000.0, ("user", "a b")),
         _quota("consumer_byte_rate", 5.0, ("user", "a b")),
         _quota("consumer_byte_rate", 0.0, ("user", "a b"), remove=True),
+        _quota("producer_byte_rate", 1.0, ("user", "without")),
+        _quota("producer_byte_rate", 0.0, ("user", "without"), remove=True),
         _quota("request_percentage", 12.0, ("client-id", "c"), ("user", None)),
         _quota("connection_creation_rate", 3.0, ("ip", None)),
         _quota("connection_creation_rate", 4.0, ("ip", "::1")),
@@ -277,6 +285,7 @@ def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
         "/config/clients/x%2Fy": {"producer_byte_rate": "7"},
     }
     assert "/config/users/<default>/clients" in nodes
+    assert "/config/users/without" not in nodes
     assert image.notes == ["Left out: a quota of planet, which is not known."]
 
 

@@ -54,6 +54,15 @@ def test_everything_is_kept_but_what_is_of_the_moment() -> None:
     assert (plan.topics, plan.partitions, plan.cluster_id, plan.last_zxid, plan.notes) == (1, 2, "one", 9, [])
 
 
+@pytest.mark.parametrize("cluster_id", [Node(None), Node(b""), None])
+def test_a_tree_that_names_no_cluster_is_of_the_one_that_the_directory_names(cluster_id: Node | None) -> None:
+    nodes = _tree({"t": [(1,)]})
+    del nodes["/cluster/id"]
+    if cluster_id is not None:
+        nodes["/cluster/id"] = cluster_id
+    assert _plan(nodes, {"t-0": _ID}).cluster_id == "one"
+
+
 def test_kafkas_nodes_are_known_among_those_of_other_programs() -> None:
     kafkas = [
         *("/admin/delete_topics", "/brokers/seqid", "/cluster/id", "/config/users", "/consumers/g", "/controller", "/controller_epoch", "/delegation_token"),

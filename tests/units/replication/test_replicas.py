@@ -131,6 +131,14 @@ def test_who_has_always_what_was_there_at_its_fetch_before_stays() -> None:
         assert not replicas.drop_lagging(end, now_ms)
 
 
+def test_who_fetches_and_falls_ever_further_behind_is_to_leave() -> None:
+    replicas = leading((1, 2))
+    for number in range(1, 4):
+        replicas.follower_fetched(2, 50 + number, 100 * number, 40, number * _LAG_MS // 3)
+    assert not replicas.drop_lagging(400, _LAG_MS)
+    assert replicas.drop_lagging(400, _LAG_MS + 1)
+
+
 def test_who_has_the_whole_log_stays_though_nothing_was_heard_of_it() -> None:
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 0)

@@ -191,6 +191,18 @@ def test_the_last_epoch_is_for_fencing_and_nobody_is_given_it() -> None:
     assert given.producer_id != producer.producer_id
 
 
+def test_without_an_id_at_hand_an_end_that_uses_up_the_epochs_decides_nothing_and_may_be_asked_for_again() -> None:
+    driver = Driver()
+    producer = _at_epoch(driver, _LAST_GIVEN)
+    driver.add(producer, P0, version=2)
+    take, driver.coordinator._take_producer_id = driver.coordinator._take_producer_id, lambda: None
+    assert driver.end(producer, version=2).error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert driver.state() is TransactionState.ONGOING
+    driver.coordinator._take_producer_id = take
+    assert driver.end(producer, version=2).error is ErrorCode.NONE
+    assert driver.state() is TransactionState.COMPLETE_COMMIT
+
+
 def test_without_an_id_at_hand_a_producer_is_told_to_come_back() -> None:
     driver = Driver()
     driver.coordinator._take_producer_id = lambda: None

@@ -38,6 +38,14 @@ def test_steps_lead_only_to_states_that_may_follow(asked: Asked) -> None:
             assert state in ALLOWED_BEFORE[following], f"{state!r} to {following!r}"
 
 
+def test_an_id_that_is_forgotten_or_being_fenced_is_asked_again_later_and_left_alone_by_time() -> None:
+    by_time = {Asked.TIME_OUT, Asked.EXPIRE, Asked.MARKED}
+    for state in (_S.DEAD, _S.PREPARE_EPOCH_FENCE):
+        assert {asked: row[state] for asked, row in HAPPENS.items()} == {
+            asked: Step.NOTHING if asked in by_time else ErrorCode.CONCURRENT_TRANSACTIONS for asked in Asked
+        }
+
+
 def test_a_commit_needs_an_open_transaction() -> None:
     for asked in (Asked.COMMIT, Asked.COMMIT_AND_RAISE, Asked.COMMIT_AGAIN):
         decides = {state for state, happens in HAPPENS[asked].items() if happens is Step.PREPARE}
