@@ -71,7 +71,7 @@ def try_all(project: Project, work: Work, named: Sequence[Equivalent], processes
         reasons = {mutation: entry.reason for entry in named for mutation in work.mutations if entry.names(mutation)}
         tried = {mutation: Tried(mutation, Outcome.NAMED, reason) for mutation, reason in reasons.items()}
         waiting = [mutation for mutation in work.mutations if mutation not in tried]
-        tell(f"{work.name}: {len(work.mutations)} of {work.of} mutations, {len(tried)} of them named; {' '.join(work.tests)} pass once without any first")
+        tell(f"{work.name}: {len(work.mutations)} of {work.of} mutations, {len(tried)} of them named. First the tests run without any: {' '.join(work.tests)}")
         if not waiting:
             return [tried[mutation] for mutation in work.mutations]
         processes = min(processes, len(waiting))
@@ -81,7 +81,10 @@ def try_all(project: Project, work: Work, named: Sequence[Equivalent], processes
         if limit_seconds is None:
             limit_seconds = seconds * _LIMIT_FACTOR + _LIMIT_MORE_SECONDS
         minutes = seconds * len(waiting) / processes / 60
-        tell(f"{work.name}: they take {seconds:.0f} s, so this takes {minutes:.1f} min if every mutation survives, less if not; who hangs adds to it")
+        tell(
+            f"{work.name}: the tests take {seconds:.0f} s, so all takes {minutes:.1f} min if every mutation survives, and less where tests fail early. "
+            f"A mutation that hangs is given up after {limit_seconds:.0f} s"
+        )
         idle: SimpleQueue[Copy] = SimpleQueue()
         for copy in copies:
             idle.put(copy)
