@@ -25,7 +25,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.config_changes import ConfigOp, OpType
 from jesenska.controller.context import PartitionView
-from jesenska.controller.effects import LeaderAndIsr, OffsetsForgotten, SettingsChanged, StopReplica, UpdateMetadata
+from jesenska.controller.effects import LeaderAndIsr, OffsetsForgotten, SettingsChanged, StopReplica, UpdateMetadata, Write
 from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
@@ -513,6 +513,26 @@ def test_replicas_that_somebody_wants_elsewhere_stay_and_the_log_says_why() -> N
     ]
     assert world.tree.exists(paths.REASSIGN_PARTITIONS) is None
     world.judge()
+
+
+def test_a_topic_that_is_marked_before_anybody_has_looked_at_it_is_deleted() -> None:
+    world = watching()
+    world.write(Create(paths.delete_topic("t")), Create(paths.topic("t"), b'{"version":1,"partitions":{"0":[0]}}'))
+    world.settle()
+    assert world.tree.exists(paths.topic("t")) is None
+    assert world.tree.exists(paths.delete_topic("t")) is None
+    world.judge()
+
+
+@pytest.mark.parametrize("has_gone", [True, False])
+def test_work_that_cannot_be_taken_away_is_looked_at_again_but_not_what_has_gone_already(has_gone: bool) -> None:
+    world = watching()
+    world.write(Create(paths.REASSIGN_PARTITIONS, b'{"version":1,"partitions":[]}'))
+    while not (world.steps and isinstance(world.steps[0][1].what, Write)):
+        world.under_way()[0]()
+    world.write(Delete(paths.REASSIGN_PARTITIONS) if has_gone else Create(f"{paths.REASSIGN_PARTITIONS}/child"))
+    world.settle()
+    assert [timer.event for timer in world.timers] == ([] if has_gone else [Look(paths.REASSIGN_PARTITIONS)])
 
 
 def test_a_look_that_fails_is_made_again_and_waits_longer_each_time() -> None:

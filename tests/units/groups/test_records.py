@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import uuid
 
 import pytest
 
@@ -61,6 +62,17 @@ def test_an_offsets_record_says_what_its_version_has_and_of_the_rest_that_nobody
     )
     assert read_record(key, value) == OffsetRecord("g", "t", 3, expected)
     assert read_record(key, None) == OffsetRecord("g", "t", 3, None)
+
+
+@pytest.mark.parametrize("topic_id", [None, uuid.UUID(int=7)])
+def test_an_offsets_record_of_version_4_may_name_the_topics_id(topic_id: uuid.UUID | None) -> None:
+    key = struct.pack(">h", 1) + _string("g") + _string("t") + struct.pack(">i", 3)
+    tags = b"\0" if topic_id is None else b"\1\0\x10" + topic_id.bytes
+    value = struct.pack(">hqi", 4, 42, 5) + b"\5note" + struct.pack(">q", 8_000) + tags
+    expected = OffsetCommitValue(offset=42, leader_epoch=5, metadata="note", commit_timestamp=8_000)
+    if topic_id is not None:
+        expected.topic_id = topic_id
+    assert read_record(key, value) == OffsetRecord("g", "t", 3, expected)
 
 
 def test_keys_of_later_releases_are_left_alone() -> None:

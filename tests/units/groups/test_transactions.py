@@ -7,7 +7,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Marker, OfTransaction
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, EndOffsets, ErrorAnswer, PartitionsAnswer
-from jesenska.groups.records import OffsetCommitValue, OffsetRecord
+from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
 from jesenska.groups.settings import GroupSettings
 from tests.units.groups.driver import Driver
 
@@ -119,6 +119,25 @@ def test_a_group_that_is_deleted_has_no_offsets_of_the_transaction_either() -> N
     assert driver.answers[token] == [ErrorAnswer(ErrorCode.NONE)]
     _end(driver, _FIRST, commits=True)
     assert _committed(driver) is None
+
+
+def test_what_is_no_offset_makes_no_group_in_a_transaction() -> None:
+    driver = Driver()
+    for record in (OffsetRecord("g", _KEY.topic, _KEY.partition, None), GroupRecord("g", None)):
+        driver.coordinator.replay_within(record, _FIRST, driver.now)
+    assert driver.coordinator.groups == {}
+
+
+def test_a_commit_whose_append_ends_after_its_group_has_gone_is_answered() -> None:
+    driver = Driver(commit_at_once=False)
+    token = driver.token()
+    driver.give(CommitOffsets(token, "g", -1, "", None, ((_KEY, CommittedOffset(5, -1, "", driver.wall_ms)),)))
+    driver.give(DeleteGroup(driver.token(), "g"))
+    driver.pending.reverse()
+    driver.commit()
+    assert driver.coordinator.groups == {}
+    driver.fail()
+    assert driver.answers[token] == [PartitionsAnswer(ErrorCode.NONE, {_KEY: ErrorCode.COORDINATOR_NOT_AVAILABLE})]
 
 
 def test_a_group_that_has_only_an_offset_of_an_open_transaction_is_kept_when_its_log_has_been_read() -> None:

@@ -41,11 +41,14 @@ from jesenska.interchange.raft_records import (
     SnapshotHeaderRecord,
     TopicRecord,
     UserScramCredentialRecord,
+    read_control,
     read_record,
     write_record,
 )
 from jesenska.metadata.nodes import PartitionStateNode, ProducerIdBlock, TopicNode, decode_config
 from jesenska.records.encode import encode_batch
+from jesenska.records.header import TimestampType
+from jesenska.records.record import Record
 from jesenska.wire.codec import encode
 from jesenska.wire.language import Message
 from tests.units.wire.strategies import messages
@@ -101,6 +104,18 @@ def test_a_quota_of_everybodys_default_has_kafkas_bytes() -> None:
     message = _quota("k", 2.0, ("user", None), ("client-id", "c"))
     entity = "03" + "05" + b"user".hex() + "00" + "00" + "0a" + b"client-id".hex() + "02" + b"c".hex() + "00"
     assert write_record(message, 0).hex() == "010e00" + entity + "02" + b"k".hex() + "4000000000000000" + "00" + "00"
+
+
+def test_what_is_said_to_be_nothing_is_read_as_nothing() -> None:
+    change = bytes.fromhex("010500" + "00000001" + "0" * 32 + "01" + "0301" + "00")
+    assert read_record(change).message == PartitionChangeRecord(partition_id=1)
+    nobody = bytes.fromhex("010302" + "00000001" + "0" * 32 + _array() * 4 + "ffffffff" * 3 + "01" + "02" + "0101" + "00" + "0201" + "00")
+    assert read_record(nobody).message == PartitionRecord(partition_id=1)
+
+
+@pytest.mark.parametrize(("key", "value"), [(None, b"\0\0"), (b"\0\0\0", b"\0\0"), (b"\0\0\0\2", None), (b"\0\0\0\2", b"\0"), (b"\0\0\0\x63", b"\0\0")])
+def test_a_control_record_that_says_nothing_is_none(key: bytes | None, value: bytes | None) -> None:
+    assert read_control(Record(0, 0, TimestampType.CREATE_TIME, key, value)) is None
 
 
 def test_a_change_of_a_broker_has_kafkas_bytes() -> None:
