@@ -364,6 +364,22 @@ def test_the_leader_is_told_of_each_member_what_it_says_for_the_protocol_that_wa
     assert [item.metadata for item in told.members] == [b"mine", b"yes"]
 
 
+def test_a_static_member_whose_return_fails_after_its_group_has_gone_is_told_so() -> None:
+    driver = Driver(commit_at_once=False)
+    first = driver.answer(driver.join(instance="i"), JoinAnswer)
+    driver.sync(first, {first.member_id: b""}, instance="i")
+    driver.commit()
+    again = driver.join(instance="i")
+    assert leave(driver, Leaving("", "i")) is ErrorCode.NONE
+    driver.give(DeleteGroup(driver.token(), "g"))
+    driver.pending.append(driver.pending.pop(0))
+    driver.commit()
+    driver.commit()
+    assert driver.coordinator.groups == {}
+    driver.fail()
+    assert driver.answer(again, JoinAnswer).error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
 def test_another_leads_while_a_static_leader_is_silent_and_goes_on_when_it_is_back() -> None:
     driver = Driver()
     silent = driver.answer(driver.join(instance="i", session_ms=1_000_000), JoinAnswer)

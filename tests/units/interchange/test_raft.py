@@ -118,6 +118,11 @@ def test_a_control_record_that_says_nothing_is_none(key: bytes | None, value: by
     assert read_control(Record(0, 0, TimestampType.CREATE_TIME, key, value)) is None
 
 
+def test_a_control_record_that_ends_early_is_refused() -> None:
+    with pytest.raises(CorruptMessageError):
+        read_control(Record(0, 0, TimestampType.CREATE_TIME, b"\0\0\0\2", b"\0\0"))
+
+
 def test_a_change_of_a_broker_has_kafkas_bytes() -> None:
     message = BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2, fenced=1, in_controlled_shutdown=1)
     begin = "00000001" + "0000000000000002"
