@@ -8,8 +8,8 @@ A test is the hour's if its file lies below tests/hour or if it is marked `hour`
 test is about: `hour("src/jesenska/interchange")`. Where one of them has changed lately, script/test runs the test as
 if it had no mark. Of the others of the hour it runs one sixth, for two minutes at most. The commit says which sixth.
 
-What has changed lately is what the commits of the last day have changed, and what is not committed. JESENSKA_SINCE
-names another commit to compare with. Without git nothing has changed, and the first sixth is taken.
+What has changed lately is what the commits of the last four hours have changed, and what is not committed: files that
+got another name alone do not count. JESENSKA_SINCE names another commit to compare with. Without git nothing has changed, and the first sixth is taken.
 
 JESENSKA_TESTS is the tier (quick, ci, everything); without it no test is left out, as when a person names a file.
 JESENSKA_SHARE=rotation asks for the sixth alone.
@@ -35,7 +35,7 @@ SHARES = 6
 #: The variable that asks for a part of the tests, and its value for the sixth of the hour's that a commit has.
 SHARE, ROTATION = "JESENSKA_SHARE", "rotation"
 SHARE_SECONDS = 120.0
-_DAY_SECONDS = 86400
+_LATELY_SECONDS = 4 * 3600
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def commit() -> Commit:
     head = _git("rev-parse", "HEAD")
     if not head:
         return Commit(0, frozenset())
-    since = os.environ.get("JESENSKA_SINCE") or _a_day_before(head[0])
-    changed = {*_git("diff", "--name-only", since), *_git("ls-files", "--others", "--exclude-standard")}
+    since = os.environ.get("JESENSKA_SINCE") or _before(head[0])
+    changed = {*_git("diff", "--name-only", "--find-renames=60%", "--diff-filter=AMD", since), *_git("ls-files", "--others", "--exclude-standard")}
     return Commit(int(head[0][:8], 16), frozenset(changed))
 
 
@@ -66,9 +66,9 @@ def first_seed() -> int:
     return int(os.environ.get("JESENSKA_SEED", "0")) or 1 + commit().number
 
 
-def _a_day_before(head: str) -> str:
+def _before(head: str) -> str:
     made = int(_git("show", "--no-patch", "--format=%ct", head)[0])
-    before = _git("rev-list", "-1", f"--before={made - _DAY_SECONDS}", head)
+    before = _git("rev-list", "-1", f"--before={made - _LATELY_SECONDS}", head)
     # The first commit of all is younger: it is compared with the empty tree.
     return before[0] if before else "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 

@@ -20,6 +20,10 @@ from tests.peers.judge import Judge
 from tests.peers.tools import Tools
 
 RELEASES = ("3.9.1", "4.3.1")
+_OF_TRANSACTIONS = ("src/jesenska/transactions", "src/jesenska/broker/transactions.py", "src/jesenska/broker/transaction_verification.py")
+#: Releases that are asked about transactions; the older one differs in what is named, and its answers stay what they
+#: are.
+RELEASES_OF_TRANSACTIONS = (pytest.param("3.9.1", marks=pytest.mark.hour(*_OF_TRANSACTIONS)), "4.3.1")
 
 
 def need(*programs: str) -> None:

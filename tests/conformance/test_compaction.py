@@ -33,7 +33,7 @@ from tests.units.log.compaction_model import Model, ModelBatch, ModelRecord
 
 pytestmark = pytest.mark.conformance
 
-_LOGS = rounds(quick=2, ci=12, everything=100)
+_LOGS = rounds(quick=2, ci=12, everything=40)
 _SETTINGS = {"log.cleaner.backoff.ms": "100", "log.cleaner.dedupe.buffer.size": "8000000"}
 _SECONDS = 60.0
 #: A segment takes this much of the records' time.

@@ -27,7 +27,7 @@ _admin: Any = importlib.import_module("confluent_kafka.admin")
 
 pytestmark = pytest.mark.conformance
 
-_LOGS = rounds(quick=1, ci=6, everything=60)
+_LOGS = rounds(quick=1, ci=6, everything=20)
 _SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "log.cleaner.dedupe.buffer.size": "8000000",

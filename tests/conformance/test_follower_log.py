@@ -109,7 +109,7 @@ class Pair:
 
 
 def test_a_followers_log_is_what_kafkas_is(kafkas_log: Judge, tmp_path: Path) -> None:
-    for seed in range(rounds(quick=4, ci=20, everything=1000)):
+    for seed in range(rounds(quick=4, ci=20, everything=100)):
         pair = Pair(tmp_path / f"{seed}", kafkas_log, seed)
         with pair.ours:
             for _ in range(_STEPS):

@@ -17,7 +17,7 @@ from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
-from tests.conformance.conftest import RELEASES, need
+from tests.conformance.conftest import RELEASES_OF_TRANSACTIONS, need
 from tests.peers.java_programs import command_of
 
 pytestmark = pytest.mark.conformance
@@ -112,7 +112,7 @@ def expected(count: int) -> Counter[str]:
     return Counter(f"made {number}" for number in range(count))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", RELEASES_OF_TRANSACTIONS)
 def test_each_input_is_in_the_output_once(release: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS) as broker:
         asyncio.run(create_topics(broker.bootstrap, "input", "output"))
@@ -124,7 +124,7 @@ def test_each_input_is_in_the_output_once(release: str, tmp_path: Path) -> None:
         assert values(release, broker.bootstrap, "output") == expected(_INPUTS)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", RELEASES_OF_TRANSACTIONS)
 def test_nothing_is_lost_or_twice_when_the_broker_and_the_program_are_killed(release: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS, warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, "input", "output"))
@@ -143,7 +143,7 @@ def test_nothing_is_lost_or_twice_when_the_broker_and_the_program_are_killed(rel
         assert values(release, broker.bootstrap, "output") == expected(_INPUTS + 100)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", RELEASES_OF_TRANSACTIONS)
 def test_a_transaction_that_a_killed_producer_has_left_open_ends_by_the_next_one(release: str, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", settings=SETTINGS, warm=True) as broker:
         asyncio.run(create_topics(broker.bootstrap, "input", "output"))

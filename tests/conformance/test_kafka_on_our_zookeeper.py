@@ -32,7 +32,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("release", ["1.0.2", "3.9.1"])
+@pytest.mark.parametrize("release", [pytest.param("1.0.2", marks=pytest.mark.hour("src/jesenska/metadata/zookeeper")), "3.9.1"])
 def test_apache_kafka_runs_on_our_server(tmp_path: Path, release: str) -> None:
     need("java", "mvn")
     with ServedTree(tmp_path / "tree.db", ServerConfig(tick_ms=1000)) as served:

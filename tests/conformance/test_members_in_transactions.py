@@ -28,7 +28,7 @@ from jesenska.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from tests.conformance.conftest import RELEASES, need
+from tests.conformance.conftest import RELEASES_OF_TRANSACTIONS, need
 from tests.conformance.transaction_table import SETTINGS, TOPIC, Broker
 from tests.peers.apache_kafka import ApacheKafka
 from tests.raw_connection import RawConnection
@@ -169,7 +169,7 @@ def _answers(bootstrap: str, versions: tuple[int, ...]) -> dict[tuple[str, str, 
         groups.close()
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", RELEASES_OF_TRANSACTIONS)
 def test_a_commit_in_a_transaction_is_let_and_fenced_as_apache_kafka_does(release: str, tmp_path: Path) -> None:
     need("java", "mvn")
     settings = SETTINGS | {"group.min.session.timeout.ms": "500"}

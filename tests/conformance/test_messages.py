@@ -19,7 +19,7 @@ from tests.profiles import rounds
 pytestmark = pytest.mark.conformance
 
 #: Random messages for each kind, key and version and in each direction.
-CASES = rounds(quick=1, ci=3, everything=50)
+CASES = rounds(quick=1, ci=3, everything=10)
 _NULLABLE_STRUCT_NOT_WRITABLE = ("3.9.1", 75)
 _BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64}
 #: Fields that 3.9.1 calls otherwise than 4.3.1, by key: their name there and here.

@@ -42,7 +42,7 @@ with warnings.catch_warnings():
 pytestmark = pytest.mark.conformance
 
 #: Random messages of each kind, key and version.
-CASES = rounds(quick=1, ci=3, everything=50)
+CASES = rounds(quick=1, ci=3, everything=10)
 _MS = datetime.timedelta(milliseconds=1)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _NO_ID = uuid.UUID(int=0)

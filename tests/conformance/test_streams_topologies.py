@@ -18,7 +18,7 @@ from tests.units.pipeline.streams.interpreted import outcome
 from tests.units.pipeline.streams.known_differences import KNOWN, known
 from tests.units.pipeline.streams.topology_spec import Json
 
-_COUNT = rounds(quick=100, ci=500, everything=5000)
+_COUNT = rounds(quick=100, ci=500, everything=2000)
 #: With so many, everything that is known to differ is met.
 _ALL_DIFFERENCES = 500
 _DOCUMENT = Path(__file__).parents[2] / "docs" / "streams.md"

@@ -89,6 +89,7 @@ def _differs(cell: Cell) -> bool:
     return state == "Ongoing, written" and request in ("Produce 9", "Produce 11", "Produce 9, out of order") and who == "an epoch newer"
 
 
+@pytest.mark.hour("src/jesenska/transactions")
 def test_apache_kafka_3_differs_in_what_is_named_and_in_nothing_else(ours: dict[Cell, str], tmp_path: Path) -> None:
     theirs = _theirs("3.9.1", tmp_path)
     served = {cell: answer for cell, answer in theirs.items() if answer != _NOT_SERVED}

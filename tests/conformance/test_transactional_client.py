@@ -23,7 +23,7 @@ from jesenska.client.transactions import GroupMetadata
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupRequestMember, LeaveGroupResponse
-from tests.conformance.conftest import RELEASES, need
+from tests.conformance.conftest import RELEASES_OF_TRANSACTIONS, need
 from tests.peers.apache_kafka import ApacheKafka
 
 pytestmark = pytest.mark.conformance
@@ -41,7 +41,7 @@ Work = Callable[[Cluster], Awaitable[None]]
 OURS = "ours"
 
 
-@pytest.fixture(scope="module", params=[*RELEASES, OURS])
+@pytest.fixture(scope="module", params=[*RELEASES_OF_TRANSACTIONS, OURS])
 def release(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -12,10 +12,10 @@ from tests.mutations.mutation import Mutation, mutations_of
 #: Tests of a room whose other tests start processes, or take long and look at something else; and of a room that
 #: another's tests look at, too. Of all other rooms the tests are all in the directory that has the room's name.
 TESTS: Mapping[str, Sequence[str]] = {
-    "broker": ["tests/broker/test_fetch_sessions.py", "tests/broker/test_fetch_states.py", "tests/broker/test_fetches.py"],
-    "coordination": ["tests/coordination", "tests/groups/test_offsets_topic.py"],
+    "broker": ["tests/units/broker/test_fetch_sessions.py", "tests/units/broker/test_fetch_states.py", "tests/processes/broker/test_fetches.py"],
+    "coordination": ["tests/units/coordination", "tests/units/groups/test_offsets_topic.py"],
     "log": [
-        f"tests/log/test_{name}.py"
+        f"tests/units/log/test_{name}.py"
         for name in ("leader_epochs", "log_cleaner", "move_plan", "producer_state", "retention_policies", "roll_and_retention", "transaction_index")
     ],
 }
@@ -66,4 +66,4 @@ class Project:
 
     def tests_of(self, room: str) -> Sequence[str]:
         """The tests of a room, as pytest takes them."""
-        return self.tests.get(room) or [f"tests/{room}"]
+        return self.tests.get(room) or [f"tests/units/{room}"]

@@ -1,4 +1,4 @@
-"""What git says of a commit: a number, and the files that were changed in the day before it."""
+"""What git says of a commit: a number, and the files that were changed in the hours before it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ def _commit(tree: Path, name: str, day: int) -> str:
     return _git(tree, "rev-parse", "HEAD")
 
 
-def test_what_the_last_day_has_changed_and_what_is_not_committed(tree: Path) -> None:
+def test_what_the_last_hours_have_changed_and_what_is_not_committed(tree: Path) -> None:
     _git(tree, "init")
     _commit(tree, "old", 0)
-    _commit(tree, "older than a day", 2)
-    _commit(tree, "of the day", 4)
+    _commit(tree, "a day before", 2)
+    _commit(tree, "just before", 4)
+    _git(tree, "mv", "a day before", "with another name")
     head = _commit(tree, "the last", 4)
     (tree / "not committed").write_text("")
     found = tiers.commit.__wrapped__()
-    assert found.changed == {"of the day", "the last", "not committed"}
+    assert found.changed == {"just before", "the last", "not committed"}
     assert found.number == int(head[:8], 16)
 
 
 def test_a_commit_to_compare_with_can_be_named(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _git(tree, "init")
     first = _commit(tree, "old", 0)
-    _commit(tree, "older than a day", 2)
+    _commit(tree, "a day before", 2)
     _commit(tree, "the last", 4)
     monkeypatch.setenv("JESENSKA_SINCE", first)
-    assert tiers.commit.__wrapped__().changed == {"older than a day", "the last"}
+    assert tiers.commit.__wrapped__().changed == {"a day before", "the last"}
 
 
 def test_all_files_of_a_young_tree_are_new(tree: Path) -> None:

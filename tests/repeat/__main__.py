@@ -1,7 +1,7 @@
 """Finds tests that fail now and then, by running them many times:
 
-    python -m tests.repeat tests/log tests/net/test_channel.py --times 50 --hold-back
-    python -m tests.repeat 'tests/log/test_files.py::test_a' --times 1 --hold-back --seed 17     one run once more
+    python -m tests.repeat tests/units/log tests/units/net/test_channel.py --times 50 --hold-back
+    python -m tests.repeat tests/units/log/test_files.py::test_a --times 1 --hold-back --seed 17  one run once more
 
 A path is a directory, a file or a test's node id. Each file is a run of its own, with the seed of the first run and
 one more for each that follows. `--hold-back` disturbs timing by that seed (`tests/repeat/hold_back.py` says how), at a

@@ -1,8 +1,8 @@
 """A plugin of pytest that writes down what comes of each test, a JSON object a line, in the file that
 JESENSKA_REPEAT_TOLD names:
 
-    {"begun": "tests/log/test_files.py::test_a"}
-    {"test": "tests/log/test_files.py::test_a", "outcome": "passed"}        or "skipped"
+    {"begun": "tests/units/log/test_files.py::test_a"}
+    {"test": "tests/units/log/test_files.py::test_a", "outcome": "passed"}        or "skipped"
     {"test": ..., "outcome": "failed", "text": ...}                         what pytest says of the failure
 
 A test that has begun and of which nothing more is told was under way when the process ended. Where the process is held

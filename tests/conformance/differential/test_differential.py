@@ -25,7 +25,7 @@ from tests.sensible_requests import BETWEEN_BROKERS
 
 pytestmark = pytest.mark.conformance
 
-CASES = rounds(quick=20, ci=100, everything=2000)
+CASES = rounds(quick=20, ci=100, everything=400)
 _KEYS = [pytest.param(key, id=api.name) for key, api in APIS.items() if key not in BETWEEN_BROKERS]
 
 

@@ -26,7 +26,7 @@ from tests.profiles import rounds
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 
-FLIGHTS = rounds(quick=4000, ci=20_000, everything=100_000)
+FLIGHTS = rounds(quick=4000, ci=20_000, everything=20_000)
 PER_TRIGGER = max(1000, FLIGHTS // 10)
 
 

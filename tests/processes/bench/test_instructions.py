@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from bench import instructions
 from bench.counted_requests import CASES
 from bench.instructions import MODULES, START, compared, main, no_row, per_request, read_table, tell, total_of, write_table
 
-from bench import instructions
 from jesenska.base.source_only import source_is_asked_for
 
 _ROOT = Path(__file__).parents[3]

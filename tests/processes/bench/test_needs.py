@@ -9,11 +9,11 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import pytest
+from bench import broker_a_row, needs
 from bench.broker_a_row import RowRun, run_rows
 from bench.needs import Need, kafka, require
 from bench.unfinished import Unfinished
 
-from bench import broker_a_row, needs
 from jesenska.base.errors import JesenskaError
 
 _ROOT = Path(__file__).parents[3]

@@ -22,7 +22,7 @@ from tests.processes.crash.client_process import JAVA, LIBRDKAFKA, OURS, Togethe
 from tests.processes.testing.test_faults_end_to_end import assert_all_took_part
 from tests.profiles import chosen, rounds
 
-ROUNDS = rounds(quick=1, ci=3, everything=30)
+ROUNDS = rounds(quick=1, ci=3, everything=8)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 _APART = [OURS, f"{LIBRDKAFKA},{JAVA}"]
 LOADS = chosen(quick=_APART, ci=_APART, everything=[*_APART, f"{OURS},{LIBRDKAFKA},{JAVA}"])

@@ -22,7 +22,7 @@ from tests.raw_connection import ClosedByBrokerError, RawConnection
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
-_CRASHES = rounds(quick=1, ci=3, everything=20)
+_CRASHES = rounds(quick=1, ci=3, everything=10)
 _SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _PRODUCERS, _PARTITIONS = 4, 2
 _TIMEOUT_MS = 2000

@@ -19,7 +19,7 @@ from tests.cluster.witness import Witness
 from tests.processes.crash.client_process import JAVA, LIBRDKAFKA, Together, assert_clients_took_part, load_of
 from tests.profiles import rounds
 
-ROUNDS = rounds(quick=1, ci=1, everything=30)
+ROUNDS = rounds(quick=1, ci=1, everything=5)
 _KINDS = (LIBRDKAFKA, JAVA)
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 60 * ROUNDS)]

@@ -34,7 +34,7 @@ from tests.profiles import rounds
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(3600)]
 
-SECONDS = rounds(quick=5, ci=5, everything=300)
+SECONDS = rounds(quick=5, ci=5, everything=60)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 _HAS_LIBRDKAFKA = importlib.util.find_spec("confluent_kafka") is not None
 _MEMBERS = 10

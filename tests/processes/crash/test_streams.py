@@ -22,7 +22,7 @@ from tests.processes.crash.streams_load import INPUTS, OUTPUTS, PARTITIONS, Stre
 from tests.processes.crash.talking_process import said
 from tests.profiles import chosen, rounds
 
-ROUNDS = rounds(quick=1, ci=1, everything=20)
+ROUNDS = rounds(quick=1, ci=1, everything=3)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 RELEASES = chosen(quick=["4.3.1"], ci=["4.3.1"], everything=["3.9.1", "4.3.1"])
 

@@ -29,7 +29,7 @@ from tests.processes.crash.transfers import ENTRIES, PARTITIONS, TRANSFERS, Tran
 from tests.processes.testing.made_history import MadeHistory
 from tests.profiles import chosen, rounds
 
-ROUNDS = rounds(quick=1, ci=2, everything=30)
+ROUNDS = rounds(quick=1, ci=2, everything=6)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 LOADS = chosen(quick=[LIBRDKAFKA, OURS], ci=[LIBRDKAFKA, OURS], everything=[OURS, LIBRDKAFKA, "3.9.1", "4.3.1"])
 

@@ -45,7 +45,7 @@ from tests.profiles import rounds
 from tests.raw_connection import RawConnection
 from tests.sensible_requests import Served
 
-FRAMES = rounds(quick=8000, ci=40_000, everything=1_000_000)
+FRAMES = rounds(quick=8000, ci=40_000, everything=200_000)
 SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _CHUNK = 10_000
 _WARM_UP = max(20_000, min(50_000, FRAMES // 10))

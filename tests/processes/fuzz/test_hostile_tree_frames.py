@@ -33,7 +33,7 @@ from tests.processes.fuzz.tree_frames import CLEANER, TreeFrames
 from tests.profiles import rounds
 from tests.tree_process import TreeProcess
 
-FRAMES = rounds(quick=1000, ci=5000, everything=100_000)
+FRAMES = rounds(quick=1000, ci=5000, everything=25_000)
 SEED = int(os.environ.get("JESENSKA_SEED", "1"))
 _CHUNK = 5000
 #: Until the largest moments of the allocator are behind.

@@ -1,5 +1,5 @@
-"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SEED says which is the first; else each commit
-begins with another one."""
+"""Runs many seeds of the simulator, in two processes at a time. JESENSKA_SEED says which is the
+first; else each commit begins with another one."""
 
 from __future__ import annotations
 

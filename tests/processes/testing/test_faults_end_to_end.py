@@ -31,7 +31,7 @@ from tests.profiles import rounds
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
-ROUNDS = rounds(quick=1, ci=6, everything=100)
+ROUNDS = rounds(quick=1, ci=6, everything=20)
 SEED = int(os.environ.get("JESENSKA_SEED", "1948"))
 #: One of each that matters most, whatever the seed.
 _ALWAYS = (

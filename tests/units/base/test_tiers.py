@@ -1,4 +1,5 @@
-"""Which tests a run has: all of its tier, those of the hour that are about something changed, and a sixth of the rest."""
+"""Which tests a run has: all of its tier, those of the hour that are about something changed, and a sixth of the
+rest."""
 
 from __future__ import annotations
 

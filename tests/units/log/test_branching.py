@@ -751,7 +751,7 @@ def test_a_crash_at_any_call_leaves_the_whole_branch_or_none(tmp_path: Path, los
     found = set()
     every = chosen(quick=5, ci=1, everything=1) if loses else chosen(quick=15, ci=3, everything=1)
     for calls in [*range(0, count, every), count]:
-        seeds = rounds(quick=1, ci=1, everything=20) if calls < count else rounds(quick=10, ci=10, everything=20)
+        seeds = rounds(quick=1, ci=1, everything=4) if calls < count else rounds(quick=3, ci=10, everything=20)
         for seed in range(seeds if loses else 1):
             found.add(crashed(tmp_path, calls, seed * 1000 + calls, loses=loses)[1])
     assert found == {True, False}

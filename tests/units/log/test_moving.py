@@ -803,7 +803,7 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
 
 
 def test_a_log_that_moves_about_is_the_same_as_one_that_does_not(tmp_path: Path) -> None:
-    count = rounds(quick=4, ci=16, everything=300)
+    count = rounds(quick=4, ci=16, everything=60)
     done = 0
     for seed in range(count):
         done += one_history(tmp_path / str(seed), seed)
@@ -892,7 +892,7 @@ def test_a_crash_at_any_call_of_a_move_leaves_one_whole_log(tmp_path: Path, lose
     assert where == "b"
     assert count > 60
     found = set()
-    for seed in range(rounds(quick=1, ci=1, everything=20) if loses else 1):
+    for seed in range(rounds(quick=1, ci=1, everything=4) if loses else 1):
         for calls in range(0, count + 1, chosen(quick=20, ci=4, everything=1)):
             found.add(crashed(tmp_path, calls, seed * 1000 + calls, loses=loses)[1])
     assert found == {"a", "b"}

@@ -18,7 +18,7 @@ from tests.repeat import hold_back, process_tree
 from tests.repeat.__main__ import main
 from tests.repeat.hold_back import KINDS, Plan
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 #: Results of threads: for these some time is given, for those below they are waited for.
 _FLAKY = """
 import asyncio
@@ -135,7 +135,7 @@ def test_failures_that_no_test_has_told_of_are_counted(tmp_path: Path) -> None:
     assert "No module named 'nothing_of_that_name'" in done.stdout
 
 
-@pytest.mark.parametrize("path", ["tests/repeat/test_that_is_not_there.py", "docs"])
+@pytest.mark.parametrize("path", ["tests/processes/repeat/test_that_is_not_there.py", "docs"])
 def test_where_no_tests_are_one_sentence_says_so(path: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([path]) == 2
     assert capsys.readouterr().err == f"There are no tests at {path}: name directories, files or node ids of tests.\n"

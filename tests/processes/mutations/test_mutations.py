@@ -61,13 +61,13 @@ def _entry(line: str, change: str, function: str = "fee") -> str:
 
 
 def _project(root: Path, tests: str = TESTS) -> Project:
-    for directory in ("src/tiny/shop", "tests/shop"):
+    for directory in ("src/tiny/shop", "tests/units/shop"):
         (root / directory).mkdir(parents=True)
     (root / "pyproject.toml").write_text(PYPROJECT)
     (root / "src/tiny/__init__.py").touch()
     (root / "src/tiny/shop/__init__.py").touch()
     (root / "src/tiny/shop/prices.py").write_text(PRICES)
-    (root / "tests/shop/test_prices.py").write_text(tests)
+    (root / "tests/units/shop/test_prices.py").write_text(tests)
     return Project(root, "tiny", {})
 
 
@@ -109,7 +109,7 @@ def test_a_process_that_a_test_starts_sees_the_mutation_and_the_working_tree_doe
     project = _project(tmp_path / "shop")
     before = {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()}
     outcomes, _ = _outcomes(project, named, capsys, "--at", "src/tiny/shop/prices.py:6", code=0)
-    assert outcomes[6, "== -> !="] == ("found", "tests/shop/test_prices.py::test_another_process_says_what_is_free")
+    assert outcomes[6, "== -> !="] == ("found", "tests/units/shop/test_prices.py::test_another_process_says_what_is_free")
     assert {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()} == before
 
 
@@ -134,7 +134,7 @@ def test_a_name_for_nothing_is_told(tmp_path: Path, named: Path, capsys: pytest.
 def test_tests_that_fail_without_a_mutation_are_told(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(_project(tmp_path / "shop", "def test_it():\n    assert False, 'as ever'\n"), ["shop"], named) == 3
     said = capsys.readouterr().err
-    assert "Without any mutation tests/shop fails; mend that first." in said
+    assert "Without any mutation tests/units/shop fails; mend that first." in said
     assert "as ever" in said
 
 
