@@ -8,8 +8,9 @@ A test is the hour's if its file lies below tests/hour or if it is marked `hour`
 test is about: `hour("src/jesenska/interchange")`. Where one of them has changed lately, script/test runs the test as
 if it had no mark. Of the others of the hour it runs one sixth, for two minutes at most. The commit says which sixth.
 
-What has changed lately is what the commits of the last four hours have changed, and what is not committed: files that
-got another name alone do not count. JESENSKA_SINCE names another commit to compare with. Without git nothing has changed, and the first sixth is taken.
+What has changed lately is what the commits of the last four hours have changed, and what is not committed. Files that
+got another name alone do not count. JESENSKA_SINCE names another commit to compare with. Without git nothing has
+changed, and the first sixth is taken.
 
 JESENSKA_TESTS is the tier (quick, ci, everything); without it no test is left out, as when a person names a file.
 JESENSKA_SHARE=rotation asks for the sixth alone.

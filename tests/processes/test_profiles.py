@@ -41,7 +41,7 @@ def _run(directory: Path, asked: str | None) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
-@pytest.mark.parametrize(("asked", "usual"), [("quick", 20), (None, 100)])
+@pytest.mark.parametrize(("asked", "usual"), [("quick", 40), (None, 100)])
 def test_hypothesis_tries_as_many_examples_as_the_profile_says(tmp_path: Path, asked: str | None, usual: int) -> None:
     done = _run(tmp_path, asked)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -66,4 +66,4 @@ def test_numbers_are_those_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_there_is_at_least_one_example(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JESENSKA_TESTS", "quick")
-    assert (examples(times=0.02), examples(times=0.5), examples(times=3)) == (1, 10, 60)
+    assert (examples(times=0.02), examples(times=0.5), examples(times=3)) == (1, 20, 120)
