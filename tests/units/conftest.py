@@ -25,7 +25,7 @@ class _Guard:
 _guard = _Guard()
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True)
 def _no_process() -> Iterator[None]:
     _guard.is_on = True
     yield

@@ -33,11 +33,17 @@ def stopped_in_order() -> None:
     """Called last on the loop of a server that has stopped: from here on no signal changes its exit code, whoever
     sends one while the interpreter winds up.
 
-    A loop that closes gives the signals back to their default, which would end the process as if it had been killed;
-    so the loop is left none. The mask is this thread's: another one that is about to end may still be given a signal,
-    which is ignored."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    A loop that gives up a signal's handler, as it does when it closes, gives the signal back to its default, which
+    would end the process as if it had been killed. Any thread may be given a signal in such a moment. So the signals
+    are ignored at once, and the loop keeps what it had for them."""
     loop = asyncio.get_running_loop()
+    loop.remove_signal_handler = _gives_up_nothing  # type: ignore[assignment]
     for number in STOP_SIGNALS:
-        loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
+    # Nobody is to be woken by a signal, and the loop closes the socket for that.
+    signal.set_wakeup_fd(-1)
+
+
+def _gives_up_nothing(number: int) -> bool:
+    """In the place of `remove_signal_handler`, which a loop calls for each of its signals when it closes."""
+    return False
