@@ -80,7 +80,8 @@ class Topics:
         Where another broker is controller, it is asked; LeaderNotAvailableError where that leads to nothing."""
         wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
         if self.is_controller:
-            await self.create(wanted)
+            plan, _ = await self.create(wanted)
+            logger.info("topic %s was created with %d partitions: a client wanted it", name, len(plan.topic.node.replicas))
             return
         asked = self._asked_for.get(name)
         if asked is None:

@@ -48,13 +48,15 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
 
-    def interrupted() -> None:
-        if stopping.is_set():
+    def stop(number: signal.Signals) -> None:
+        if not stopping.is_set():
+            logger.info("%s: the broker stops in order", number.name)
+        elif number == signal.SIGINT:
             os._exit(1)
         stopping.set()
 
     for number in heeded_signals():
-        loop.add_signal_handler(number, interrupted if number == signal.SIGINT else stopping.set)
+        loop.add_signal_handler(number, stop, number)
     parents_end(loop, stopping)
     # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand
     # partitions.
@@ -98,6 +100,7 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     gc.disable()
     gc.freeze()
     await broker.stop()
+    logger.info("the broker has stopped in order")
     stopped.cancel()
     stopped_in_order()
     return 1 if has_failed else 0

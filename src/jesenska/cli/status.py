@@ -1,6 +1,14 @@
-"""`jesenska status`: whether a broker is ready, and what it holds. For people, and for health checks by its exit code:
+"""`jesenska status`: whether a broker is up, and what its cluster holds. For people, and for health checks by its exit
+code. --check says what is asked:
 
-    exit 0    it answers and every partition has a leader          1    it does not answer, or a partition has none
+    live       the broker answers: whoever looks after processes begins it anew where it does not
+    ready      it also knows its cluster, with a controller: clients can be sent to it
+    cluster    every partition of the cluster has a leader, too: what an operator is called for (the default)
+
+    exit 0    yes
+    exit 1    it does not answer
+    exit 3    it answers, and is not ready
+    exit 4    it is ready, and partitions have no leader
 
 With --data it also says which process holds that directory, and how much memory it takes; of several brokers
 (`jesenska up -n N`) the process that looks after them, and the memory of all."""
@@ -15,16 +23,24 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.several_directories import broker_directory, brokers_with_data, tree_directory
 from jesenska.cli.stopping import lock_holder
-from jesenska.cli.tool import FAILED, print_json, seconds
+from jesenska.cli.tool import print_json, seconds
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 
 _NO_ANSWER_SECONDS = 10.0
+LIVE, READY, CLUSTER = "live", "ready", "cluster"
+NOT_READY, WITHOUT_LEADERS = 3, 4
 
 
 def add_status(status: argparse.ArgumentParser) -> None:
     status.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="The broker to ask (default: 127.0.0.1:9092).")
     status.add_argument("--data", metavar="DIR", help="Also say which process holds this directory, and its memory.")
+    status.add_argument(
+        "--check",
+        choices=(LIVE, READY, CLUSTER),
+        default=CLUSTER,
+        help="What the exit code answers: the broker answers (1 if not), it is ready (3), every partition of the cluster has a leader (4; the default).",
+    )
     status.add_argument("--timeout-seconds", type=seconds, default=_NO_ANSWER_SECONDS, metavar="S", help="How long to wait for an answer (default: 10).")
 
 
@@ -38,7 +54,8 @@ async def _status(options: argparse.Namespace) -> int:
     try:
         async with asyncio.timeout(options.timeout_seconds):
             topics = await cluster.topics()
-            groups = await GroupAdmin(cluster).list_groups()
+            is_ready = cluster.controller_id in cluster.nodes
+            groups = await GroupAdmin(cluster).list_groups() if options.check == CLUSTER and is_ready else None
     except TimeoutError:
         raise JesenskaError(f"{options.bootstrap_server} has not answered within {options.timeout_seconds:g} s: is the broker up?") from None
     finally:
@@ -46,13 +63,13 @@ async def _status(options: argparse.Namespace) -> int:
     partitions = [partition for topic in topics.values() for partition in topic.partitions]
     leaderless = sum(1 for partition in partitions if partition.leader < 0)
     told: dict[str, object] = {
-        "ready": leaderless == 0,
+        "ready": is_ready,
         "cluster_id": cluster.cluster_id,
         "brokers": len(cluster.nodes),
         "topics": len(topics),
         "partitions": len(partitions),
         "partitions_without_leader": leaderless,
-        "groups": len(groups),
+        "groups": None if groups is None else len(groups),
     }
     if options.data is not None:
         holder = lock_holder(Path(options.data))
@@ -64,7 +81,9 @@ async def _status(options: argparse.Namespace) -> int:
         for name, value in told.items():
             shown = {True: "yes", False: "no", None: "-"}.get(value, value) if isinstance(value, bool) or value is None else value
             print(f"{name.replace('_', ' ') + ':':28}{shown}")
-    return 0 if leaderless == 0 else FAILED
+    if options.check == LIVE or (is_ready and (options.check == READY or not leaderless)):
+        return 0
+    return WITHOUT_LEADERS if is_ready else NOT_READY
 
 
 def _holders_below(data: Path) -> list[int]:

@@ -21,6 +21,7 @@ from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
+from jesenska.broker.told_changes import tell
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import TopicCreation, TopicPlan, duplicates
 from jesenska.wire.messages.k19_create_topics import (
@@ -71,6 +72,9 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
             continue
+        if not request.validate_only:
+            replicas = plan.topic.node.replicas
+            tell(context, f"topic {item.name} was created with {len(replicas)} partitions of {len(replicas[0]) if replicas else 0} replicas")
         if request.timeout_ms <= 0 and not request.validate_only:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is there, but nobody waits for that
         if context.version >= _FIRST_WITH_DETAILS:

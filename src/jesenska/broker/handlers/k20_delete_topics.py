@@ -22,6 +22,7 @@ from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
+from jesenska.broker.told_changes import tell
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k20_delete_topics import (
@@ -86,6 +87,7 @@ async def _delete(broker: Services, request: DeleteTopicsRequest, context: Conte
             if known is not None:
                 answer.name, answer.topic_id = known.name, known.topic_id
             await broker.topics.delete(answer.name or "")
+            tell(context, f"topic {answer.name} was deleted")
             if late:
                 answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but nobody waits for that
         except Exception as error:

@@ -10,6 +10,7 @@ from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
+from jesenska.broker.told_changes import tell_settings
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 @handles(AlterConfigsRequest, 0, 2)
 def handle(broker: Services, request: AlterConfigsRequest, context: Context) -> Outcome:
-    return _alter(broker, request)
+    return _alter(broker, request, context)
 
 
-async def _alter(broker: Services, request: AlterConfigsRequest) -> AlterConfigsResponse:
+async def _alter(broker: Services, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     response = AlterConfigsResponse()
     between = Slices(broker.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
@@ -39,6 +40,8 @@ async def _alter(broker: Services, request: AlterConfigsRequest) -> AlterConfigs
                 raise InvalidRequestError("Error due to duplicate config keys")
             wanted = {config.name: config.value for config in item.configs}
             await broker.topics.alter(item.resource_type, item.resource_name, wanted, validate_only=request.validate_only)
+            if not request.validate_only:
+                tell_settings(context, item.resource_type, item.resource_name, wanted)
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

@@ -9,6 +9,7 @@ from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
+from jesenska.broker.told_changes import tell
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k37_create_partitions import (
@@ -23,10 +24,10 @@ if TYPE_CHECKING:
 
 @handles(CreatePartitionsRequest, 0, 3)
 def handle(broker: Services, request: CreatePartitionsRequest, context: Context) -> Outcome:
-    return _create(broker, request)
+    return _create(broker, request, context)
 
 
-async def _create(broker: Services, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def _create(broker: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     twice = duplicates(item.name for item in request.topics)
     if request.timeout_ms <= 0 and any(item.name not in twice for item in request.topics):
         late = [CreatePartitionsResponseResult(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None) for item in request.topics]
@@ -46,6 +47,8 @@ async def _create(broker: Services, request: CreatePartitionsRequest) -> CreateP
                 raise InvalidRequestError("Duplicate topic name.")
             assignments = None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
             await broker.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
+            if not request.validate_only:
+                tell(context, f"topic {item.name} has {item.count} partitions now")
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code = refused.code

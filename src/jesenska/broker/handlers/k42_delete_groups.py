@@ -7,10 +7,11 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
+from jesenska.broker.told_changes import tell
 from jesenska.groups.events import DeleteGroup, ErrorAnswer, Response
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
@@ -20,10 +21,10 @@ if TYPE_CHECKING:
 
 @handles(DeleteGroupsRequest, 0, 2)
 def handle(broker: Services, request: DeleteGroupsRequest, context: Context) -> Outcome:
-    return _delete(broker, request)
+    return _delete(broker, request, context)
 
 
-async def _delete(broker: Services, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+async def _delete(broker: Services, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     results = {name: DeleteGroupsResponseResult(group_id=name) for name in request.groups_names}
     left = len(results)
     all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -41,6 +42,8 @@ async def _delete(broker: Services, request: DeleteGroupsRequest) -> DeleteGroup
         def reply(response: Response, name: str = name) -> None:
             assert isinstance(response, ErrorAnswer)
             results[name].error_code = response.error
+            if response.error is ErrorCode.NONE:
+                tell(context, f"group {name!a} was deleted")
             done()
 
         try:

@@ -11,6 +11,7 @@ from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
 from jesenska.broker.slices import Slices
+from jesenska.broker.told_changes import tell_settings
 from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.config_changes import ConfigOp
 from jesenska.controller.topics import duplicates
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 
 @handles(IncrementalAlterConfigsRequest, 0, 1)
 def handle(broker: Services, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
-    return _alter(broker, request)
+    return _alter(broker, request, context)
 
 
-async def _alter(broker: Services, request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+async def _alter(broker: Services, request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
     between = Slices(broker.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
@@ -45,6 +46,8 @@ async def _alter(broker: Services, request: IncrementalAlterConfigsRequest) -> I
                 alter_loggers(item.resource_name, changes, broker.broker_id, validate_only=request.validate_only)
                 continue
             await broker.topics.alter(item.resource_type, item.resource_name, changes, validate_only=request.validate_only)
+            if not request.validate_only:
+                tell_settings(context, item.resource_type, item.resource_name, (change.name for change in changes))
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

@@ -1,0 +1,27 @@
+"""A line in the log, at INFO, for each change that a client has asked for: what was changed, and by whom."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from jesenska.broker.connection import Context
+from jesenska.broker.topics import TOPIC_RESOURCE
+
+logger = logging.getLogger(__name__)
+
+#: What a client calls itself can be as long as a request.
+_CLIENT_ID_MAX = 100
+
+
+def tell(context: Context, what: str) -> None:
+    """Says what the request of `context` has changed. What the client calls itself is shown with escapes, so that it
+    cannot begin a line of its own."""
+    client = ascii((context.client_id or "")[:_CLIENT_ID_MAX])
+    logger.info("%s, as client %s at %s has asked", what, client, context.connection.client_host)
+
+
+def tell_settings(context: Context, resource_type: int, name: str, changed: Iterable[str]) -> None:
+    """The same for settings of a topic or a broker, by their names: values can be secrets."""
+    whose = f"topic {name}" if resource_type == TOPIC_RESOURCE else f"broker {name}" if name else "every broker"
+    tell(context, f"settings of {whose} were changed ({', '.join(changed) or 'all have their defaults'})")

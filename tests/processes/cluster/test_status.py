@@ -1,0 +1,35 @@
+"""`jesenska status` beside a broker of the cluster that is gone: the others are live and ready, and the cluster is not
+whole."""
+
+from __future__ import annotations
+
+import pytest
+
+from jesenska.cli.jesenska import main
+from tests.cluster.cluster import BrokerCluster
+
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+
+
+def test_another_brokers_end_makes_no_broker_look_dead(frail: BrokerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    gone, left = 1, 2
+    frail.create("alone", placed=[[gone]])
+    address = frail.brokers[left].address
+
+    def code(*words: str) -> int:
+        return main(["status", "--bootstrap-server", address, *words])
+
+    assert [code("--check", asked) for asked in ("live", "ready", "cluster")] == [0, 0, 0]
+    try:
+        frail.brokers[gone].kill()
+        frail.until(lambda view: view.of("alone").leader == -1, brokers=[left])
+        capsys.readouterr()
+        assert code() == 4
+        assert "partitions without leader:  1\n" in capsys.readouterr().out
+        assert [code("--check", asked) for asked in ("live", "ready", "cluster")] == [0, 0, 4]
+        frail.brokers[left].kill()
+        assert code("--check", "live", "--timeout-seconds", "1") == 1
+    finally:
+        for number in (gone, left):
+            frail.brokers[number].start()
+    frail.until_whole()
