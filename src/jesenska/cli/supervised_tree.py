@@ -32,8 +32,8 @@ from jesenska.cli.guarded import Guarded, NotGuardedError
 from jesenska.cli.session_ends import SessionEnds
 from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.tree_orders import TREE_HOST, EndHolder, EndSession, OrderError, OrderLines, line_of, parse_order
-from jesenska.cli.tree_serving import served_tree
-from jesenska.metadata.tree_operations import BadArgumentsError, Transaction
+from jesenska.cli.tree_serving import served_tree, stops_when_the_tree_fails
+from jesenska.metadata.tree_operations import BadArgumentsError
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
@@ -72,12 +72,7 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
         return listening
 
     async with served_tree(directory, listen, _CONFIG, named=f"The tree's directory {directory}") as server:
-
-        def look_at_failure() -> None:
-            if server.tree.failure is not None:
-                stopping.set()
-
-        server.tree.on_commit(_nothing, look_at_failure)
+        stops_when_the_tree_fails(server, stopping)
         supervisor = _Supervisor(server, stopping)
         supervisor.listen()
         _say(ready=True, host=host, port=server.port, process=os.getpid())
@@ -106,10 +101,6 @@ def _say(**said: Any) -> None:
     """A line for the supervisor; it may have gone."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
-
-
-def _nothing(transaction: Transaction) -> None:
-    """What a transaction says is nothing that ends the process."""
 
 
 class _Supervisor:

@@ -17,6 +17,7 @@ from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, make_d
 from jesenska.log.files import FileLayer
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.tree_operations import Transaction
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.serving import ServerConfig
 
@@ -58,6 +59,21 @@ async def served_tree(
     finally:
         await tree.close()
         lock.release()
+
+
+def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:
+    """Sets `stopping` when the tree has failed (`server.tree.failure` says why): nobody knows what its file holds then,
+    so the process is to end, and its next start reads the file again. A full disk is no such failure."""
+
+    def look_at_failure() -> None:
+        if server.tree.failure is not None:
+            stopping.set()
+
+    server.tree.on_commit(_nothing, look_at_failure)
+
+
+def _nothing(transaction: Transaction) -> None:
+    """Told of each change."""
 
 
 def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:

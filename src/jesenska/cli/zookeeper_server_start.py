@@ -22,7 +22,7 @@ from jesenska.cli.ending import parents_end, stopped_in_order
 from jesenska.cli.log_lines import add_logging, configure_logging
 from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.tool import Parser, properties_of, read_properties, run_async
-from jesenska.cli.tree_serving import served_tree
+from jesenska.cli.tree_serving import served_tree, stops_when_the_tree_fails
 from jesenska.metadata.zookeeper.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
@@ -63,8 +63,12 @@ async def _work(options: argparse.Namespace) -> int:
     async with served_tree(
         directory, lambda: listening_socket(host, numbers["clientPort"]), config, named=f"dataDir={directory}", stopped_by="zookeeper-server-stop"
     ) as server:
+        stops_when_the_tree_fails(server, stopping)
         print(f"jesenska's ZooKeeper server is up at {host or '*'}:{server.port} (Ctrl-C stops it)", flush=True)
         await stopping.wait()
+        failure = server.tree.failure
+    if failure is not None:
+        raise JesenskaError(failure)
     stopped_in_order()
     return 0
 

@@ -141,3 +141,29 @@ def test_what_is_asked_for_in_one_turn_is_sent_in_two_pieces_in_its_order() -> N
         assert transport.write.call_count == 7
 
     asyncio.run(body())
+
+
+def test_a_server_that_takes_sessions_and_ends_their_connections_is_asked_ever_more_seldom() -> None:
+    """Seven connections in a row: the pauses between them are half of what they may be, at least."""
+
+    async def body() -> None:
+        times: list[float] = []
+        enough = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+                await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                writer.write(framed(messages.write(bytearray(), ConnectResponse(0, 4000, 7, bytes(16)))))
+                await writer.drain()
+                times.append(asyncio.get_running_loop().time())
+                if len(times) == 7:
+                    enough.set()
+            writer.close()
+
+        async with asyncio.timeout(30), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            store = await ZooKeeperStore.connect(ConnectString((("127.0.0.1", server.sockets[0].getsockname()[1]),)))
+            await enough.wait()
+            await store.close()
+        assert times[6] - times[0] >= (0.05 + 0.1 + 0.2 + 0.4 + 0.8) / 2 - 0.05
+
+    asyncio.run(body())

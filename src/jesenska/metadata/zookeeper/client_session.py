@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
+#: A connection that has lasted so long is one that the server wanted.
+_STEADY_SECONDS = 2.0
 
 
 class _Asked:
@@ -166,11 +168,14 @@ class ClientSession:
                 if self._is_over():
                     return
                 if link is not None:
-                    pause = 0.0
+                    begun = asyncio.get_running_loop().time()
                     reason = await link.ended
                     if self._is_over():
                         return
-                    logger.info("the connection to the ZooKeeper at %s:%d ended: %s", host, port, reason)
+                    # A server that takes sessions and ends their connections is not to be asked without a pause.
+                    if asyncio.get_running_loop().time() >= begun + _STEADY_SECONDS:
+                        pause = 0.0
+                    logger.warning("the connection to the ZooKeeper at %s:%d ended: %s", host, port, reason, extra={"once_a_minute": (host, port)})
             await asyncio.sleep(pause * (0.5 + self._random.random() / 2))
             pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
 
