@@ -47,7 +47,7 @@ from jesenska.broker.topics import Topics
 from jesenska.broker.transaction_markers import MarkerWriter, TransactionMarkers
 from jesenska.broker.transaction_verification import TransactionVerification
 from jesenska.broker.transactions import Transactions
-from jesenska.broker.tree_home import TreeHome, open_home
+from jesenska.broker.tree_home import EmbeddedHome, TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
 from jesenska.controller.events import EVERYTHING
@@ -57,13 +57,14 @@ from jesenska.log.files import raise_open_file_limit
 from jesenska.log.log_cleaner import CleanerSurroundings
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.log_directory import LogDirectory
+from jesenska.log.meta_properties import refuse_empty_tree
 from jesenska.log.moving import MoveSurroundings
 from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.producer_ids import ProducerIds, ProducerIdsExhausted
-from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, next_broker_id
+from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, known_cluster_id, next_broker_id
 from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
@@ -164,8 +165,11 @@ class Broker(Services):
         self._home = home = await open_home(self.config, paths[0], self.machine)
         self.store = store = home.store
         self.shares_tree = home.is_shared
-        await ensure_paths(store)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
+        if found_id is not None and await known_cluster_id(store) is None:
+            refuse_empty_tree(zip(paths, found, strict=True), home.name, is_own=isinstance(home, EmbeddedHome))
+        await home.prepare()
+        await ensure_paths(store)
         cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(self.machine.new_uuid()))
         if self.broker_id < 0:
             known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)

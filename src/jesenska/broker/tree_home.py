@@ -45,6 +45,13 @@ class TreeHome(Protocol):
         """Where this process answers ZooKeeper's clients; None where it does not."""
         ...
 
+    #: How a person calls the tree.
+    name: str
+
+    async def prepare(self) -> None:
+        """Makes what a tree needs before anything can be written to it."""
+        ...
+
     async def facts(self) -> ControllerContext:
         """What the tree says of the cluster now."""
         ...
@@ -88,6 +95,7 @@ class EmbeddedHome:
         self._machine = machine
         self._listener = listener
         self._connections_per_host = connections_per_host
+        self.name = f"the metadata file {METADATA_FILE} of the first of them"
         self.store = store
         self.is_shared = listener is not None
         self.server: ZooKeeperServer | None = None
@@ -105,6 +113,9 @@ class EmbeddedHome:
     @property
     def served_at(self) -> tuple[str, int] | None:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
+
+    async def prepare(self) -> None:
+        """The file is there."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)

@@ -25,8 +25,10 @@ class ZooKeeperHome:
     change_max_bytes: int | None = 512 * 1024
     served_at: tuple[str, int] | None = None
 
-    def __init__(self, store: RenewedStore, session_timeout_ms: int, at_once: int) -> None:
+    def __init__(self, store: RenewedStore, root: Root, name: str, session_timeout_ms: int, at_once: int) -> None:
         self._renewed = store
+        self._root = root
+        self.name = name
         self._at_once = at_once
         self.store: Store = store
         self.session_timeout_ms = session_timeout_ms
@@ -51,19 +53,24 @@ class ZooKeeperHome:
             if not where.chroot:
                 return store
             try:
-                await _make(store, where.chroot)
+                await root.found(store)
             except BaseException:
                 await store.close()
                 raise
             return ChrootStore(store, where.chroot)
 
+        root = Root(where.chroot)
         try:
             store = await RenewedStore.open(connect)
         except ConnectionLossError as error:
             raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, or correct zookeeper.connect.") from error
         except TreeError as error:
             raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
-        return ZooKeeperHome(store, session_ms, config.integer("zookeeper.max.in.flight.requests"))
+        return ZooKeeperHome(store, root, f"the tree at {servers}", session_ms, config.integer("zookeeper.max.in.flight.requests"))
+
+    async def prepare(self) -> None:
+        """Makes the path that the tree is below."""
+        await self._root.make()
 
     async def facts(self) -> ControllerContext:
         return await reading.load(self.store, at_once=self._at_once)
@@ -76,6 +83,27 @@ class ZooKeeperHome:
 
     async def close(self) -> None:
         await self.store.close()
+
+
+class Root:
+    """The path that a tree is below. It is made only when the broker knows that it is right (`make`), and in later
+    sessions wherever it is missing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._store: Store | None = None
+        self._is_wanted = False
+
+    async def found(self, store: Store) -> None:
+        """There is a session, with this store of the whole tree."""
+        self._store = store
+        if self._is_wanted:
+            await self.make()
+
+    async def make(self) -> None:
+        self._is_wanted = True
+        if self._path and self._store is not None:
+            await _make(self._store, self._path)
 
 
 async def _make(store: Store, path: str) -> None:

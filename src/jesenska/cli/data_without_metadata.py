@@ -4,15 +4,12 @@ and take them all for strangers'."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.meta_properties import FILE_NAME
+from jesenska.log.meta_properties import FILE_NAME, partition_in
 from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
-
-_PARTITION = re.compile(r".+-\d{1,10}")
 
 
 def refuse_data_without_metadata(config: BrokerConfig) -> None:
@@ -22,13 +19,13 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
     text = config.string("log.dirs") or config.string("log.dir") or ""
     directories = [Path(item.strip()) for item in text.split(",") if item.strip()]
     try:
-        if not directories or (directories[0] / METADATA_FILE).exists():
+        if not directories or _has_metadata(directories[0]):
             return
         was_exported = (directories[0] / EXPORTED_FILE).exists()
     except OSError:
         return
     for directory in directories:
-        partition = _a_partition(directory)
+        partition = partition_in(directory) if (directory / FILE_NAME).exists() else None
         if partition is None:
             continue
         if was_exported:
@@ -42,11 +39,7 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
         )
 
 
-def _a_partition(directory: Path) -> str | None:
-    """A partition's name in a directory that a broker has had."""
-    try:
-        if not (directory / FILE_NAME).exists():
-            return None
-        return next((path.name for path in sorted(directory.iterdir()) if _PARTITION.fullmatch(path.name) and path.is_dir()), None)
-    except OSError:
-        return None
+def _has_metadata(directory: Path) -> bool:
+    """A file of no bytes is what a full disk or a broken copy leaves: SQLite would take it for an empty tree."""
+    file = directory / METADATA_FILE
+    return file.exists() and file.stat().st_size > 0

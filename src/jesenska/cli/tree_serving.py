@@ -62,8 +62,8 @@ async def served_tree(
 
 
 def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:
-    """Sets `stopping` when the tree has failed (`server.tree.failure` says why): nobody knows what its file holds then,
-    so the process is to end, and its next start reads the file again. A full disk is no such failure."""
+    """Sets `stopping` when the tree has failed (`server.tree.failure` says why): nobody knows what its file holds
+    then, so the process is to end, and its next start reads the file again. A full disk is no such failure."""
 
     def look_at_failure() -> None:
         if server.tree.failure is not None:

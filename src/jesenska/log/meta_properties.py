@@ -14,6 +14,7 @@ version 0. Written once, replaced as a whole.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from jesenska.log.files import FileLayer
 
 FILE_NAME = "meta.properties"
 KRAFT_LOG = "__cluster_metadata-0"
+_PARTITION = re.compile(r".+-\d{1,10}")
 #: One of these stands in a file that any release has written.
 _SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
@@ -92,6 +94,26 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
             f"The log directory {directory} belongs to broker {found.broker_id}, but this broker's id is {broker_id}: "
             f"name another directory in log.dirs, or set broker.id={found.broker_id}."
         )
+
+
+def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]], tree: str, *, is_own: bool) -> None:
+    """For a tree that knows no cluster: ForeignDataError, one sentence, where a directory has one, since the broker
+    would begin a second cluster under the id of the first. A tree that is the broker's own may be new beside a
+    directory without partitions."""
+    for directory, found in directories:
+        if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
+            raise ForeignDataError(
+                f"The log directory {directory} belongs to cluster {found.cluster_id}, but {tree} knows no cluster: correct the tree's address, "
+                "restore the tree from its backup, or name empty directories in log.dirs to begin another cluster."
+            )
+
+
+def partition_in(directory: Path) -> str | None:
+    """The name of a partition that lies in a log directory; None where there is none, or it cannot be looked at."""
+    try:
+        return next((path.name for path in sorted(directory.iterdir()) if _PARTITION.fullmatch(path.name) and path.is_dir()), None)
+    except OSError:
+        return None
 
 
 def write_meta_properties(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:

@@ -46,12 +46,18 @@ async def ensure_paths(store: Store) -> None:
             pass
 
 
-async def ensure_cluster_id(store: Store, proposal: str) -> str:
-    """The cluster's id: the one that is there, or the proposal, which then stands."""
+async def known_cluster_id(store: Store) -> str | None:
+    """The cluster's id; None where no broker has ever been in that tree."""
     try:
         return decode_cluster_id((await store.get(paths.CLUSTER_ID))[0])
     except NoNodeError:
-        pass
+        return None
+
+
+async def ensure_cluster_id(store: Store, proposal: str) -> str:
+    """The cluster's id: the one that is there, or the proposal, which then stands."""
+    if (known := await known_cluster_id(store)) is not None:
+        return known
     try:
         await store.create(paths.CLUSTER_ID, encode_cluster_id(proposal))
     except NodeExistsError:

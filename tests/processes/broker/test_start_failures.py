@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -10,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from jesenska.base.clock import ManualClock
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE
 from jesenska.testing import BrokerProcess
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
+from tests.raw_connection import RawConnection
 
 
 def refused(data: Path, *arguments: str) -> str:
@@ -122,3 +128,29 @@ def test_after_a_refusal_the_directory_can_be_used(used: Path) -> None:
     refused(used, "--port", "0", "--override", "broker.id=7")
     with BrokerProcess(used) as broker:
         assert broker.stop() == 0
+
+
+@pytest.mark.parametrize(("is_empty", "words"), [(True, "holds partitions (precious-0 is one)"), (False, "knows no cluster")])
+def test_partitions_beside_metadata_that_know_no_cluster_are_refused(tmp_path: Path, is_empty: bool, words: str) -> None:
+    """A file of no bytes is what a full disk or a broken copy leaves. The other one is a tree in which no broker has
+    ever been."""
+    data = tmp_path / "data"
+    with BrokerProcess(data) as broker, RawConnection(broker.bootstrap) as connection:
+        connection.ask(CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name="precious", num_partitions=1, replication_factor=1)]), 0, CreateTopicsResponse)
+        broker.stop()
+    (data / METADATA_FILE).unlink()
+    if is_empty:
+        (data / METADATA_FILE).write_bytes(b"")
+    else:
+        asyncio.run(_tree_without_cluster(data))
+    before = contents(data)
+    assert words in refused(data)
+    assert {name: content for name, content in contents(data).items() if METADATA_FILE not in name} == {
+        name: content for name, content in before.items() if METADATA_FILE not in name
+    }
+
+
+async def _tree_without_cluster(data: Path) -> None:
+    tree = await EmbeddedTree.open(data / METADATA_FILE, ManualClock())
+    await (await tree.session()).create("/somebody")
+    await tree.close()

@@ -17,9 +17,9 @@ from tests.cluster.view import view_of
 pytestmark = ours_only
 
 
-def _refused(cluster: BrokerCluster, data: Path, broker_id: int) -> str:
+def _refused(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "") -> str:
     """The one sentence of a broker that must not start."""
-    settings = {"broker.id": str(broker_id), "zookeeper.connect": cluster.tree.address, "zookeeper.session.timeout.ms": "1500"}
+    settings = {"broker.id": str(broker_id), "zookeeper.connect": cluster.tree.address + chroot, "zookeeper.session.timeout.ms": "1500"}
     command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(data)]
     for name, value in settings.items():
         command += ["--override", f"{name}={value}"]
@@ -105,3 +105,17 @@ def test_brokers_without_an_id_get_one_each(undisturbed: BrokerCluster, tmp_path
         assert one.stop() == 0
         assert other.stop() == 0
     undisturbed.until_whole()
+
+
+def test_a_mistyped_path_of_the_tree_is_refused_and_not_made(undisturbed: BrokerCluster, tmp_path: Path) -> None:
+    """As by Apache Kafka, which makes the path all the same."""
+    view = undisturbed.view()
+    before = view.brokers, view.controller, view.topics["undisturbed"]
+    data = tmp_path / "data"
+    data.mkdir()
+    cluster_id = decode_cluster_id(undisturbed.node(paths.CLUSTER_ID) or b"")
+    (data / "meta.properties").write_text(f"version=0\nbroker.id=7\ncluster.id={cluster_id}\n")
+    said = _refused(undisturbed, data, 7, "/wrong/path")
+    assert f"belongs to cluster {cluster_id}, but the tree at {undisturbed.tree.address}/wrong/path knows no cluster" in said
+    assert undisturbed.node("/wrong") is None
+    _still_works(undisturbed, before)

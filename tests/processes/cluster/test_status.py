@@ -3,6 +3,8 @@ whole."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from jesenska.cli.jesenska import main
@@ -25,7 +27,7 @@ def test_another_brokers_end_makes_no_broker_look_dead(frail: BrokerCluster, cap
         frail.until(lambda view: view.of("alone").leader == -1, brokers=[left])
         capsys.readouterr()
         assert code() == 4
-        assert "partitions without leader:  1\n" in capsys.readouterr().out
+        assert re.search(r"^partitions without leader: +[1-9]", capsys.readouterr().out, re.MULTILINE)
         assert [code("--check", asked) for asked in ("live", "ready", "cluster")] == [0, 0, 4]
         frail.brokers[left].kill()
         assert code("--check", "live", "--timeout-seconds", "1") == 1
