@@ -19,8 +19,8 @@ from jesenska.testing.warm import WarmProcess, template
 
 
 class BrokerProcess(ServerProcess):
-    """One broker. `settings` are those of server.properties; `environment` is added to the process's own; `module` is
-    what `python -m` runs.
+    """One broker. `settings` are those of server.properties; `environment` is added to what it inherits, which
+    has no KAFKA_ variable; `module` is what `python -m` runs.
 
     Where `advertised.listeners` has clients told another address (a proxy's), `address` and `bootstrap` are the
     broker's own.

@@ -22,6 +22,9 @@ from jesenska.testing.warm import WarmProcess
 
 #: What `jesenska.cli.ending` looks for; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
+#: Variables with this prefix are settings of a broker (`jesenska.config.sources`): those of whoever runs the tests mean
+#: another broker than a test's.
+_SETTINGS_PREFIX = "KAFKA_"
 
 
 class ServerFailedError(RuntimeError):
@@ -29,7 +32,8 @@ class ServerFailedError(RuntimeError):
 
 
 class ServerProcess(ABC):
-    """One server. `environment` is added to the process's own. Ends with the `with` block."""
+    """One server. `environment` is added to what it inherits: this process's variables without those that begin with
+    KAFKA_, which are settings of a broker. Ends with the `with` block."""
 
     #: The line that says that clients can connect; its group `port` says where.
     _READY: ClassVar[re.Pattern[bytes]]
@@ -88,7 +92,8 @@ class ServerProcess(ABC):
         assert self._process is None, "the server runs already"
         theirs, self._lifeline = os.pipe()
         try:
-            process = self._launch({**os.environ, "PYTHONUNBUFFERED": "1", **self._environment}, theirs)
+            inherited = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_PREFIX)}
+            process = self._launch({**inherited, "PYTHONUNBUFFERED": "1", **self._environment}, theirs)
         except BaseException:
             os.close(self._lifeline)
             raise

@@ -94,6 +94,16 @@ def test_a_warm_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
         BrokerProcess(tmp_path / "data", settings={"num.partitions": "many"}, warm=True).start()
 
 
+@pytest.mark.parametrize("warm", [False, True])
+def test_settings_in_the_environment_of_the_tests_are_not_those_of_their_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
+    for name, value in {"KAFKA_ZOOKEEPER_CONNECT": "tree.invalid:2181", "KAFKA_CFG_LISTENERS": "none", "KAFKA_LOG_DIRS": str(tmp_path / "theirs")}.items():
+        monkeypatch.setenv(name, value)
+    with BrokerProcess(tmp_path / "data", warm=warm, environment={"KAFKA_BROKER_ID": "77"}) as broker:
+        assert broker.stop() == 0
+    assert "broker.id=77\n" in (tmp_path / "data" / "meta.properties").read_text()
+    assert not (tmp_path / "theirs").exists()
+
+
 @pytest.mark.parametrize(("document", "count"), [("testing.md", 5), ("faults.md", 2)])
 def test_the_examples_of_the_documentation_pass(tmp_path: Path, document: str, count: int) -> None:
     pytest.importorskip("kafka")
