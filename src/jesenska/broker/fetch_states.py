@@ -14,7 +14,9 @@
     READING         an offset could not be found             WARMING
                       without the disk
                     there are `min_bytes`, or it must be     ANSWERING
-                      answered, or its time is up
+                      answered (a partition has an error,
+                      or its segment ends: what follows is
+                      in another one), or its time is up
                     there is less                            WAITING, where it keeps a place that it has, and the time
                                                              that is left
     WARMING         POOL_DONE                                READING, which waits for the disk after WARM_UPS_MAX of

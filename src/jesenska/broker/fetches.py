@@ -462,6 +462,7 @@ class FullFetch(Fetch):
                 except ColdError:
                     self.cold(wanted)
                     continue
+                ends = ends or result.is_final
                 size_bytes = self.found(wanted, partition, result, answer)
                 total += size_bytes
                 left -= size_bytes
@@ -544,6 +545,7 @@ class SessionFetch(Fetch):
             except ColdError:
                 self.cold(wanted)
                 continue
+            ends = ends or result.is_final
             size_bytes = self.found(wanted, partition, result, answer)
             total += size_bytes
             left -= size_bytes

@@ -176,6 +176,7 @@ class FollowerFetch(SessionFetch):
             except ColdError:
                 self.cold(wanted)
                 continue
+            ends = ends or result.is_final
             size_bytes = self._tell(wanted, partition, result, answer)
             if self._hurries and wanted.high_watermark < answer.high_watermark:
                 ends = True

@@ -45,6 +45,9 @@ class ReadResult(NamedTuple):
     log_end_offset: int
     #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
     has_more: bool = False
+    #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and what
+    #: follows is in another one; or the rest of the segment is not checked yet.
+    is_final: bool = False
 
 
 def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True, wait: bool = True) -> ReadResult:
@@ -84,11 +87,13 @@ def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | N
     if segment.unchecked_bytes and (checked := segment.checked) is not None:
         checked_end = max(checked.end_from(position), first_end)
         is_cut, limit = checked_end < limit, min(limit, checked_end)
+    segment_end = end if segment is log.active_segment else _end_of(log, log.segment_index(segment.base_offset))
+    is_final = is_cut or (segment is not log.active_segment and bound >= segment_end)
     size_bytes = limit - position
     if size_bytes > max_bytes:
         first_bytes = first_end - position
         if max_bytes < first_bytes and not minimum_one_batch:
-            return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end, True)
+            return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end, True, is_final)
         size_bytes = max(max_bytes, first_bytes)
     if size_bytes <= 0:
         return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end)
@@ -96,8 +101,8 @@ def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | N
         region = FileRegion(segment.file.handle(), position, size_bytes)
     except OSError as error:
         raise log.read_error(error) from error
-    has_more = is_cut or position + size_bytes < limit or (segment is not log.active_segment and bound > log.active_segment.base_offset)
-    return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more)
+    has_more = is_cut or position + size_bytes < limit or bound > segment_end
+    return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more, is_final)
 
 
 def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:

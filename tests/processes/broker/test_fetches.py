@@ -108,6 +108,11 @@ class Room:
         self.connection.send_frame(self.connection.frame(asked, version))
         self.version = version
 
+    def roll(self) -> None:
+        """The partition goes on in a new segment."""
+        for log in self.broker.directories.logs.values():
+            log.roll(self.broker.clock.now_ms())
+
     async def answered(self) -> int:
         """The bytes of records in the answer."""
         answer = await asyncio.to_thread(self.connection.receive, self.version, FetchResponse)
@@ -312,6 +317,29 @@ def test_a_fetch_waits_until_there_is_enough(tmp_path: Path) -> None:
         assert len(room.broker.waiting) == 1
         await produce(room.broker)
         assert await room.answered() == (_BATCHES + 2) * len(_BATCH)
+        assert len(room.broker.waiting) == 0
+
+    in_a_room(tmp_path, play)
+
+
+def test_a_fetch_in_a_segment_that_has_ended_is_answered_with_what_is_left_of_it(tmp_path: Path) -> None:
+    async def play(room: Room) -> None:
+        room.roll()
+        await produce(room.broker)
+        room.ask(batches=_BATCHES + 1)
+        assert await room.answered() == _BATCHES * len(_BATCH)
+        assert room.files.looks == 1
+
+    in_a_room(tmp_path, play)
+
+
+def test_a_fetch_that_waits_is_answered_when_its_segment_has_ended(tmp_path: Path) -> None:
+    async def play(room: Room) -> None:
+        room.ask(batches=_BATCHES + 2)
+        await room.waits()
+        room.roll()
+        await produce(room.broker)
+        assert await room.answered() == _BATCHES * len(_BATCH)
         assert len(room.broker.waiting) == 0
 
     in_a_room(tmp_path, play)

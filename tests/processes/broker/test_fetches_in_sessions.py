@@ -3,7 +3,7 @@ first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jesenska.base.errors import ErrorCode
@@ -11,7 +11,7 @@ from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestForgottenTopicsData, FetchRequestPartition, FetchRequestTopic, FetchResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.raw_connection import RawConnection
 
 _VERSION = 12
@@ -19,8 +19,9 @@ _LONG_MS = 60_000
 _RECORD = bytes(encode_batch([(1_700_000_000_000, b"key", b"value", ())]))
 
 
-def create(connection: RawConnection, topic: str, partitions: int) -> None:
-    wanted = CreateTopicsRequestTopic(name=topic, num_partitions=partitions, replication_factor=1)
+def create(connection: RawConnection, topic: str, partitions: int, settings: Mapping[str, str] | None = None) -> None:
+    configs = [CreateTopicsRequestConfig(name=name, value=value) for name, value in (settings or {}).items()]
+    wanted = CreateTopicsRequestTopic(name=topic, num_partitions=partitions, replication_factor=1, configs=configs)
     answer = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE
 
@@ -77,6 +78,17 @@ def test_a_fetch_that_waits_for_more_bytes_counts_what_is_there_already(broker: 
         for partition in (1, 0):
             produce(writer, "gathered", partition)
         assert sorted(told(reader.receive(_VERSION, FetchResponse))) == [(0, 2, 2 * len(_RECORD)), (1, 1, len(_RECORD))]
+
+
+def test_a_session_is_answered_at_once_where_one_of_its_partitions_stands_in_a_segment_that_has_ended(broker: BrokerProcess) -> None:
+    size_bytes = len(_RECORD)
+    with RawConnection(broker.bootstrap) as connection:
+        create(connection, "segments", 2, {"segment.bytes": str(size_bytes)})
+        session_id = begin(connection, "segments", range(2))
+        for partition in (0, 0, 1):
+            produce(connection, "segments", partition)
+        fetch = request(session_id, 1, max_wait_ms=_LONG_MS, min_bytes=10 * size_bytes)
+        assert told(connection.ask(fetch, _VERSION, FetchResponse)) == [(0, 2, size_bytes), (1, 1, size_bytes)]
 
 
 def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_that_has_none(broker: BrokerProcess) -> None:

@@ -116,6 +116,46 @@ def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_
             assert len(harness.read(1, max_bytes=len(batch) + 5, minimum_one_batch=False)) == len(batch) + 5
 
 
+@pytest.mark.parametrize(
+    ("offset", "max_offset", "is_final", "has_more"),
+    [
+        (0, None, True, True),
+        (1, None, True, True),
+        (2, None, True, True),  # what follows is in the last segment
+        (4, None, False, False),  # the last segment may grow
+        (0, 1, False, False),  # the bound stands in the same segment
+        (0, 2, True, False),  # the bound is where the segment ends
+        (0, 3, True, True),
+        (2, 3, False, False),
+        (4, 5, False, False),
+    ],
+)
+def test_a_read_says_whether_its_segment_has_ended(tmp_path: Path, offset: int, max_offset: int | None, is_final: bool, has_more: bool) -> None:
+    batch = make_batch(1)
+    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch))) as harness:
+        for _ in range(6):
+            harness.append(bytearray(batch))
+        assert [segment.base_offset for segment in harness.log.segments] == [0, 2, 4]
+        for reopened in (False, True):
+            if reopened:
+                harness.reopen()
+            for segment in harness.log.segments:
+                segment.unchecked_bytes = 0  # as if all of it had been read before
+            result = read_log(harness.log, offset, 1 << 20, max_offset)
+            assert (result.is_final, result.has_more) == (is_final, has_more)
+            assert result.region is not None
+            result.region.release()
+
+
+def test_a_first_batch_that_is_not_given_says_too_whether_its_segment_has_ended(tmp_path: Path) -> None:
+    batch = make_batch(1)
+    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=len(batch))) as harness:
+        for _ in range(2):
+            harness.append(bytearray(batch))
+        found = [read_log(harness.log, offset, 1, minimum_one_batch=False) for offset in (0, 1, 2)]
+        assert [(result.region, result.is_final) for result in found] == [(None, True), (None, False), (None, False)]
+
+
 def test_read_stops_before_the_bound(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=1000)) as harness:
         for _ in range(40):
