@@ -109,7 +109,7 @@ COORDINATOR_SETTINGS: tuple[Setting, ...] = (
         doc="Longest transaction that a producer may ask for."),
     row("transactional.id.expiration.ms", INT, 604800000, HIGH, Between(1),
         doc="How long an unused transactional id is remembered."),
-    row("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 60000, LOW, Between(1),
+    row("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10000, LOW, Between(1), release="4.3",
         doc="How often transactions over their time are looked for."),
     row("transaction.remove.expired.transaction.cleanup.interval.ms", INT, 3600000, LOW, Between(1),
         doc="How often expired transactional ids are looked for."),

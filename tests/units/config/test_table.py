@@ -87,6 +87,11 @@ def test_broker_defaults_are_those_of_one_zero(name: str, default: Value) -> Non
     assert BROKER_SETTINGS.default(name) == default
 
 
+def test_transactions_over_their_time_are_looked_for_as_often_as_in_four_three() -> None:
+    setting = BROKER_SETTINGS["transaction.abort.timed.out.transaction.cleanup.interval.ms"]
+    assert (setting.default, setting.release) == (10_000, "4.3")
+
+
 def test_every_topic_setting_with_a_synonym_takes_it_from_a_broker_setting_of_the_same_kind() -> None:
     for name, synonyms in BROKER_SYNONYMS.items():
         kind = TOPIC_SETTINGS[name].type
