@@ -77,6 +77,17 @@ def bad_batches() -> dict[str, BadBatch]:
             ErrorCode.INVALID_TIMESTAMP,
             {"message.timestamp.after.max.ms": str(hour_ms)},
         ),
+        "time so long ago that Kafka takes it for the future": BadBatch(
+            bytes(raw_batch(raw_record(0), 1, base_timestamp=-(2**63))),
+            ErrorCode.INVALID_TIMESTAMP,
+            {"message.timestamp.after.max.ms": str(hour_ms)},
+        ),
+        "time before any limit": BadBatch(
+            bytes(raw_batch(raw_record(0), 1, base_timestamp=-(2**63))),
+            ErrorCode.INVALID_TIMESTAMP,
+            {"message.timestamp.before.max.ms": str(10**6 * hour_ms), "message.timestamp.after.max.ms": str(2**63 - 1)},
+            kafka=ErrorCode.NONE,
+        ),
         "larger than the topic allows": BadBatch(
             bytes(raw_batch(raw_record(0, value=bytes(5000)), 1)), ErrorCode.MESSAGE_TOO_LARGE, {"max.message.bytes": "4000"}
         ),

@@ -60,7 +60,8 @@ class CheckRules(NamedTuple):
 
 class MovingRules:
     """What a topic allows, with limits of time that move with the clock: message.timestamp.before.max.ms and
-    after.max.ms, in ms; the largest int64 is no limit."""
+    after.max.ms, in ms; the largest int64 is no limit. Under a limit of either side, a time is refused too that lies
+    more than the largest int64 in the past: Apache Kafka's difference overflows there, and is one to the future."""
 
     __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
 
@@ -75,8 +76,9 @@ class MovingRules:
         """The rules as they are now. Those of the last call are kept: many requests come within a millisecond."""
         if self._moves and now_ms != self._made_at_ms:
             rules = self._rules
-            earliest_ms = now_ms - self._before_max_ms if self._before_max_ms < _INT64_MAX else _INT64_MIN
-            latest_ms = now_ms + self._after_max_ms if self._after_max_ms < _INT64_MAX else _INT64_MAX
+            latest_ms = min(now_ms + self._after_max_ms, _INT64_MAX)
+            is_limited = self._before_max_ms < _INT64_MAX or latest_ms < _INT64_MAX
+            earliest_ms = now_ms - self._before_max_ms if is_limited else _INT64_MIN
             self._rules = rules._replace(log_append_time=False, earliest_timestamp_ms=earliest_ms, latest_timestamp_ms=latest_ms)
             self._made_at_ms = now_ms
         return self._rules

@@ -18,7 +18,7 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 from jesenska.records.batch import BatchHeader, Codec, read_header, verify_crc
-from jesenska.records.check import CheckRules, check_batches, check_within
+from jesenska.records.check import CheckRules, MovingRules, check_batches, check_within
 from jesenska.records.compression import compress
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -281,3 +281,31 @@ def test_the_header_comes_with_the_fields_that_the_bytes_have(twin: str) -> None
     assert header[5:] == (0x10, 2, NOW_MS, NOW_MS, 1 << 40, 7, (1 << 31) - 2, 3)
     assert header.last_sequence == 0
     assert pack(">qiibIhiqqqhii", *header) == batch[:61]
+
+
+_NO_LIMIT, _BEGINNING = 2**63 - 1, -(2**63)
+
+
+@pytest.mark.parametrize(
+    ("before_max_ms", "after_max_ms", "earliest_ms", "latest_ms"),
+    [
+        (_NO_LIMIT, HOUR_MS, _BEGINNING + 1 + NOW_MS, NOW_MS + HOUR_MS),
+        (HOUR_MS, _NO_LIMIT, NOW_MS - HOUR_MS, _NO_LIMIT),
+        (HOUR_MS, HOUR_MS, NOW_MS - HOUR_MS, NOW_MS + HOUR_MS),
+        (_NO_LIMIT, _NO_LIMIT, _BEGINNING, _NO_LIMIT),
+        (_NO_LIMIT, _NO_LIMIT - 1, _BEGINNING, _NO_LIMIT),  # beyond every time
+    ],
+)
+def test_limits_of_time_move_with_the_clock(before_max_ms: int, after_max_ms: int, earliest_ms: int, latest_ms: int) -> None:
+    rules = MovingRules(CheckRules(), before_max_ms, after_max_ms).at(NOW_MS)
+    assert (rules.earliest_timestamp_ms, rules.latest_timestamp_ms) == (earliest_ms, latest_ms)
+
+
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
+def test_a_time_whose_distance_is_no_int64_is_out_of_range(twin: str, codec: Codec) -> None:
+    rules = MovingRules(CheckRules(), _NO_LIMIT, HOUR_MS).at(NOW_MS)
+    first = _BEGINNING + 1 + NOW_MS
+    check_batches(encode_batch([(first, None, b"v", ())], codec), rules)
+    for timestamp in (first - 1, _BEGINNING):
+        with pytest.raises(InvalidTimestampError):
+            check_batches(encode_batch([(timestamp, None, b"v", ())], codec), rules)
