@@ -1,7 +1,8 @@
 """ListTransactions (key 66), versions 0-2: the transactional ids that this broker coordinates (KIP-664).
 
 0      filters by state and producer id; states that Kafka does not know are named
-1      filter by duration: transactions that have been open for longer (KIP-994)
+1      filter by duration: ids whose last transaction began longer ago than that, and those that never had one, as in
+       Apache Kafka 4.3.1, where the start of these is -1 (KIP-994)
 2      a pattern that whole transactional ids match (KIP-1152), in RE2's syntax; the empty one is none
 
 COORDINATOR_LOAD_IN_PROGRESS while one of the partitions is loaded; INVALID_REGULAR_EXPRESSION for a pattern that is
@@ -17,7 +18,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
-from jesenska.transactions.records import NO_TIME, TransactionValue
+from jesenska.transactions.records import TransactionValue
 from jesenska.transactions.states import TransactionState
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse, ListTransactionsResponseTransaction
 
@@ -55,13 +56,13 @@ async def _list(broker: Services, request: ListTransactionsRequest) -> ListTrans
     producer_ids, now_ms = set(request.producer_id_filters), broker.clock.now_ms()
 
     def wanted(value: TransactionValue) -> bool:
+        if value.state is TransactionState.DEAD:
+            return False
         if request.state_filters and value.state not in states:
             return False
         if producer_ids and value.producer_id not in producer_ids:
             return False
-        if request.duration_filter >= 0:
-            return value.started_ms != NO_TIME and now_ms - value.started_ms > request.duration_filter
-        return value.state is not TransactionState.DEAD
+        return request.duration_filter < 0 or now_ms - value.started_ms > request.duration_filter
 
     found = [
         ListTransactionsResponseTransaction(transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label)
