@@ -53,6 +53,7 @@ class Features:
         self._limits_version = ANY_VERSION
         self._looking: asyncio.Task[None] | None = None
         self._again = False
+        self._closed = False
 
     async def begin(self) -> None:
         """Looks for the first time; TreeError. From then on it looks when brokers come or go, when a limit is set, and
@@ -61,13 +62,16 @@ class Features:
         self._store.on_state(self._entered)
 
     def look(self) -> None:
-        """Looks once more, soon."""
+        """Looks once more, soon; not while the broker stops."""
+        if self._closed:
+            return
         if self._looking is not None and not self._looking.done():
             self._again = True
             return
         self._looking = asyncio.get_running_loop().create_task(self._look_until_done())
 
     async def close(self) -> None:
+        self._closed = True
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
