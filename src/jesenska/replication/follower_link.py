@@ -105,6 +105,8 @@ class FollowerLink:
         self._names: dict[uuid.UUID, str] = {}
         self._channel: LeaderChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
+        #: The last try to reach the leader has failed, and the log says so.
+        self._is_out_of_reach = False
         self._asking_where: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         #: When the request was sent that is under way; None where none is.
@@ -207,10 +209,13 @@ class FollowerLink:
             version = channel.version_for(FetchRequest)
             if version < _FIRST_VERSION:
                 channel.close()
-                logger.error("broker %d speaks Fetch up to version %d: it cannot be followed, which takes %d", self.leader_id, version, _FIRST_VERSION)
+                if not self._is_out_of_reach:
+                    logger.error("broker %d speaks Fetch up to version %d: it cannot be followed, which takes %d", self.leader_id, version, _FIRST_VERSION)
                 raise UnsupportedVersionError("It is too old to be followed.")
         except KafkaError as error:
-            logger.info("broker %d cannot be followed now: %s", self.leader_id, error)
+            if not self._is_out_of_reach:
+                self._is_out_of_reach = True
+                logger.info("broker %d cannot be followed now, and is tried again: %s", self.leader_id, error)
             self._connecting = None
             self._wake(self._settings.backoff_ms / 1000)
             return
@@ -218,6 +223,9 @@ class FollowerLink:
         if self._closed:
             channel.close()
             return
+        if self._is_out_of_reach:
+            self._is_out_of_reach = False
+            logger.info("broker %d can be followed again", self.leader_id)
         self._channel, self._version = channel, version
         self._ask()
 

@@ -252,6 +252,24 @@ async def test_a_leader_that_cannot_be_reached_or_goes_away_is_connected_to_agai
 
 
 @on_a_loop
+async def test_that_a_leader_cannot_be_reached_is_said_once_until_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "jesenska.replication.follower_link")
+    pair = Pair(tmp_path)
+    pair.follow(FIRST)
+    pair.leader.append(FIRST)
+    await pair.until_same(FIRST)
+    for _ in range(2):
+        pair.refused = 3
+        pair.channels[-1].close()
+        pair.leader.append(FIRST)
+        await pair.until_same(FIRST)
+        assert pair.refused == 0
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["broker 0 cannot be followed now, and is tried again: nobody answers", "broker 0 can be followed again"] * 2
+    pair.link.close()
+
+
+@on_a_loop
 async def test_what_another_leader_does_not_have_is_cut(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     pair.follow(FIRST)
