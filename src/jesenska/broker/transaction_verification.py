@@ -7,7 +7,10 @@ transaction (KIP-890), or has the coordinator add it there for clients that leav
     the connection breaks             NETWORK_EXCEPTION
 
 While the transaction before is being ended, the coordinator answers CONCURRENT_TRANSACTIONS: to have a partition added
-it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms.
+it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms. Each time
+is a verification of its own: the marker of the transaction before may come at any moment until then, and makes void
+what was begun before it (`Guards`). Where it has come beside the last question, that one is asked again, too: the
+coordinator adds a partition once, and says so itself where it is the new transaction that has ended.
 
 A mover.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
@@ -42,6 +45,18 @@ _FIRST_BETWEEN_BROKERS: Final = 4
 
 Results = dict[TopicPartition, ErrorCode]
 Done = Callable[[Results], None]
+
+
+class Guards(Protocol):
+    """What a leader has noted in its logs for a transaction that is being verified (`ProducerState.begin_verification`)."""
+
+    def take(self) -> None:
+        """Notes it anew where it was made void."""
+        ...
+
+    def hold(self) -> bool:
+        """False where a marker has made one void, and no transaction of the producer is open there."""
+        ...
 
 
 class _Question(NamedTuple):
@@ -73,8 +88,9 @@ class TransactionVerification:
         """Asks nothing more."""
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
-    def ask(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], done: Done, *, adds: bool) -> None:
-        """Calls `done`, perhaps at once, with an error for each partition. With `adds` they are added."""
+    def ask(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], guards: Guards, done: Done, *, adds: bool) -> None:
+        """Calls `done`, perhaps at once, with an error for each partition. With `adds` they are added, and `guards`
+        are taken anew with each further question; the caller has taken them for the first."""
         question = _Question(transactional_id, producer, frozenset(partitions), adds, done)
         if not adds:
             self._ask(question)
@@ -83,14 +99,20 @@ class TransactionVerification:
         pause_seconds = config.integer("add.partitions.to.txn.retry.backoff.ms") / 1000
         ends = self._loop.time() + config.integer("add.partitions.to.txn.retry.backoff.max.ms") / 1000
 
+        def ask_again() -> None:
+            guards.take()
+            self._ask(repeated)
+
         def answered(results: Results) -> None:
+            if ErrorCode.NONE in results.values() and not guards.hold():
+                results = dict.fromkeys(results, ErrorCode.CONCURRENT_TRANSACTIONS)
             if ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._loop.time() + pause_seconds <= ends:
-                self._loop.call_later(pause_seconds, self._ask, again)
+                self._loop.call_later(pause_seconds, ask_again)
             else:
                 done(results)
 
-        again = question._replace(done=answered)
-        self._ask(again)
+        repeated = question._replace(done=answered)
+        self._ask(repeated)
 
     def _ask(self, question: _Question) -> None:
         leader = self._transactions.leader_for(question.transactional_id)

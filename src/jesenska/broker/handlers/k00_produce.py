@@ -335,6 +335,35 @@ class _Produce:
                 answer.log_start_offset = item.partition.log_start_offset
 
 
+class _Guards:
+    """Those of a producer's batches in a request."""
+
+    __slots__ = ("_items", "_producer")
+
+    def __init__(self, producer: Producer, items: list[_Item]) -> None:
+        self._producer = producer
+        self._items = items
+
+    def take(self) -> None:
+        for item in self._items:
+            assert item.partition is not None
+            try:
+                item.guard = item.partition.leader_log().producers.begin_verification(self._producer.producer_id)
+            except KafkaError:
+                pass  # the append says that this broker does not lead it any more
+
+    def hold(self) -> bool:
+        for item in self._items:
+            assert item.partition is not None
+            try:
+                producers = item.partition.leader_log().producers
+            except KafkaError:
+                continue
+            if not producers.is_verified(self._producer.producer_id, item.guard) and not producers.has_open_transaction(*self._producer):
+                return False
+        return True
+
+
 class _Verified:
     """A request whose transactions are being verified: how many answers are lacking."""
 
@@ -350,7 +379,7 @@ class _Verified:
     def ask(self, transactional_id: str, adds: bool) -> None:
         for producer, items in self._asked.items():
             keys = [item.partition.topic_partition for item in items if item.partition is not None]
-            self._broker.verification.ask(transactional_id, producer, keys, partial(self._answered, producer), adds=adds)
+            self._broker.verification.ask(transactional_id, producer, keys, _Guards(producer, items), partial(self._answered, producer), adds=adds)
 
     def _answered(self, producer: Producer, results: dict[TopicPartition, ErrorCode]) -> None:
         version = self._context.version

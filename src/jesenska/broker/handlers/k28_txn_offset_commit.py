@@ -25,6 +25,7 @@ from jesenska.broker.transaction_verification import Results, for_producers
 from jesenska.coordination.shard import OfTransaction
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.log.producer_state import ProducerState
 from jesenska.transactions.events import Producer
 from jesenska.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -102,14 +103,15 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
             return LATER
     except KafkaError as error:
         return build({}, error.code)
-    guard = producers.begin_verification(producer.producer_id)
+    guard = _Guard(producers, producer)
+    guard.take()
 
     def verified(results: Results) -> None:
         error = for_producers(results[keeper], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
-        if error is ErrorCode.NONE and not producers.is_verified(producer.producer_id, guard) and not producers.has_open_transaction(*producer):
+        if error is ErrorCode.NONE and not guard.hold():
             error = ErrorCode.INVALID_TXN_STATE
         if error is not ErrorCode.NONE:
-            producers.end_verification(producer.producer_id, guard)
+            guard.end()
             context.answer(build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error))
             return
         try:
@@ -117,5 +119,25 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         except KafkaError as failure:
             context.answer(build({}, failure.code))
 
-    broker.verification.ask(request.transactional_id, producer, (keeper,), verified, adds=adds)
+    broker.verification.ask(request.transactional_id, producer, (keeper,), guard, verified, adds=adds)
     return LATER
+
+
+class _Guard:
+    """That of the transaction in the partition which keeps the group."""
+
+    __slots__ = ("_noted", "_producer", "_producers")
+
+    def __init__(self, producers: ProducerState, producer: Producer) -> None:
+        self._producers = producers
+        self._producer = producer
+        self._noted: object | None = None
+
+    def take(self) -> None:
+        self._noted = self._producers.begin_verification(self._producer.producer_id)
+
+    def hold(self) -> bool:
+        return self._producers.is_verified(self._producer.producer_id, self._noted) or self._producers.has_open_transaction(*self._producer)
+
+    def end(self) -> None:
+        self._producers.end_verification(self._producer.producer_id, self._noted)

@@ -1,0 +1,104 @@
+"""A transaction is verified anew with each question to its coordinator: the marker of the one before may come at any
+moment until the coordinator adds the partition (KIP-890)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.core import BrokerCore
+from jesenska.broker.transaction_verification import Results, TransactionVerification
+from jesenska.broker.transactions import Transactions
+from jesenska.config.layers import BrokerConfig
+from jesenska.log.producer_state import ProducerState
+from jesenska.transactions.events import Producer, ProducerAnswer
+
+PARTITION = TopicPartition("t", 0)
+PRODUCER = Producer(7, 3)
+CONCURRENT, NONE = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE
+
+
+class Noted:
+    """The guard of one partition, as a leader holds it. `marker` is that of the transaction before."""
+
+    def __init__(self) -> None:
+        self.producers = ProducerState()
+        self.taken = 0
+        self._guard: object = object()
+        self.take()
+
+    def take(self) -> None:
+        self.taken += 1
+        self._guard = self.producers.begin_verification(PRODUCER.producer_id)
+
+    def hold(self) -> bool:
+        return self.producers.is_verified(PRODUCER.producer_id, self._guard)
+
+    def marker(self) -> None:
+        self.producers.end_verification(PRODUCER.producer_id, self._guard)
+
+
+class Coordinator:
+    """Answers one after the other what the script says. A step that is a function is called before its answer."""
+
+    def __init__(self, script: Iterable[tuple[ErrorCode, Callable[[], None] | None]]) -> None:
+        self._script = list(script)
+        self.asked = 0
+
+    def leader_for(self, transactional_id: str) -> int:
+        return 1
+
+    def submit(self, transactional_id: str, make: Any, reply: Callable[[ProducerAnswer], None]) -> None:
+        self.asked += 1
+        error, meanwhile = self._script.pop(0)
+        if meanwhile is not None:
+            meanwhile()
+        reply(ProducerAnswer(error))
+
+
+def asked(noted: Noted, script: list[tuple[ErrorCode, Callable[[], None] | None]], **settings: str) -> tuple[Results, int]:
+    """What the leader is told, and how many questions that took."""
+
+    async def body() -> tuple[Results, int]:
+        coordinator = Coordinator(script)
+        core = SimpleNamespace(config=BrokerConfig(settings), broker_id=1)
+
+        async def connect(broker_id: int) -> Any:
+            raise AssertionError("the coordinator is this broker")
+
+        verification = TransactionVerification(cast(BrokerCore, core), cast(Transactions, coordinator), connect)
+        told: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
+        verification.ask("id", PRODUCER, (PARTITION,), noted, told.set_result, adds=True)
+        return await asyncio.wait_for(told, 30), coordinator.asked
+
+    return asyncio.run(body())
+
+
+def test_a_marker_that_comes_between_two_questions_makes_nothing_void() -> None:
+    noted = Noted()
+    assert asked(noted, [(CONCURRENT, noted.marker), (NONE, None)]) == ({PARTITION: NONE}, 2)
+    assert noted.hold()
+
+
+def test_a_marker_that_comes_beside_the_last_question_has_it_asked_again() -> None:
+    noted = Noted()
+    assert asked(noted, [(CONCURRENT, None), (NONE, noted.marker), (NONE, None)]) == ({PARTITION: NONE}, 3)
+    assert noted.hold()
+
+
+def test_a_transaction_that_has_ended_is_told_as_the_coordinator_says_it() -> None:
+    noted = Noted()
+    assert asked(noted, [(NONE, noted.marker), (ErrorCode.INVALID_PRODUCER_EPOCH, None)]) == ({PARTITION: ErrorCode.INVALID_PRODUCER_EPOCH}, 2)
+
+
+@pytest.mark.parametrize("error", [CONCURRENT, NONE])
+def test_who_waits_too_long_is_told_to_come_again(error: ErrorCode) -> None:
+    noted = Noted()
+    times = {"add.partitions.to.txn.retry.backoff.ms": "10", "add.partitions.to.txn.retry.backoff.max.ms": "5"}
+    assert asked(noted, [(error, noted.marker)], **times) == ({PARTITION: CONCURRENT}, 1)
