@@ -48,7 +48,8 @@ Done = Callable[[Results], None]
 
 
 class Guards(Protocol):
-    """What a leader has noted in its logs for a transaction that is being verified (`ProducerState.begin_verification`)."""
+    """What a leader has noted in its logs for a transaction that is being verified
+    (`ProducerState.begin_verification`)."""
 
     def take(self) -> None:
         """Notes it anew where it was made void."""

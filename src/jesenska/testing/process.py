@@ -22,8 +22,8 @@ from jesenska.testing.warm import WarmProcess
 
 #: What `jesenska.cli.ending` looks for; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
-#: Variables with this prefix are settings of a broker (`jesenska.config.sources`): those of whoever runs the tests mean
-#: another broker than a test's.
+#: Variables with this prefix are settings of a broker (`jesenska.config.sources`): those of whoever runs the tests
+#: mean another broker than a test's.
 _SETTINGS_PREFIX = "KAFKA_"
 
 
