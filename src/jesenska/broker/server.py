@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -303,6 +304,13 @@ class Broker(Services):
         found = [item.strip() for item in text.split(",") if item.strip()]
         if not found:
             raise JesenskaError("log.dirs names no directory: set it to where the data is to be kept.")
+        named: dict[str, str] = {}
+        for item in found:
+            path = os.path.realpath(item)
+            if path in named:
+                other = "" if item == named[path] else f", also as {named[path]}"
+                raise JesenskaError(f"log.dirs names {item} twice{other}: name each directory once.")
+            named[path] = item
         return found
 
     def _writer_for(self, path: Path) -> DirectoryWriter:

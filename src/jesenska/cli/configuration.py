@@ -49,7 +49,9 @@ def broker_config(
         kept = {name: value for name, value in (defaults or {}).items() if not any(other in gathered.settings for other in _SAID_OTHERWISE.get(name, ()))}
         config = BrokerConfig({**kept, **gathered.settings, **(flags or {})})
         refuse_unsafe(config)
-    except (PropertiesError, OverrideError, StartRefused) as error:
+    except PropertiesError as error:
+        raise JesenskaError(f"The configuration file {file} is not in the format of a property file: {error}") from error
+    except (OverrideError, StartRefused) as error:
         raise JesenskaError(str(error)) from error
     for setting in config.unused() if warns else ():
         if setting.name in gathered.settings:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from jesenska.cli.configuration import broker_config
 from jesenska.cli.stopping import add_stop_options, stop_holders
-from jesenska.cli.tool import Parser, add_output, run_async
+from jesenska.cli.tool import Parser, add_output, directory, run_async
 
 
 def _parser() -> Parser:
@@ -26,7 +26,7 @@ def _parser() -> Parser:
     parser.runs_without_arguments = True
     parser.add_argument("file", nargs="?", metavar="FILE", help="The broker's configuration (server.properties); its log.dirs name the broker.")
     parser.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="A setting that beats the file.")
-    parser.add_argument("--data", metavar="DIR", help="The broker's data directory (default: ./data).")
+    parser.add_argument("--data", type=directory, metavar="DIR", help="The broker's data directory (default: ./data).")
     add_stop_options(parser)
     add_output(parser)
     return parser

@@ -23,7 +23,7 @@ from pathlib import Path
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.several_directories import broker_directory, brokers_with_data, tree_directory
 from jesenska.cli.stopping import lock_holder
-from jesenska.cli.tool import print_json, seconds
+from jesenska.cli.tool import directory, print_json, seconds
 from jesenska.client.cluster import Cluster
 from jesenska.client.group_admin import GroupAdmin
 
@@ -34,7 +34,7 @@ NOT_READY, WITHOUT_LEADERS = 3, 4
 
 def add_status(status: argparse.ArgumentParser) -> None:
     status.add_argument("--bootstrap-server", default="127.0.0.1:9092", metavar="HOST:PORT", help="The broker to ask (default: 127.0.0.1:9092).")
-    status.add_argument("--data", metavar="DIR", help="Also say which process holds this directory, and its memory.")
+    status.add_argument("--data", type=directory, metavar="DIR", help="Also say which process holds this directory, and its memory.")
     status.add_argument(
         "--check",
         choices=(LIVE, READY, CLUSTER),

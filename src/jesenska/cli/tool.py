@@ -208,6 +208,13 @@ def seconds(text: str) -> float:
     return value
 
 
+def directory(text: str) -> str:
+    """The name of a directory, as a flag gives it; an empty one is a mistake, such as a variable that is not set."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} names no directory: write its path")
+    return text
+
+
 def read_properties(path: str | None) -> dict[str, str]:
     """The settings of a property file; nothing without a path."""
     if path is None:
@@ -216,6 +223,8 @@ def read_properties(path: str | None) -> dict[str, str]:
         return parse_properties(Path(path).read_bytes())
     except OSError as error:
         raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): name one that exists.") from error
+    except PropertiesError as error:
+        raise JesenskaError(f"The file {path} is not in the format of a property file: {error}") from error
 
 
 def properties_of(items: Sequence[str] | None) -> dict[str, str]:

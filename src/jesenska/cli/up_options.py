@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.log_lines import add_logging
+from jesenska.cli.tool import directory
 
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
 _PORT_MAX = 65535
@@ -22,7 +23,7 @@ def add_up(up: argparse.ArgumentParser) -> None:
     up.add_argument("--host", help="Address to listen on and to tell clients (default: 127.0.0.1, this machine only).")
     up.add_argument("--port", type=_port, help="Port to listen on (default: 9092); several brokers take the ones after it, too.")
     up.add_argument("--any-port", action="store_true", help="Take any free port if that one is taken.")
-    up.add_argument("--data", metavar="DIR", help="Directory for the data (default: ./data).")
+    up.add_argument("--data", type=directory, metavar="DIR", help="Directory for the data (default: ./data).")
     up.add_argument("--zookeeper-port", type=_port, metavar="PORT", help="Serve the broker's tree to ZooKeeper's clients on that port (0: any), same address.")
     up.add_argument("--override", action="append", default=[], metavar="NAME=VALUE", help="A setting of server.properties; may be repeated.")
     up.add_argument("file", nargs="?", help=argparse.SUPPRESS)

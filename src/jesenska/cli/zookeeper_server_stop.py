@@ -17,13 +17,13 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.stopping import add_stop_options, stop_holders
-from jesenska.cli.tool import Parser, add_output, read_properties, run_async
+from jesenska.cli.tool import Parser, add_output, directory, read_properties, run_async
 
 
 def _parser() -> Parser:
     parser = Parser("zookeeper-server-stop", "Stops the server of a configuration's dataDir, or of another directory.")
     parser.add_argument("file", nargs="?", metavar="FILE", help="The server's configuration (zookeeper.properties).")
-    parser.add_argument("--data", metavar="DIR", help="The server's directory, in place of FILE.")
+    parser.add_argument("--data", type=directory, metavar="DIR", help="The server's directory, in place of FILE.")
     add_stop_options(parser)
     add_output(parser)
     return parser
@@ -37,10 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if (options.file is None) == (options.data is None):
         parser.error("either FILE or --data says which server")
-    directory = options.data or read_properties(options.file).get("dataDir")
-    if not directory:
+    named = options.data or read_properties(options.file).get("dataDir")
+    if not named:
         raise JesenskaError(f"{options.file} has no dataDir: name the directory with --data.")
-    return await stop_holders("ZooKeeper server", [Path(directory)], options)
+    return await stop_holders("ZooKeeper server", [Path(named)], options)
 
 
 if __name__ == "__main__":

@@ -20,16 +20,19 @@ from tests.raw_connection import RawConnection
 
 
 def refused(data: Path, *arguments: str) -> str:
-    """The one sentence of a broker that must not start."""
-    done = subprocess.run(
-        [sys.executable, "-m", "jesenska", "up", "--data", str(data), *(arguments or ("--port", "0"))], capture_output=True, text=True, timeout=60, check=False
-    )
+    """The one sentence of a broker that must not start on this directory."""
+    return refused_with("--data", str(data), *(arguments or ("--port", "0")))
+
+
+def refused_with(*arguments: str) -> str:
+    """The one sentence of a broker that must not start with these words."""
+    done = subprocess.run([sys.executable, "-m", "jesenska", "up", *arguments], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     (line,) = [line for line in done.stderr.splitlines() if " WARNING " not in line]
-    assert line.startswith("jesenska: ")
+    assert line.startswith(("jesenska: ", "jesenska up: "))
     assert line.endswith(".")
-    return line.removeprefix("jesenska: ")
+    return line.partition(": ")[2]
 
 
 def contents(data: Path) -> dict[str, bytes]:
@@ -80,6 +83,20 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     assert f"The log directory {tmp_path / 'data'} cannot be created" in refused(tmp_path / "data")
     assert (tmp_path / "data").read_text() == "a file"
+
+
+@pytest.mark.parametrize("other", ["one", "two/../one", "link"])
+def test_a_directory_that_is_named_twice_is_refused(tmp_path: Path, other: str) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "link").symlink_to("one")
+    first, second = f"{tmp_path}/one", f"{tmp_path}/{other}"
+    also = "" if first == second else f", also as {first}"
+    said = refused_with("--port", "0", "--override", f"log.dirs={first},{tmp_path}/three,{second}")
+    assert said == f"log.dirs names {second} twice{also}: name each directory once."
+
+
+def test_an_empty_name_is_no_directory() -> None:
+    assert refused_with("--port", "0", "--data", "") == "argument --data: '' names no directory: write its path; jesenska up --help lists the options."
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")

@@ -10,11 +10,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
-from jesenska.cli import kafka_server_start, kafka_server_stop, kafka_topics
+from jesenska.base.errors import JesenskaError
+from jesenska.cli import kafka_server_start, kafka_server_stop, kafka_topics, zookeeper_server_stop
 from jesenska.cli.stopping import lock_holder
+from jesenska.cli.tool import read_properties
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
 from tests.tree_process import TreeProcess
@@ -84,6 +87,30 @@ def test_a_configuration_that_cannot_be_served_stops_the_start(tool: Tool, tmp_p
 def test_a_configuration_file_that_does_not_exist_is_named(tool: Tool, tmp_path: Path) -> None:
     result = tool(kafka_server_start.main, str(tmp_path / "none.properties"))
     assert (result.code, "none.properties cannot be read" in result.err) == (1, True)
+
+
+def test_a_broken_configuration_file_is_named_with_the_line(tool: Tool, tmp_path: Path) -> None:
+    file = tmp_path / "broken.properties"
+    file.write_text("log.dirs=data\nbroker.id=\\u12\n")
+    result = tool(kafka_server_start.main, str(file))
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        f"kafka-server-start: The configuration file {file} is not in the format of a property file: "
+        "Line 2 holds \\u without four hexadecimal digits after it; write \\\\u for a backslash and a u.\n"
+    )
+
+
+def test_a_broken_file_of_a_client_is_named_with_the_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken.properties"
+    file.write_text("\nclient.id=\\uXYZW\n")
+    with pytest.raises(JesenskaError, match=r"^The file .*/broken\.properties is not in the format of a property file: Line 2 holds "):
+        read_properties(str(file))
+
+
+@pytest.mark.parametrize("name", [kafka_server_stop, zookeeper_server_stop])
+def test_an_empty_name_of_a_directory_stops_nothing(tool: Tool, name: ModuleType) -> None:
+    result = tool(name.main, "--data", "")
+    assert (result.code, result.out, "argument --data: '' names no directory: write its path;" in result.err) == (1, "", True)
 
 
 @pytest.mark.parametrize("text", ["", "# log.dirs=data\n", "What is this file?\n"])
