@@ -22,8 +22,8 @@ from enum import Enum
 from jesenska.config.broker_settings import BROKER_SETTINGS, LISTENER_PREFIX, broker_setting
 from jesenska.config.properties import parse_properties
 from jesenska.config.table import Unknown
+from jesenska.config.variables import PREFIX
 
-_PREFIX = "KAFKA_"
 _LAUNCHERS = re.compile(
     r"KAFKA_(HOME|VERSION|SCALA_VERSION|DEBUG|DEBUG_.*|USER|GROUP|BASE_DIR|CONF_FILE|MODE|CLUSTER_ID|KRAFT_CLUSTER_ID|BOOTSTRAP_SERVERS?|CREATE_TOPICS|"
     r"JMX_.*|LOG4J.*|TOOLS_LOG4J.*|.*_OPTS|OPTS|GC_.*|HEAP.*|CERTIFICATE_PASSWORD|CLIENT_.*|ZOOKEEPER_PROTOCOL|ZOOKEEPER_USER|ZOOKEEPER_PASSWORD)\Z"
@@ -85,11 +85,11 @@ def gather(file: bytes | str | None = None, environment: Mapping[str, str] | Non
 
 def setting_of_variable(variable: str, value: str) -> str | None:
     """The setting that an environment variable stands for; None for one that is none of ours."""
-    if not variable.startswith(_PREFIX) or _LAUNCHERS.match(variable) or _KUBERNETES.match(variable):
+    if not variable.startswith(PREFIX) or _LAUNCHERS.match(variable) or _KUBERNETES.match(variable):
         return None
     if variable.endswith("PORT") and _URL.match(value):
         return None
-    rest = variable.removeprefix("KAFKA_CFG_") if variable.startswith("KAFKA_CFG_") else variable.removeprefix(_PREFIX)
+    rest = variable.removeprefix("KAFKA_CFG_") if variable.startswith("KAFKA_CFG_") else variable.removeprefix(PREFIX)
     if not rest:
         return None
     return re.sub("_+", lambda run: {1: ".", 2: "_", 3: "-"}.get(len(run[0]), run[0]), rest).lower()
@@ -98,4 +98,4 @@ def setting_of_variable(variable: str, value: str) -> str | None:
 def _variable_of(name: str | None) -> str | None:
     if name is None:
         return None
-    return _PREFIX + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()
+    return PREFIX + name.replace("_", "__").replace("-", "___").replace(".", "_").upper()

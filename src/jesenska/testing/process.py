@@ -18,13 +18,11 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import ClassVar, Self
 
+from jesenska.config.variables import without_settings
 from jesenska.testing.warm import WarmProcess
 
 #: What `jesenska.cli.ending` looks for; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
-#: Variables with this prefix are settings of a broker (`jesenska.config.sources`): those of whoever runs the tests
-#: mean another broker than a test's.
-_SETTINGS_PREFIX = "KAFKA_"
 
 
 class ServerFailedError(RuntimeError):
@@ -92,8 +90,7 @@ class ServerProcess(ABC):
         assert self._process is None, "the server runs already"
         theirs, self._lifeline = os.pipe()
         try:
-            inherited = {name: value for name, value in os.environ.items() if not name.startswith(_SETTINGS_PREFIX)}
-            process = self._launch({**inherited, "PYTHONUNBUFFERED": "1", **self._environment}, theirs)
+            process = self._launch({**without_settings(os.environ), "PYTHONUNBUFFERED": "1", **self._environment}, theirs)
         except BaseException:
             os.close(self._lifeline)
             raise

@@ -26,6 +26,7 @@ from pathlib import Path
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.config.variables import without_settings
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.state import write_json
 from jesenska.pipeline.options import ClientOptions
@@ -85,7 +86,7 @@ def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], sa
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            env={**without_settings(os.environ), "PYTHONUNBUFFERED": "1"},  # its own broker, in no other cluster
             start_new_session=True,  # Ctrl-C reaches the demo, which ends the broker in order
         )
     deadline = clock.monotonic() + _READY_SECONDS
