@@ -108,6 +108,8 @@ def test_every_case_runs_with_answers_that_have_no_error_in_them(tmp_path: Path)
     assert [json.loads(line)["case"] for line in done.stdout.splitlines()] == list(CASES)
 
 
+@pytest.mark.hour("bench/instructions.py")
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(source_is_asked_for(), reason="JESENSKA_PURE asks for source")
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="valgrind is not there")
 def test_one_commit_counted_twice_has_nearly_the_same_counts(tmp_path: Path) -> None:

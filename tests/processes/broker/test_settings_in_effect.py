@@ -81,12 +81,16 @@ def test_a_topics_log_takes_what_it_does_not_say_itself_from_the_broker(settings
     assert found != default
 
 
+#: So far from now a time can be: Kafka refuses one whose difference from now is no number of 64 bits.
+_EARLIEST_MS = _NOW_MS - (2**63 - 1)
+
+
 @pytest.mark.parametrize(
     ("topic", "broker", "limits"),
     [
-        ({}, {}, (-(2**63), _NOW_MS + 3_600_000)),
+        ({}, {}, (_EARLIEST_MS, _NOW_MS + 3_600_000)),
         ({"message.timestamp.before.max.ms": "10"}, {"log.message.timestamp.before.max.ms": "99"}, (_NOW_MS - 10, _NOW_MS + 3_600_000)),
-        ({"message.timestamp.after.max.ms": "20"}, {"log.message.timestamp.after.max.ms": "99"}, (-(2**63), _NOW_MS + 20)),
+        ({"message.timestamp.after.max.ms": "20"}, {"log.message.timestamp.after.max.ms": "99"}, (_EARLIEST_MS, _NOW_MS + 20)),
         ({}, {"log.message.timestamp.before.max.ms": "30", "log.message.timestamp.after.max.ms": "40"}, (_NOW_MS - 30, _NOW_MS + 40)),
         ({"message.timestamp.difference.max.ms": "50"}, {}, (_NOW_MS - 50, _NOW_MS + 50)),
         ({}, {"log.message.timestamp.difference.max.ms": "60"}, (_NOW_MS - 60, _NOW_MS + 60)),
