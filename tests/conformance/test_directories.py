@@ -3,7 +3,9 @@ our log room."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,9 @@ from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.reading import read_log
+from jesenska.metadata.registration import ensure_cluster_id, ensure_paths
+from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.connect_string import ConnectString
 from jesenska.records.decode import decode_batches
 from jesenska.records.header import Codec
 from jesenska.records.record import Record
@@ -126,17 +131,30 @@ def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unkn
     assert {path: path.read_bytes() for path in (copied / "theirs-zstd-0").iterdir()} == unknown
 
 
+async def _know(address: str, cluster_id: str) -> None:
+    """Makes a tree that of a cluster, without any topic."""
+    store = await ZooKeeperStore.connect(ConnectString.parse(address))
+    await ensure_paths(store)
+    assert await ensure_cluster_id(store, cluster_id) == cluster_id
+    await store.close()
+
+
 def test_our_broker_does_not_take_kafkas_partitions_for_strangers_but_by_a_tree_of_others(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Its own tree would be empty. A shared one says what there is: what it does not know is named and left alone."""
+    """Its own tree would be empty, and one that knows no cluster is not the one of these data. A shared one says what
+    there is: what it does not know is named and left alone."""
     before = {path: path.read_bytes() for directory in copied.glob("theirs-*") for path in directory.iterdir()}
     with pytest.raises(ServerFailedError, match="give Apache Kafka's data to jesenska import first"):
         BrokerProcess(copied, settings={"broker.id": "0"}).start()
-    with (
-        ServedTree(tmp_path_factory.mktemp("tree") / "tree.db") as served,
-        BrokerProcess(copied, settings={"broker.id": "0", "zookeeper.connect": served.address}) as broker,
-    ):
-        for codec in Codec:
-            assert f"{_topic(codec)}-0 is not known to the metadata" in broker.log
-        assert broker.stop() == 0
+    with ServedTree(tmp_path_factory.mktemp("tree") / "tree.db") as served:
+        settings = {"broker.id": "0", "zookeeper.connect": served.address}
+        with pytest.raises(ServerFailedError, match="knows no cluster"):
+            BrokerProcess(copied, settings=settings).start()
+        found = re.search(r"cluster.id=(\S+)", (copied / "meta.properties").read_text())
+        assert found is not None
+        asyncio.run(_know(served.address, found[1]))
+        with BrokerProcess(copied, settings=settings) as broker:
+            for codec in Codec:
+                assert f"{_topic(codec)}-0 is not known to the metadata" in broker.log
+            assert broker.stop() == 0
     assert {path: path.read_bytes() for directory in copied.glob("theirs-*") for path in directory.iterdir()} == before
     assert "broker.id=0" in (copied / "meta.properties").read_text()
