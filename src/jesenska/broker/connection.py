@@ -223,6 +223,10 @@ class Connection:
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
             return True
+        except (ImportError, OSError):
+            logger.exception("the handler of a request from %s cannot be imported; the connection is closed", self.client_host)
+            self.framed.close("an internal error")
+            return True
         api = served.api
         context = Context(self, api, version, correlation_id, client_id, len(view), received_at, shared.monotonic())
         self._in_work.append(context)

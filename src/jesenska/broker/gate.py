@@ -3,9 +3,11 @@
     in     the key is served, in that version; the header and the body can be read, and name no more than can exist
     out    counted: how many, how long in each stage, how many bytes
 
-What handlers serve registers itself here (`handles`); ApiVersions announces just that. Unknown keys, versions outside
-the announced range and malformed requests are refused with an exception, and the connection is closed, which is how
-old clients find out what a broker knows; only ApiVersions answers UNSUPPORTED_VERSION, in version 0.
+What is served stands in `broker.served`; ApiVersions announces just that. The file of a handler is imported at the
+first request of its key, unless that has happened before, and registers the handler here (`handles`). Unknown keys,
+versions outside the announced range and malformed requests are refused with an exception, and the connection is
+closed, which is how old clients find out what a broker knows; only ApiVersions answers UNSUPPORTED_VERSION, in version
+0.
 
 Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
 byte written. `Stages` adds them up per API.
@@ -21,6 +23,8 @@ from typing import Any, Final, TypeVar
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.limits import CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
+from jesenska.broker import handlers
+from jesenska.broker.served import VERSIONS
 from jesenska.broker.unserved_log import UnservedRequests
 from jesenska.wire.codec import MalformedMessageError, decoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
@@ -49,21 +53,31 @@ class Served:
         self.api, self.handler, self.min_version, self.max_version = api, handler, min_version, max_version
 
 
-#: What this broker serves, by key; filled by the handlers' files.
-SERVED: dict[int, Served] = {}
+#: The handlers that are imported, by key; filled by their files.
+_HANDLERS: Final[dict[int, Served]] = {}
 
 
-def handles(request: type[Message], min_version: int, max_version: int) -> Callable[[H], H]:
-    """Registers the decorated function for these versions of the request."""
+def handles(request: type[Message]) -> Callable[[H], H]:
+    """Registers the decorated function for the versions of the request that are served."""
 
     def register(handler: H) -> H:
         api = APIS[request.api_key]
-        if not (api.min_version <= min_version <= max_version <= api.max_version):
-            raise ValueError(f"{api.name} {min_version}-{max_version} is not in the wire room ({api.min_version}-{api.max_version})")
-        SERVED[api.key] = Served(api, handler, min_version, max_version)
+        low, high = VERSIONS[api.key]
+        if not (api.min_version <= low <= high <= api.max_version):
+            raise ValueError(f"{api.name} {low}-{high} is not in the wire room ({api.min_version}-{api.max_version})")
+        _HANDLERS[api.key] = Served(api, handler, low, high)
         return handler
 
     return register
+
+
+def served_by(key: int) -> Served | None:
+    """The handler of a key with its versions; None where the key is not served."""
+    found = _HANDLERS.get(key)
+    if found is None and key in VERSIONS:
+        handlers.load(key)
+        found = _HANDLERS[key]
+    return found
 
 
 class Stages:
@@ -95,10 +109,10 @@ class Gate:
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
-        self.stages: dict[int, Stages] = {key: Stages() for key in SERVED}
+        self.stages: dict[int, Stages] = {key: Stages() for key in VERSIONS}
         self.unserved = UnservedRequests()
-        own = SERVED[API_VERSIONS]
-        own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=own.min_version, max_version=own.max_version)
+        low, high = VERSIONS[API_VERSIONS]
+        own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=low, max_version=high)
         #: What a client is told that asks for versions in one that is not served: with this key's range it comes back
         #: in one that is.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
@@ -111,7 +125,7 @@ class Gate:
         if limit < _HEADER_MIN_BYTES:
             raise MalformedMessageError("a request is shorter than its header")
         key, version, correlation_id = FIXED.unpack_from(view, 0)
-        served = SERVED.get(key)
+        served = _HANDLERS.get(key) or served_by(key)
         if served is None:
             self.unserved.tell(client_host, view, key, version)
             raise MalformedMessageError(f"API key {key} is not served")

@@ -27,7 +27,6 @@ from pathlib import Path
 from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition, uuid_to_text
 from jesenska.base.limits import LISTEN_BACKLOG
-from jesenska.broker import handlers
 from jesenska.broker.candidacy import Candidacy
 from jesenska.broker.connection_limits import ConnectionLimits
 from jesenska.broker.controllership import Controllership
@@ -84,8 +83,6 @@ _MOVER_THREADS_MAX = 32
 #: The longest pause before the controller is asked again to let others lead.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
-
-handlers.load()
 
 
 def _nothing() -> None:

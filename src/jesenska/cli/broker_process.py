@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable
 
 from jesenska.base.source_only import request_path_is_compiled
+from jesenska.broker import handlers
 from jesenska.broker.figures import figures_line
 from jesenska.broker.server import Broker
 from jesenska.cli.data_without_metadata import refuse_data_without_metadata
@@ -90,12 +91,14 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     memory.keep_small(loop, _YOUNG_OBJECTS)
     is_up = True
     on_ready(broker)
+    importing = loop.create_task(handlers.load_all())
     failed = loop.create_task(broker.failed())
     await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
     has_failed = failed.done()
     if has_failed:
         logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
     failed.cancel()
+    importing.cancel()
     # The process ends: closing thousands of logs makes many objects, and what is garbage among them may stay.
     gc.disable()
     gc.freeze()

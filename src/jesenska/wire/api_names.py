@@ -3,8 +3,6 @@ keys that it has dropped."""
 
 from __future__ import annotations
 
-from jesenska.wire.registry import APIS
-
 _NAMES = """
 0 Produce, Fetch, ListOffsets, Metadata, LeaderAndIsr, StopReplica, UpdateMetadata, ControlledShutdown
 8 OffsetCommit, OffsetFetch, FindCoordinator, JoinGroup, Heartbeat, LeaveGroup, SyncGroup, DescribeGroups, ListGroups
@@ -32,7 +30,7 @@ def _parsed() -> dict[int, str]:
     return names
 
 
-API_NAMES = _parsed() | {key: api.name for key, api in APIS.items()}
+API_NAMES = _parsed()
 
 _BETWEEN_BROKERS = {4, 5, 6, 7, 52, 53, 54, 56, 58, 59, 62, 63, 67, 70, 73, 82}
 #: What Kafka counts among the APIs of ordinary clients.

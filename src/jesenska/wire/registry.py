@@ -1,10 +1,13 @@
-"""Every API that the wire room can speak, by key. What a broker announces is a choice of these (`broker.gate`), never
-more."""
+"""Every API that the wire room can speak, by key. What a broker announces is a choice of these (`broker.served`),
+never more.
+
+A program speaks few of them: the file of an API is imported when the API is first asked for."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from jesenska.wire import messages
@@ -37,21 +40,37 @@ CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
 
 
-def _load() -> dict[int, Api]:
-    found: dict[int, dict[str, type[Message]]] = {}
-    for module in pkgutil.iter_modules(messages.__path__):
-        if not module.name.startswith("k"):
-            continue
-        for value in vars(importlib.import_module(f"{messages.__name__}.{module.name}")).values():
-            if isinstance(value, type) and issubclass(value, Message) and value.kind in (REQUEST, RESPONSE):
-                found.setdefault(value.api_key, {})[value.kind] = value
-    apis = {}
-    for key, pair in sorted(found.items()):
-        request, response = pair[REQUEST], pair[RESPONSE]
-        low, high = request.versions
-        apis[key] = Api(key, request.__name__.removesuffix("Request"), request, response, low, high, request.flexible)
-    return apis
+class _Apis(Mapping[int, Api]):
+    """APIs by key, in the order of their keys. All of them are imported where all are asked for."""
+
+    def __init__(self) -> None:
+        names = [module.name for module in pkgutil.iter_modules(messages.__path__) if module.name.startswith("k")]
+        self._modules = {int(name[1:].partition("_")[0]): f"{messages.__name__}.{name}" for name in sorted(names)}
+        self._found: dict[int, Api] = {}
+
+    def __getitem__(self, key: int) -> Api:
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = _api(key, self._modules[key])
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._modules
+
+
+def _api(key: int, module: str) -> Api:
+    declared = vars(importlib.import_module(module)).values()
+    pair = {value.kind: value for value in declared if isinstance(value, type) and issubclass(value, Message) and value.api_key == key}
+    request, response = pair[REQUEST], pair[RESPONSE]
+    low, high = request.versions
+    return Api(key, request.__name__.removesuffix("Request"), request, response, low, high, request.flexible)
 
 
 #: Every API by its key.
-APIS: dict[int, Api] = _load()
+APIS: Mapping[int, Api] = _Apis()

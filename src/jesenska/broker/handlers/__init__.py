@@ -1,14 +1,37 @@
-"""One file per API key: the listing is what this broker serves. Each file registers its handler; ApiVersions announces
-what is registered."""
+"""One file per API key, `kNN_….py`: a handler, which registers itself at the gate. `broker.served` has the
+versions."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+import logging
 import pkgutil
 
+logger = logging.getLogger(__name__)
 
-def load() -> None:
-    """Imports every handler of this folder, which registers it."""
-    for module in pkgutil.iter_modules(__path__):
-        if module.name.startswith("k"):
-            importlib.import_module(f"{__name__}.{module.name}")
+#: Between the imports of two handlers, so that requests are served meanwhile.
+_PAUSE_SECONDS = 0.02
+
+_MODULES = {int(module.name[1:].partition("_")[0]): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__) if module.name.startswith("k")}
+
+
+def load(key: int) -> None:
+    """Imports the handler of a key. KeyError if there is none."""
+    importlib.import_module(_MODULES[key])
+
+
+def keys() -> list[int]:
+    """The keys that have a handler."""
+    return sorted(_MODULES)
+
+
+async def load_all() -> None:
+    """Imports every handler, one at a time between other work: the files of a package may be replaced while a broker
+    runs, and a broker must not mix two versions."""
+    for key in keys():
+        await asyncio.sleep(_PAUSE_SECONDS)
+        try:
+            load(key)
+        except (ImportError, OSError) as error:
+            logger.warning("the handler of API key %d cannot be imported now; the first request will try again: %s", key, error)

@@ -435,7 +435,7 @@ def _unverified(item: _Item, first: BatchHeader, version: int) -> KafkaError | N
     return None
 
 
-@handles(ProduceRequest, 0, 13)
+@handles(ProduceRequest)
 def handle(broker: Services, request: ProduceRequest, context: Context) -> Outcome:
     version = context.version
     pooled: list[_Item] = []

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_IDS = 13
 
 
-@handles(FetchRequest, 0, 18)
+@handles(FetchRequest)
 def handle(broker: Services, request: FetchRequest, context: Context) -> Outcome:
     if replica_of(request) >= 0:
         return handle_follower(broker, request, context)

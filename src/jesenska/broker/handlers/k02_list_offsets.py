@@ -72,7 +72,7 @@ _READ_COMMITTED = 1
 _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-@handles(ListOffsetsRequest, 0, 11)
+@handles(ListOffsetsRequest)
 def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> Outcome:
     in_pool = []
     response = ListOffsetsResponse()

@@ -56,7 +56,7 @@ _PARTITIONS_AT_ONCE = 1000
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
 
-@handles(MetadataRequest, 0, 13)
+@handles(MetadataRequest)
 def handle(broker: Services, request: MetadataRequest, context: Context) -> Outcome:
     asked = request.topics
     if context.version in _IDS_NOT_YET_LOOKED_UP and any(item.name is None or item.topic_id != NO_UUID for item in asked or ()):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(LeaderAndIsrRequest, 0, 7)
+@handles(LeaderAndIsrRequest)
 def handle(broker: Services, request: LeaderAndIsrRequest, context: Context) -> Outcome:
     return _obey(broker, request, context)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(StopReplicaRequest, 0, 4)
+@handles(StopReplicaRequest)
 def handle(broker: Services, request: StopReplicaRequest, context: Context) -> Outcome:
     return _obey(broker, request, context)
 

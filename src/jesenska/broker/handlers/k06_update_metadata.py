@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(UpdateMetadataRequest, 0, 8)
+@handles(UpdateMetadataRequest)
 def handle(broker: Services, request: UpdateMetadataRequest, context: Context) -> Outcome:
     return _obey(broker, request, context)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _ANY_EPOCH = -1
 
 
-@handles(ControlledShutdownRequest, 0, 3)
+@handles(ControlledShutdownRequest)
 def handle(broker: Services, request: ControlledShutdownRequest, context: Context) -> Outcome:
     return _stop(broker, request)
 

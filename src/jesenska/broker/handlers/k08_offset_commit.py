@@ -51,7 +51,7 @@ _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
 
 
-@handles(OffsetCommitRequest, 0, 10)
+@handles(OffsetCommitRequest)
 def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> Outcome:
     version, now_ms = context.version, broker.clock.now_ms()
     offsets: list[tuple[TopicPartition, CommittedOffset]] = []

@@ -43,7 +43,7 @@ _FIRST_WITH_IDS = 10
 _NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
 
-@handles(OffsetFetchRequest, 0, 10)
+@handles(OffsetFetchRequest)
 def handle(broker: Services, request: OffsetFetchRequest, context: Context) -> Outcome:
     if context.version == 0:
         return _from_tree(broker, request)

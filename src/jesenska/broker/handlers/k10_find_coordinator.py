@@ -30,7 +30,7 @@ _GROUP, _TRANSACTION = 0, 1
 _FIRST_WITH_SEVERAL = 4
 
 
-@handles(FindCoordinatorRequest, 0, 6)
+@handles(FindCoordinatorRequest)
 def handle(broker: Services, request: FindCoordinatorRequest, context: Context) -> Outcome:
     if request.key_type not in (_GROUP, _TRANSACTION):
         return _answer(request, context, ErrorCode.INVALID_REQUEST, "share groups have no coordinator here: they are not served yet", (-1, "", -1))

@@ -35,7 +35,7 @@ _FIRST_WITH_PROTOCOL_TYPE = 7
 _FIRST_WITH_SKIPPING = 9
 
 
-@handles(JoinGroupRequest, 0, 9)
+@handles(JoinGroupRequest)
 def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Outcome:
     version = context.version
     if _is_too_large(request, broker.groups.record_max_bytes):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(HeartbeatRequest, 0, 4)
+@handles(HeartbeatRequest)
 def handle(broker: Services, request: HeartbeatRequest, context: Context) -> Outcome:
     def reply(response: Response) -> None:
         assert isinstance(response, ErrorAnswer)

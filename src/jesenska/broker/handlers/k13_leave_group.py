@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_SEVERAL = 3
 
 
-@handles(LeaveGroupRequest, 0, 5)
+@handles(LeaveGroupRequest)
 def handle(broker: Services, request: LeaveGroupRequest, context: Context) -> Outcome:
     several = context.version >= _FIRST_WITH_SEVERAL
     members = tuple(Leaving(item.member_id, item.group_instance_id) for item in request.members) if several else (Leaving(request.member_id),)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_PROTOCOL = 5
 
 
-@handles(SyncGroupRequest, 0, 5)
+@handles(SyncGroupRequest)
 def handle(broker: Services, request: SyncGroupRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)

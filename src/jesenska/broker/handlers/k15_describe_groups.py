@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_NOT_FOUND = 6
 
 
-@handles(DescribeGroupsRequest, 0, 6)
+@handles(DescribeGroupsRequest)
 def handle(broker: Services, request: DescribeGroupsRequest, context: Context) -> Outcome:
     response = DescribeGroupsResponse()
     for group_id in request.groups:

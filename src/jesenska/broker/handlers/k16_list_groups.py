@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _CLASSIC = "classic"
 
 
-@handles(ListGroupsRequest, 0, 5)
+@handles(ListGroupsRequest)
 def handle(broker: Services, request: ListGroupsRequest, context: Context) -> Outcome:
     states = {item.lower() for item in request.states_filter}
     types = {item.lower() for item in request.types_filter}

@@ -14,6 +14,6 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(SaslHandshakeRequest, 0, 1)
+@handles(SaslHandshakeRequest)
 def handle(broker: Services, request: SaslHandshakeRequest, context: Context) -> Outcome:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

@@ -4,7 +4,7 @@
     3      the client's name and version, which must match a pattern (KIP-511); features
     4      features may start at version 0
 
-The table is what is registered and nothing else: clients use what they are told. A version above ours is answered with
+The table is what is served and nothing else: clients use what they are told. A version above ours is answered with
 UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can come back with it.
 Features: what this software can do, and what this cluster does (`broker.features`).
 """
@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.features import SUPPORTED, TRANSACTION_VERSION
-from jesenska.broker.gate import SERVED, handles
+from jesenska.broker.gate import handles
+from jesenska.broker.served import VERSIONS
 from jesenska.wire.messages.k18_api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -37,10 +38,10 @@ _FIRST_WITH_ZERO = 4
 
 def announced() -> list[ApiVersionsResponseApiKey]:
     """What this broker serves, by key."""
-    return [ApiVersionsResponseApiKey(api_key=key, min_version=served.min_version, max_version=served.max_version) for key, served in sorted(SERVED.items())]
+    return [ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
 
 
-@handles(ApiVersionsRequest, 0, 4)
+@handles(ApiVersionsRequest)
 def handle(broker: Services, request: ApiVersionsRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)

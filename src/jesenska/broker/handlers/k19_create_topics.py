@@ -41,7 +41,7 @@ _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 
 
-@handles(CreateTopicsRequest, 0, 7)
+@handles(CreateTopicsRequest)
 def handle(broker: Services, request: CreateTopicsRequest, context: Context) -> Outcome:
     return _create(broker, request, context)
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_IDS = 6
 
 
-@handles(DeleteTopicsRequest, 0, 6)
+@handles(DeleteTopicsRequest)
 def handle(broker: Services, request: DeleteTopicsRequest, context: Context) -> Outcome:
     return _delete(broker, request, context)
 

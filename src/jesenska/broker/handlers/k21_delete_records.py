@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HIGH_WATERMARK = -1
 
 
-@handles(DeleteRecordsRequest, 0, 2)
+@handles(DeleteRecordsRequest)
 def handle(broker: Services, request: DeleteRecordsRequest, context: Context) -> Outcome:
     asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:

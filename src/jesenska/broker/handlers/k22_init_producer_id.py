@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _FIRST_WITH_FENCED = 4
 
 
-@handles(InitProducerIdRequest, 0, 5)
+@handles(InitProducerIdRequest)
 def handle(broker: Services, request: InitProducerIdRequest, context: Context) -> Outcome:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(OffsetForLeaderEpochRequest, 0, 4)
+@handles(OffsetForLeaderEpochRequest)
 def handle(broker: Services, request: OffsetForLeaderEpochRequest, context: Context) -> Outcome:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:

@@ -61,7 +61,7 @@ class _Request:
         return not self._lacking
 
 
-@handles(AddPartitionsToTxnRequest, 0, 5)
+@handles(AddPartitionsToTxnRequest)
 def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
     version = context.version
     if version < _FIRST_WITH_SEVERAL:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_FENCED = 2
 
 
-@handles(AddOffsetsToTxnRequest, 0, 4)
+@handles(AddOffsetsToTxnRequest)
 def handle(broker: Services, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)

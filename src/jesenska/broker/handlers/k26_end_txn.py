@@ -25,7 +25,7 @@ _FIRST_WITH_FENCED = 2
 _FIRST_WITH_EPOCHS = 5
 
 
-@handles(EndTxnRequest, 0, 5)
+@handles(EndTxnRequest)
 def handle(broker: Services, request: EndTxnRequest, context: Context) -> Outcome:
     version, name = context.version, request.transactional_id
     if not name:

@@ -72,7 +72,7 @@ class _Request:
         return response
 
 
-@handles(WriteTxnMarkersRequest, 0, 2)
+@handles(WriteTxnMarkersRequest)
 def handle(broker: Services, request: WriteTxnMarkersRequest, context: Context) -> Outcome:
     work = _Request(context)
     for item in request.markers:

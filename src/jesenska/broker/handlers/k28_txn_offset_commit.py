@@ -42,7 +42,7 @@ _FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 
 
-@handles(TxnOffsetCommitRequest, 0, 5)
+@handles(TxnOffsetCommitRequest)
 def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) -> Outcome:
     version = context.version
     now_ms = broker.clock.now_ms()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(DescribeAclsRequest, 0, 3)
+@handles(DescribeAclsRequest)
 def handle(broker: Services, request: DescribeAclsRequest, context: Context) -> Outcome:
     require_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
     return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(CreateAclsRequest, 0, 3)
+@handles(CreateAclsRequest)
 def handle(broker: Services, request: CreateAclsRequest, context: Context) -> Outcome:
     for item in request.creations:
         require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)

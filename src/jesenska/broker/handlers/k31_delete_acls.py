@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(DeleteAclsRequest, 0, 3)
+@handles(DeleteAclsRequest)
 def handle(broker: Services, request: DeleteAclsRequest, context: Context) -> Outcome:
     for item in request.filters:
         require_known(item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type)

@@ -47,7 +47,7 @@ _KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRIC
 _NAMED_TOO_OFTEN = "The request names the same resources too often: name each once."
 
 
-@handles(DescribeConfigsRequest, 0, 4)
+@handles(DescribeConfigsRequest)
 def handle(broker: Services, request: DescribeConfigsRequest, context: Context) -> Outcome:
     return _describe(broker, request, context)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(AlterConfigsRequest, 0, 2)
+@handles(AlterConfigsRequest)
 def handle(broker: Services, request: AlterConfigsRequest, context: Context) -> Outcome:
     return _alter(broker, request, context)
 

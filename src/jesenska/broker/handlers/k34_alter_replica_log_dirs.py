@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(AlterReplicaLogDirsRequest, 0, 2)
+@handles(AlterReplicaLogDirsRequest)
 def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: Context) -> Outcome:
     wanted = {TopicPartition(topic.name, number): directory.path for directory in request.dirs for topic in directory.topics for number in topic.partitions}
     topics: dict[str, AlterReplicaLogDirsResponseTopic] = {}

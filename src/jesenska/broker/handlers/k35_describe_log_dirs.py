@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_ROOM = 4
 
 
-@handles(DescribeLogDirsRequest, 0, 5)
+@handles(DescribeLogDirsRequest)
 def handle(broker: Services, request: DescribeLogDirsRequest, context: Context) -> Outcome:
     asked = None if request.topics is None else _asked(broker, request.topics)
     directories = broker.directories.directories

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(CreatePartitionsRequest, 0, 3)
+@handles(CreatePartitionsRequest)
 def handle(broker: Services, request: CreatePartitionsRequest, context: Context) -> Outcome:
     return _create(broker, request, context)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(DeleteGroupsRequest, 0, 2)
+@handles(DeleteGroupsRequest)
 def handle(broker: Services, request: DeleteGroupsRequest, context: Context) -> Outcome:
     return _delete(broker, request, context)
 

@@ -40,7 +40,7 @@ _SENTENCES: Mapping[int, str] = {
 }
 
 
-@handles(ElectLeadersRequest, 0, 2)
+@handles(ElectLeadersRequest)
 def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> Outcome:
     whole: tuple[ErrorCode, str | None] | None = None
     if request.topic_partitions == []:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(IncrementalAlterConfigsRequest, 0, 1)
+@handles(IncrementalAlterConfigsRequest)
 def handle(broker: Services, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
     return _alter(broker, request, context)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(AlterPartitionReassignmentsRequest, 0, 1)
+@handles(AlterPartitionReassignmentsRequest)
 def handle(broker: Services, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
     if not request.topics:

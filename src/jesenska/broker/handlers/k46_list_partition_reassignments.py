@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(ListPartitionReassignmentsRequest, 0, 0)
+@handles(ListPartitionReassignmentsRequest)
 def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = ListPartitionReassignmentsResponse(error_message=None)
     if not broker.topics.is_controller:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(OffsetDeleteRequest, 0, 0)
+@handles(OffsetDeleteRequest)
 def handle(broker: Services, request: OffsetDeleteRequest, context: Context) -> Outcome:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)

@@ -24,7 +24,7 @@ _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _WITHOUT_NAME = {_DEFAULT: "MATCH_TYPE_DEFAULT", _SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
 
-@handles(DescribeClientQuotasRequest, 0, 1)
+@handles(DescribeClientQuotasRequest)
 def handle(broker: Services, request: DescribeClientQuotasRequest, context: Context) -> Outcome:
     try:
         _check(request.components)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(DescribeUserScramCredentialsRequest, 0, 0)
+@handles(DescribeUserScramCredentialsRequest)
 def handle(broker: Services, request: DescribeUserScramCredentialsRequest, context: Context) -> Outcome:
     response = DescribeUserScramCredentialsResponse(error_message="")
     for name, count in Counter(user.name for user in request.users or ()).items():

@@ -36,7 +36,7 @@ _FIRST_WITH_IDS, _FIRST_WITH_EPOCHS = 2, 3
 _RECOVERED = 0
 
 
-@handles(AlterPartitionRequest, 0, 3)
+@handles(AlterPartitionRequest)
 def handle(broker: Services, request: AlterPartitionRequest, context: Context) -> Outcome:
     return _propose(broker, request, context.version)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LAST_WITH_RESULTS = 1
 
 
-@handles(UpdateFeaturesRequest, 0, 2)
+@handles(UpdateFeaturesRequest)
 def handle(broker: Services, request: UpdateFeaturesRequest, context: Context) -> Outcome:
     return _update(broker, request, context.version)
 

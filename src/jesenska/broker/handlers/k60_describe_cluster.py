@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-@handles(DescribeClusterRequest, 0, 2)
+@handles(DescribeClusterRequest)
 def handle(broker: Services, request: DescribeClusterRequest, context: Context) -> Outcome:
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS

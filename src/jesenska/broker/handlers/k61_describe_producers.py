@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _NOT_HERE = "This server does not host this topic-partition."
 
 
-@handles(DescribeProducersRequest, 0, 0)
+@handles(DescribeProducersRequest)
 def handle(broker: Services, request: DescribeProducersRequest, context: Context) -> Outcome:
     return DescribeProducersResponse(
         topics=[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(DescribeTransactionsRequest, 0, 0)
+@handles(DescribeTransactionsRequest)
 def handle(broker: Services, request: DescribeTransactionsRequest, context: Context) -> Outcome:
     return DescribeTransactionsResponse(transaction_states=[_described(broker, name) for name in request.transactional_ids])
 

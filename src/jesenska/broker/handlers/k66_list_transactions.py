@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _STATES = {state.label: state for state in TransactionState}
 
 
-@handles(ListTransactionsRequest, 0, 2)
+@handles(ListTransactionsRequest)
 def handle(broker: Services, request: ListTransactionsRequest, context: Context) -> Outcome:
     return _list(broker, request)
 

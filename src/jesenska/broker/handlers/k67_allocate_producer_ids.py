@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-@handles(AllocateProducerIdsRequest, 0, 0)
+@handles(AllocateProducerIdsRequest)
 def handle(broker: Services, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
     try:
         broker.require_peers()

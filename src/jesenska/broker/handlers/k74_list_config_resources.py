@@ -29,7 +29,7 @@ _KINDS = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
 _FIRST_WITH_TYPES = 1
 
 
-@handles(ListConfigResourcesRequest, 0, 1)
+@handles(ListConfigResourcesRequest)
 def handle(broker: Services, request: ListConfigResourcesRequest, context: Context) -> Outcome:
     if context.version < _FIRST_WITH_TYPES:
         return ListConfigResourcesResponse()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jesenska.broker.services import Services
 
 
-@handles(DescribeTopicPartitionsRequest, 0, 0)
+@handles(DescribeTopicPartitionsRequest)
 def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
     asked = {item.name for item in request.topics}
     names = sorted(asked or broker.view.topics)
