@@ -26,7 +26,7 @@ SAME_TESTS = [
 
 
 @pytest.mark.skipif(not request_path_is_compiled(), reason="everything runs from source already")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_the_source_passes_the_same_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *SAME_TESTS]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JESENSKA_")}

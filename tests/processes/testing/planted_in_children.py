@@ -15,7 +15,7 @@ from jesenska.testing.simulation.schedule import simulation
 from tests.processes.testing import planted_bugs, planted_cluster_bugs, planted_micro_batch_bugs, planted_transaction_bugs
 from tests.processes.testing.planted_search import failure_of
 
-_KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs, planted_micro_batch_bugs)
+KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs, planted_micro_batch_bugs)
 
 
 def main() -> int:
@@ -24,7 +24,7 @@ def main() -> int:
     assert failure_of(simulation(1)) is None, "the broker has a mistake already"
     for line in sys.stdin:
         name, first, seeds = line.split()
-        search = next(known.search for known in _KNOWN if name in known.BUGS)
+        search = next(known.search for known in KNOWN if name in known.BUGS)
         child = os.fork()
         if child == 0:
             code = 1
