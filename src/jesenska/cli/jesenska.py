@@ -12,6 +12,7 @@ jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
 jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
 jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
+jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild where it is lost
 jesenska streams run app.py           a program of the Streams API, on Spark
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
 
@@ -90,6 +91,12 @@ def _export(commands: _Commands) -> None:
     add_export(command)
 
 
+def _tree(commands: _Commands) -> None:
+    from jesenska.cli.tree_files import add_tree, tree
+
+    add_tree(_command(commands, "tree", "Back up the tree of a cluster, put it back, or build it anew.", tree))
+
+
 def _streams(commands: _Commands) -> None:
     from jesenska.cli.streams import add_streams, streams
 
@@ -111,6 +118,7 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "init": _init,
     "import": _import,
     "export": _export,
+    "tree": _tree,
     "streams": _streams,
     "completion": _completion,
 }

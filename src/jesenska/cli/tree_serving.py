@@ -7,7 +7,8 @@ import asyncio
 import gc
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
 from pathlib import Path
 
 from jesenska.base.clock import SystemClock
@@ -21,6 +22,8 @@ from jesenska.metadata.tree_operations import Transaction
 from jesenska.metadata.zookeeper.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.serving import ServerConfig
 
+#: In the directory while the tree is served: host:port for clients on this machine.
+ADDRESS_FILE = "jesenska-tree.address"
 #: Objects made before the collector looks at them: a commit of many writes has some ten for each.
 _YOUNG_OBJECTS = 50_000
 
@@ -48,17 +51,27 @@ async def served_tree(
     try:
         server = ZooKeeperServer(tree, clock, config)
         try:
-            await server.start(listen())
+            listening = listen()
+            await server.start(listening)
+            _write_address(directory, listening.getsockname())
             # The tree stays: the collector would walk over it again and again.
             gc.collect()
             gc.freeze()
             memory.keep_small(asyncio.get_running_loop(), _YOUNG_OBJECTS)
             yield server
         finally:
+            (directory / ADDRESS_FILE).unlink(missing_ok=True)
             await server.stop()
     finally:
         await tree.close()
         lock.release()
+
+
+def _write_address(directory: Path, address: tuple[str, int]) -> None:
+    given = ip_address(address[0])
+    host = address[0] if not given.is_unspecified else "127.0.0.1" if given.version == 4 else "::1"
+    with suppress(OSError):  # a full disk: the tree is served without it
+        (directory / ADDRESS_FILE).write_text(f"[{host}]:{address[1]}\n" if ":" in host else f"{host}:{address[1]}\n", encoding="ascii")
 
 
 def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:

@@ -12,12 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.interchange.nodes import Node, is_kafkas
+from jesenska.interchange.nodes import FoundTree, Node, is_kafkas
 from jesenska.log.files import FileLayer
 from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE, JournalError, SqliteJournal
 from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
 
-_NEW = METADATA_FILE + ".new"
+_NEW = ".new"
 #: Where a new tree may go on counting at most, whatever the old one says.
 _ZXID_MAX = 1 << 62
 
@@ -28,8 +28,13 @@ def has_tree(directory: Path) -> bool:
 
 
 def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """Writes the tree's file; JesenskaError where that is not possible."""
-    new = directory / _NEW
+    """Writes the tree's file into a directory; JesenskaError where that is not possible."""
+    write_tree_file(directory / METADATA_FILE, nodes, last_zxid, now_ms, files)
+
+
+def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
+    """The same under any name."""
+    directory, new = target.parent, target.with_name(target.name + _NEW)
     _remove(new)
     changes: list[Change] = []
     for path in sorted(nodes):
@@ -48,7 +53,7 @@ def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_m
             files.fsync(descriptor)
         finally:
             files.close(descriptor)
-        files.rename(new, directory / METADATA_FILE)
+        files.rename(new, target)
         files.fsync_directory(directory)
     except JournalError as error:
         _remove(new)
@@ -64,12 +69,18 @@ def read_tree(directory: Path) -> dict[str, Node]:
     if not path.exists():
         hint = "it was exported already" if (directory / EXPORTED_FILE).exists() else "name the first directory of log.dirs"
         raise JesenskaError(f"{directory} holds no metadata of a broker ({METADATA_FILE}): {hint}.")
+    return dict(read_tree_file(path).nodes)
+
+
+def read_tree_file(path: Path) -> FoundTree:
+    """The tree of a file that is there, ephemerals left out; JesenskaError where it is none."""
     try:
         journal, tree = SqliteJournal.open(path)
         journal.close()
     except JournalError as error:
         raise JesenskaError(str(error)) from error
-    return {at: Node(node.data, node.version) for at, node in sorted(tree.walk()) if not node.ephemeral_owner and is_kafkas(at)}
+    nodes = {at: Node(node.data, node.version) for at, node in sorted(tree.walk()) if not node.ephemeral_owner and is_kafkas(at)}
+    return FoundTree(nodes, tree.last_zxid)
 
 
 def mark_exported(directory: Path, files: FileLayer) -> None:

@@ -1,7 +1,7 @@
 """A tree read from a running ZooKeeper, and written into one. Both work on any store.
 
-Reading asks for many nodes at a time. Nodes that come and go meanwhile are taken as they are met: who wants one
-moment's picture stops the brokers first.
+Reading asks for many nodes at a time, and watches each of them. What has changed meanwhile is read again, until
+nothing has: the copy is the tree of that moment, also where brokers are at work.
 
 Writing goes in pieces, since ZooKeeper takes a megabyte in one request, parents first. /cluster/id is written last and
 removed first: a broker that starts on a half-written tree finds no cluster of its own, and stops."""
@@ -16,10 +16,13 @@ from jesenska.interchange.nodes import FoundTree, Node, is_kafkas
 from jesenska.metadata import paths
 from jesenska.metadata.store import Store, multi_in_pieces
 from jesenska.metadata.tree_operations import Create, Delete, NoAuthError, NoNodeError, Operation, SetData
+from jesenska.metadata.watches import WatchEvent
 
 _AT_ONCE = 200
 #: Nodes of a tree; more are another program's, or somebody's mistake.
 NODES_MAX = 10_000_000
+#: Looks at what has changed since the look before.
+_ROUNDS_MAX = 1000
 _PIECE_BYTES = 400 * 1024
 #: Operations of one piece.
 _PIECE_OPERATIONS = 500
@@ -28,42 +31,80 @@ Progress = Callable[[str], None]
 
 
 async def read_store(store: Store, progress: Progress = lambda text: None) -> FoundTree:
-    """Every node of Kafka's that is not ephemeral; JesenskaError where a node may not be read."""
-    nodes: dict[str, Node] = {}
-    up: set[int] = set()
-    last_zxid = 0
-    wave = [""]
+    """Every node of Kafka's that is not ephemeral, as all of them are at one moment; JesenskaError where a node may
+    not be read, or the tree does not keep still for that moment."""
+    reading = _Reading(store, progress)
+    for _ in range(_ROUNDS_MAX):
+        if reading.changed:
+            await reading.go_on()
+            continue
+        await store.sync()
+        if not reading.changed:
+            return reading.found()
+    raise JesenskaError("The tree changes faster than it can be read: stop the brokers, or try again when less goes on.")
 
-    async def look(path: str) -> list[str]:
-        nonlocal last_zxid
+
+class _Reading:
+    """What was read, and what has changed since. The root's path is empty here."""
+
+    def __init__(self, store: Store, progress: Progress) -> None:
+        self._store = store
+        self._progress = progress
+        self._nodes: dict[str, Node] = {}
+        self._children: dict[str, set[str]] = {}
+        self._up: set[int] = set()
+        self._last_zxid = 0
+        #: Paths to be looked at; watches add to it.
+        self.changed: set[str] = {""}
+
+    def _heard(self, event: WatchEvent) -> None:
+        self.changed.add("" if event.path == "/" else event.path)
+
+    async def go_on(self) -> None:
+        """Looks at what has changed; what is new below it has changed, too."""
+        wave, self.changed = sorted(self.changed), set()
+        for begin in range(0, len(wave), _AT_ONCE):
+            await asyncio.gather(*(self._look(path) for path in wave[begin : begin + _AT_ONCE]))
+            self._progress(f"{len(self._nodes)} nodes read")
+        if len(self._nodes) + len(self.changed) > NODES_MAX:
+            raise JesenskaError(f"The tree has more than {NODES_MAX} nodes: give the path that Kafka's zookeeper.connect ends in behind the servers.")
+
+    async def _look(self, path: str) -> None:
         try:
-            data, stat = await store.get(path or "/")
-            last_zxid = max(last_zxid, stat.czxid, stat.mzxid, stat.pzxid)
+            data, stat = await self._store.get(path or "/", self._heard)
+            self._last_zxid = max(self._last_zxid, stat.czxid, stat.mzxid, stat.pzxid)
             if stat.ephemeral_owner > 0:
                 above, _, name = path.rpartition("/")
                 if above == paths.BROKER_IDS and name.isascii() and name.isdigit():
-                    up.add(int(name))
-                return []
-            if path:
-                # A store gives null as no bytes. Kafka tells them apart, and writes null where it writes nothing.
-                nodes[path] = Node(data or None, stat.version)
-            names = (await store.children(path or "/"))[0] if stat.num_children else []
+                    self._up.add(int(name))
+                return
+            names = (await self._store.children(path or "/", self._heard))[0]
         except NoNodeError:
-            return []
+            self._forget(path)
+            return
         except NoAuthError as error:
             raise JesenskaError(f"The node {path} may not be read by everybody: stop ZooKeeper, and give its dataDir with --zookeeper-data.") from error
-        return [below for name in names if is_kafkas(below := f"{path}/{name}")]
+        if path:
+            # A store gives null as no bytes. Kafka tells them apart, and writes null where it writes nothing.
+            self._nodes[path] = Node(data or None, stat.version)
+        below = {at for name in names if is_kafkas(at := f"{path}/{name}")}
+        known = self._children.get(path, set())
+        self._children[path] = below
+        self.changed |= below - known
+        for gone in known - below:
+            self._forget(gone)
 
-    while wave:
-        following: list[str] = []
-        for begin in range(0, len(wave), _AT_ONCE):
-            for names in await asyncio.gather(*(look(path) for path in wave[begin : begin + _AT_ONCE])):
-                following += names
-            progress(f"{len(nodes)} nodes read")
-        if len(nodes) + len(following) > NODES_MAX:
-            raise JesenskaError(f"The tree has more than {NODES_MAX} nodes: give the path that Kafka's zookeeper.connect ends in behind the servers.")
-        wave = following
-    return FoundTree({path: nodes[path] for path in sorted(nodes)}, last_zxid, frozenset(up))
+    def _forget(self, path: str) -> None:
+        self._nodes.pop(path, None)
+        above, _, name = path.rpartition("/")
+        if above == paths.BROKER_IDS and name.isdigit():
+            self._up.discard(int(name))
+        self._children.get(above, set()).discard(path)
+        for below in self._children.pop(path, set()):
+            self._forget(below)
+
+    def found(self) -> FoundTree:
+        return FoundTree({path: self._nodes[path] for path in sorted(self._nodes)}, self._last_zxid, frozenset(self._up))
 
 
 async def write_store(store: Store, there: Mapping[str, Node], wanted: Mapping[str, Node], progress: Progress = lambda text: None) -> None:

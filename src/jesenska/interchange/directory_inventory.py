@@ -1,0 +1,132 @@
+"""Takes the inventory of a broker's directories. They are only read: logs that were not closed in order are recovered
+by the broker's next start, and not here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from jesenska.base.errors import CorruptMessageError, JesenskaError, UnsupportedForMessageFormatError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.interchange.inventory import NO_EPOCH, Inventory, Replica
+from jesenska.interchange.kafka_directories import KafkaDirectory, broker_of, cluster_of
+from jesenska.interchange.mapped_file import content_of
+from jesenska.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, OffsetCheckpoint
+from jesenska.log.epochs_file import read_leader_epochs
+from jesenska.log.files import FileLayer
+from jesenska.log.producer_snapshots import snapshot_offsets
+from jesenska.log.producer_state import decode_snapshot
+from jesenska.log.recovery import scan_batches
+from jesenska.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name
+from jesenska.records.batch import iter_headers
+from jesenska.records.codec import BatchScan
+from jesenska.records.decode import decode_batch
+from jesenska.records.header import BatchHeader
+from jesenska.transactions.records import TRANSACTIONS_TOPIC, read_record
+
+_NO_PRODUCER_ID = -1
+#: Between two entries of the index that a scan makes, which nobody reads here.
+_INDEX_INTERVAL_BYTES = 1 << 30
+
+
+def take(directories: Sequence[KafkaDirectory], files: FileLayer, progress: Callable[[str], None] = lambda text: None) -> Inventory:
+    """The inventory of one broker's directories; JesenskaError with one sentence where they are not one broker's, or a
+    log cannot be read."""
+    broker_id, cluster_id = broker_of(directories, None), cluster_of(directories)
+    if cluster_id is None:
+        raise JesenskaError(f"{directories[0].path} names no cluster (cluster.id in meta.properties): name a directory of a broker since 0.10.1.")
+    replicas: dict[TopicPartition, Replica] = {}
+    compacted: set[str] = set()
+    producer_id = _NO_PRODUCER_ID
+    for directory in directories:
+        starts = OffsetCheckpoint(directory.path / LOG_START_OFFSETS, files).read()
+        compacted.update(at.topic for at in OffsetCheckpoint(directory.path / CLEANER_OFFSETS, files).read() if at in directory.partitions)
+        for at, topic_id in directory.partitions.items():
+            if at in replicas:
+                raise JesenskaError(f"The partition {at} is in two of the directories: move one of the two away.")
+            path = directory.path / f"{at.topic}-{at.partition}"
+            try:
+                found = _LogFacts(path, files)
+                if at.topic == TRANSACTIONS_TOPIC:
+                    producer_id = max(producer_id, _newest_of_transactions(path, found.segments))
+            except (UnsupportedForMessageFormatError, CorruptMessageError, OSError) as error:
+                raise JesenskaError(f"The log in {path} cannot be read ({error}): start its broker once to mend it, or move the directory away.") from error
+            start = min(max(found.start, starts.get(at, 0)), found.end)
+            replicas[at] = Replica(topic_id, start, found.end, found.last_epoch, max(found.last_epoch, found.newest_epoch))
+            producer_id = max(producer_id, found.producer_id)
+            progress(f"{len(replicas)} partitions looked at")
+    return Inventory(cluster_id, broker_id, replicas, producer_id, frozenset(compacted))
+
+
+class _LogFacts:
+    """One log as its files tell of it: the newest segment is read to its last good batch."""
+
+    def __init__(self, directory: Path, files: FileLayer) -> None:
+        self.segments = sorted(
+            int(number) for name in files.names(directory) if name.endswith(LOG_SUFFIX) and (number := name.removesuffix(LOG_SUFFIX)).isdigit()
+        )
+        #: Offset of the first segment, and the offset behind the last batch.
+        self.start = self.end = 0
+        #: Of the last batch; and the newest that the log knows.
+        self.last_epoch = NO_EPOCH
+        self.producer_id = _newest_of_snapshots(directory, files)
+        table = read_leader_epochs(directory, files)
+        epochs = [] if table is None else table.entries()
+        self.newest_epoch = max((epoch for epoch, _ in epochs), default=NO_EPOCH)
+        if self.segments:
+            self.start = self.segments[0]
+            self._read_last(directory / file_name(self.segments[-1], LOG_SUFFIX), self.segments[-1], files)
+        if self.last_epoch == NO_EPOCH:
+            self.last_epoch = max((epoch for epoch, offset in epochs if offset < self.end), default=NO_EPOCH)
+
+    def _read_last(self, path: Path, base_offset: int, files: FileLayer) -> None:
+        scan = BatchScan(base_offset, _INDEX_INTERVAL_BYTES, NO_EPOCH)
+        newest = [self.last_epoch]
+
+        def take_epochs() -> None:
+            newest.extend(epoch for epoch, _ in scan.take_epochs())
+
+        descriptor = files.open(path, 0)
+        try:
+            size = files.size(descriptor)
+            result = scan_batches(files, descriptor, size, scan, take_epochs)
+            self.end = max(base_offset, result.next_offset)
+        finally:
+            files.close(descriptor)
+        self.last_epoch = max(newest)
+        for _, header in _whole_batches(content_of(path)):
+            self.producer_id = max(self.producer_id, header.producer_id)
+
+
+def _whole_batches(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of a segment's batches, up to what is torn."""
+    try:
+        yield from iter_headers(data)
+    except (CorruptMessageError, UnsupportedForMessageFormatError):
+        return  # what follows the last good batch is cut off by the broker's next start
+
+
+def _newest_of_snapshots(directory: Path, files: FileLayer) -> int:
+    offsets = snapshot_offsets(directory, files)
+    newest = _NO_PRODUCER_ID
+    for offset in offsets:
+        try:
+            entries = decode_snapshot(files.read_file(directory / file_name(offset, SNAPSHOT_SUFFIX)), 0)
+        except CorruptMessageError:
+            continue  # torn by a crash: the broker's next start does without it, too
+        newest = max([newest, *(entry.producer_id for entry in entries)])
+    return newest
+
+
+def _newest_of_transactions(directory: Path, segments: Sequence[int]) -> int:
+    """Of transactional ids: a producer id that has written nothing stands nowhere else."""
+    newest = _NO_PRODUCER_ID
+    for offset in segments:
+        data = content_of(directory / file_name(offset, LOG_SUFFIX))
+        for position, header in _whole_batches(data):
+            for record in decode_batch(data, position, verify=False, header=header):
+                said = None if record.key is None else read_record(record.key, record.value)
+                if said is not None and said.value is not None:
+                    value = said.value
+                    newest = max(newest, value.producer_id, value.previous_producer_id, value.next_producer_id)
+    return newest

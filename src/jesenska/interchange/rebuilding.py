@@ -1,0 +1,264 @@
+"""The tree of a cluster, built anew from what its brokers' directories hold, and from a backup of the tree where there
+is one: pure decisions on plain values.
+
+    cluster id        the one that all inventories name
+    topics            each that a directory holds. Of several ids of one name the one that most directories have;
+                      the others are topics that were deleted while their broker was away
+    assignment        of the backup, if its brokers are those that hold the partition; else the brokers that do.
+                      A broker whose inventory is not there keeps its place
+    leader and ISR    the replicas whose log goes furthest: the newest leader epoch, and of these the highest offset.
+                      Every record that was acknowledged with acks=all is on each member of the ISR, and no log of a
+                      member goes further than the furthest, so the furthest has them all
+    leader epoch      far above every one that a log has heard of: elections after which nothing was written stand in
+                      no log, and clients do not believe in an epoch that goes back
+    settings          of the backup. Without one: those of the internal topics, `compact` for topics that were
+                      compacted, and `retention.ms=-1` for all others, so that nothing is deleted before somebody has
+                      said so
+    producer ids      far above every one in a log, so that no two producers get the same
+    the rest          users, quotas, ACLs, groups of the 0.8 era, features: of the backup, or none
+
+What a directory cannot tell is in `Rebuilt.notes`, a sentence each."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TypeVar
+from uuid import UUID
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.internal_topics import INTERNAL_TOPICS, automatic_topic
+from jesenska.interchange.inventory import NO_EPOCH, Inventory, Replica
+from jesenska.interchange.nodes import Node, children
+from jesenska.interchange.takeover import is_left_out
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import (
+    NodeFormatError,
+    PartitionStateNode,
+    ProducerIdBlock,
+    TopicNode,
+    decode_cluster_id,
+    decode_controller_epoch,
+    encode_cluster_id,
+    encode_config,
+    encode_controller_epoch,
+    encode_feature,
+)
+
+#: Elections of a partition, and blocks of producer ids, of which no log has heard.
+_EPOCHS_UNHEARD_OF = 1000
+_PRODUCER_IDS_UNHEARD_OF = 1_000_000
+_PRODUCER_IDS_AT_ONCE = 1000
+_FIRST_OWN_BROKER_ID = 1001
+_NAMED_MAX = 5
+
+_T = TypeVar("_T")
+#: Replicas by the broker that holds them.
+_Holders = Mapping[int, Replica]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuilt:
+    """The nodes of the tree, how many partitions it has, and what the operator should know."""
+
+    nodes: dict[str, Node]
+    topics: int
+    partitions: int
+    notes: list[str] = field(default_factory=list)
+
+
+def rebuild(
+    inventories: Sequence[Inventory], new_uuid: Callable[[], UUID], *, backup: Mapping[str, Node] | None = None, allow_missing: bool = False
+) -> Rebuilt:
+    """The tree; JesenskaError with one sentence where the inventories do not go together. `allow_missing`: partitions
+    that no directory holds begin empty."""
+    cluster_id = _cluster_of(inventories, backup)
+    brokers = {item.broker_id for item in inventories}
+    notes: list[str] = []
+    held = _held(inventories, notes)
+    old = {} if backup is None else _topics_of(backup)
+    nodes = {} if backup is None else {path: node for path, node in backup.items() if not _is_built_anew(path)}
+    for path in paths.PERSISTENT_PATHS:
+        nodes.setdefault(path, Node(None))
+    nodes[paths.CLUSTER_ID] = Node(encode_cluster_id(cluster_id))
+    nodes.setdefault(paths.FEATURE, Node(encode_feature()))
+    controller_epoch = _controller_epoch(backup) + _EPOCHS_UNHEARD_OF
+    nodes[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(controller_epoch))
+    newest_id = max(item.producer_id for item in inventories) + _PRODUCER_IDS_UNHEARD_OF
+    first_id = max(newest_id, _next_producer_id(backup) + _PRODUCER_IDS_UNHEARD_OF)
+    nodes[paths.PRODUCER_ID_BLOCK] = Node(ProducerIdBlock(min(brokers), first_id, first_id + _PRODUCER_IDS_AT_ONCE - 1).encode())
+    sequence = max(max(brokers) - _FIRST_OWN_BROKER_ID + 1, nodes[paths.BROKER_SEQUENCE].version, 0)
+    nodes[paths.BROKER_SEQUENCE] = Node(nodes[paths.BROKER_SEQUENCE].data, sequence)
+
+    compacted = {name for item in inventories for name in item.compacted}
+    missing: list[TopicPartition] = []
+    guessed: list[str] = []
+    count = 0
+    for name in sorted(held):
+        topic_id, partitions = held[name]
+        known = old.get(name)
+        if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
+            known = None  # deleted and made again since
+        assignment = _assignment(partitions, known, brokers)
+        missing += [TopicPartition(name, number) for number in assignment if number not in partitions]
+        count += len(assignment)
+        topic_id = topic_id or (known.topic_id if known is not None else None) or new_uuid()
+        nodes[paths.topic(name)] = Node(TopicNode(assignment, topic_id).encode())
+        nodes[paths.partitions(name)] = Node(None)
+        for number, replicas in assignment.items():
+            nodes[paths.partition(name, number)] = Node(None)
+            nodes[paths.partition_state(name, number)] = Node(_state(replicas, partitions.get(number, {}), brokers, controller_epoch).encode())
+        if known is None or paths.topic_config(name) not in nodes:
+            nodes[paths.topic_config(name)] = Node(encode_config(_settings(name, name in compacted, len(brokers))))
+            if name not in INTERNAL_TOPICS:
+                guessed.append(name)
+    if missing and not allow_missing:
+        raise JesenskaError(f"No directory holds {_some(missing)}: give the inventories of all brokers, or have them begin empty with --allow-missing.")
+    if missing:
+        notes.append(f"No directory holds {_some(missing)}, which {'begins' if len(missing) == 1 else 'begin'} empty.")
+    gone = sorted(old.keys() - held.keys())
+    for name in gone:
+        nodes.pop(paths.topic_config(name), None)
+    if gone:
+        notes.append(f"The backup has {_some(gone)}, which no directory holds: deleted since, so left out.")
+    if guessed:
+        notes.append(
+            f"Nothing tells the settings of {_some(guessed)}: they are kept for ever (retention.ms=-1, or compact) until kafka-configs says otherwise."
+        )
+    return Rebuilt({path: nodes[path] for path in sorted(nodes)}, len(held), count, notes)
+
+
+def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:
+    """A tree that was put back, with all epochs and producer ids far above those that it knows: brokers may have gone
+    further since."""
+    changed = dict(nodes)
+    for name, topic in _topics_of(nodes).items():
+        for number in topic.replicas:
+            path = paths.partition_state(name, number)
+            if (node := nodes.get(path)) is not None:
+                state = _decoded(partial(PartitionStateNode.decode, node.data or b""), path)
+                changed[path] = Node(replace(state, leader_epoch=state.leader_epoch + _EPOCHS_UNHEARD_OF).encode(), node.version)
+    changed[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(_controller_epoch(nodes) + _EPOCHS_UNHEARD_OF))
+    first_id = _next_producer_id(nodes) + _PRODUCER_IDS_UNHEARD_OF
+    changed[paths.PRODUCER_ID_BLOCK] = Node(ProducerIdBlock(0, first_id, first_id + _PRODUCER_IDS_AT_ONCE - 1).encode())
+    return changed
+
+
+def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | None) -> str:
+    clusters = sorted({item.cluster_id for item in inventories})
+    if len(clusters) > 1:
+        raise JesenskaError(f"The directories belong to different clusters ({', '.join(clusters)}): name those of one.")
+    twice = [broker_id for broker_id, count in Counter(item.broker_id for item in inventories).items() if count > 1]
+    if twice:
+        raise JesenskaError(f"Broker {twice[0]} is there twice: take one inventory of all its directories together.")
+    if backup is not None and paths.CLUSTER_ID in backup:
+        said = _decoded(lambda: decode_cluster_id(backup[paths.CLUSTER_ID].data or b""), paths.CLUSTER_ID)
+        if said != clusters[0]:
+            raise JesenskaError(f"The backup is of cluster {said}, and the directories are of cluster {clusters[0]}: give the backup of this one.")
+    return clusters[0]
+
+
+def _is_built_anew(path: str) -> bool:
+    """Topics and their states, and what is of the moment."""
+    return is_left_out(path) or path.startswith((paths.TOPICS + "/", paths.DELETE_TOPICS + "/"))
+
+
+def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
+    found = {}
+    for name in children(backup, paths.TOPICS):
+        if paths.delete_topic(name) not in backup:
+            data = backup[paths.topic(name)].data or b""
+            found[name] = _decoded(partial(TopicNode.decode, data), paths.topic(name))
+    return found
+
+
+def _held(inventories: Iterable[Inventory], notes: list[str]) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:
+    """By topic: its id, and who holds what of each partition."""
+    found: dict[str, list[tuple[int, int, Replica]]] = defaultdict(list)
+    for item in inventories:
+        for at, replica in item.replicas.items():
+            found[at.topic].append((at.partition, item.broker_id, replica))
+    held: dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]] = {}
+    for name, replicas in found.items():
+        ids = Counter(replica.topic_id for _, _, replica in replicas if replica.topic_id is not None)
+        newest = {topic_id: max(replica.end for _, _, replica in replicas if replica.topic_id == topic_id) for topic_id in ids}
+        chosen = max(ids, key=lambda topic_id: (ids[topic_id], newest[topic_id], str(topic_id)), default=None)
+        partitions: dict[int, dict[int, Replica]] = defaultdict(dict)
+        strangers = set()
+        for number, broker_id, replica in replicas:
+            if replica.topic_id in (None, chosen):
+                partitions[number][broker_id] = replica
+            else:
+                strangers.add(broker_id)
+        if strangers:
+            which = f"broker {min(strangers)}" if len(strangers) == 1 else f"brokers {', '.join(map(str, sorted(strangers)))}"
+            notes.append(f"{which[0].upper()}{which[1:]} still has another topic of the name {name}, which was deleted: it is left out.")
+        held[name] = (chosen, dict(partitions))
+    return held
+
+
+def _assignment(partitions: Mapping[int, _Holders], known: TopicNode | None, brokers: set[int]) -> dict[int, tuple[int, ...]]:
+    """The replicas of each partition from 0 on, the preferred leader first."""
+    count = max([*partitions, *(known.replicas if known is not None else ())]) + 1
+    factor = max(len(holders) for holders in partitions.values())
+    assignment = {}
+    for number in range(count):
+        holders = sorted(partitions.get(number, ()))
+        before = known.replicas.get(number, ()) if known is not None else ()
+        # A broker whose inventory is there and that does not hold the partition has lost it, or it was moved.
+        kept = [broker_id for broker_id in before if broker_id in holders or broker_id not in brokers]
+        if number not in partitions and not kept:
+            kept = list(before) or _some_brokers(sorted(brokers), number, factor)
+        turn = number % len(holders) if holders else 0
+        kept += [broker_id for broker_id in holders[turn:] + holders[:turn] if broker_id not in kept]
+        assignment[number] = tuple(kept)
+    return assignment
+
+
+def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]:
+    return [brokers[(number + step) % len(brokers)] for step in range(min(factor, len(brokers)))]
+
+
+def _state(replicas: Sequence[int], holders: _Holders, brokers: set[int], controller_epoch: int) -> PartitionStateNode:
+    newest = max((max(replica.last_epoch, replica.newest_epoch) for replica in holders.values()), default=NO_EPOCH)
+    furthest = max(((replica.last_epoch, replica.end) for replica in holders.values()), default=None)
+    if furthest is None:
+        in_sync = tuple(broker_id for broker_id in replicas if broker_id in brokers) or tuple(replicas)
+    else:
+        in_sync = tuple(broker_id for broker_id in replicas if broker_id in holders and (holders[broker_id].last_epoch, holders[broker_id].end) == furthest)
+    return PartitionStateNode(in_sync[0], max(newest, 0) + _EPOCHS_UNHEARD_OF, in_sync, controller_epoch)
+
+
+def _settings(name: str, was_compacted: bool, brokers: int) -> dict[str, str]:
+    if name in INTERNAL_TOPICS:
+        return {key: text for key, text in automatic_topic(name, BrokerConfig(), brokers).configs.items() if text is not None}
+    return {"cleanup.policy": "compact"} if was_compacted else {"retention.ms": "-1"}
+
+
+def _controller_epoch(backup: Mapping[str, Node] | None) -> int:
+    node = None if backup is None else backup.get(paths.CONTROLLER_EPOCH)
+    return 0 if node is None else _decoded(lambda: decode_controller_epoch(node.data or b""), paths.CONTROLLER_EPOCH)
+
+
+def _next_producer_id(backup: Mapping[str, Node] | None) -> int:
+    node = None if backup is None else backup.get(paths.PRODUCER_ID_BLOCK)
+    if node is None or not node.data:
+        return 0
+    data = node.data
+    return _decoded(lambda: ProducerIdBlock.decode(data).last + 1, paths.PRODUCER_ID_BLOCK)
+
+
+def _decoded(decode: Callable[[], _T], path: str) -> _T:
+    try:
+        return decode()
+    except NodeFormatError as error:
+        raise JesenskaError(f"The node {path} of the backup cannot be read ({error}): give another backup.") from error
+
+
+def _some(names: Sequence[object]) -> str:
+    named = ", ".join(map(str, names[:_NAMED_MAX]))
+    return named if len(names) <= _NAMED_MAX else f"{named} and {len(names) - _NAMED_MAX} more"
