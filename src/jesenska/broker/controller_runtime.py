@@ -18,7 +18,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.machine_runtime import MachineRuntime
 from jesenska.broker.order_desk import OrderDesk
-from jesenska.broker.order_sender import OrderSender
+from jesenska.broker.order_sender import WITHOUT_LOG, OrderSender
 from jesenska.broker.peers import Peers
 from jesenska.broker.replica_manager import ReplicaManager
 from jesenska.controller.desk import refusal
@@ -137,7 +137,7 @@ class ControllerRuntime(MachineRuntime):
         try:
             if isinstance(order, LeaderAndIsr):
                 errors = await self._desk.lead_and_follow(orderer, order.topics)
-                without_log = frozenset(at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR)
+                without_log = frozenset(at for at, code in errors.items() if code in WITHOUT_LOG)
                 self.submit(LeaderAndIsrDone(order.number, order.broker_id, without_log))
             elif isinstance(order, StopReplica):
                 failed = await self._desk.stop(orderer, stops_of(order))
@@ -148,7 +148,7 @@ class ControllerRuntime(MachineRuntime):
                 context = self.controller.context
                 keys = (TopicPartition(part.topic.name, number) for part in order.topics for number in part.numbers)
                 offline = {key: tuple(context.offline[key]) for key in keys if key in context.offline} if context.offline else {}
-                await self._desk.update_metadata(orderer, Metadata(order.topics, gone, dict(context.brokers), offline))
+                await self._desk.update_metadata(orderer, Metadata(order.topics, gone, dict(context.brokers), offline, order.is_first))
         except KafkaError as error:
             if error.code == ErrorCode.STALE_CONTROLLER_EPOCH:
                 self._fenced()

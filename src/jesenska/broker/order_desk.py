@@ -19,6 +19,7 @@ from jesenska.broker.replica_manager import ReplicaManager
 from jesenska.controller.effects import TopicPartitions
 from jesenska.controller.order_fence import OrderFence
 from jesenska.controller.orders import Metadata, Orderer, Stop
+from jesenska.controller.topics_gone import TopicsGone
 
 _REFUSED: Final = {
     ErrorCode.STALE_BROKER_EPOCH: "The order is for an earlier registration of this broker.",
@@ -37,6 +38,7 @@ class OrderDesk:
         self._told_epoch = -1
         self._telling: set[asyncio.Future[None]] = set()
         self._turn = asyncio.Lock()
+        self._gone = TopicsGone()
         self.fence = OrderFence()
         #: A controller has told of topics or brokers.
         self.knows_cluster = False
@@ -71,7 +73,8 @@ class OrderDesk:
         """KafkaError where the order is refused."""
         async with self._turn:
             self._admit(orderer)
-            await self._replicas.update_metadata(metadata, orderer.controller_id)
+            gone = self._gone.told(orderer, metadata, self._replicas.known_topics)
+            await self._replicas.update_metadata(metadata._replace(gone=gone), orderer.controller_id)
         self.knows_cluster = True
         if self._told_epoch >= 0:
             self.is_told.set()

@@ -46,6 +46,9 @@ Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMeta
 #: Partitions in one request: neither side does anything else while it is made and read.
 _PARTITIONS_AT_ONCE: Final = 500
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+#: A broker that answers this about a partition has no log of it: its disk does not let it, or it has data of an
+#: earlier topic of that name. Its own log says which, and what is to be done. It is told again when it comes again.
+WITHOUT_LOG: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class _RefusedError(Exception):
@@ -129,7 +132,7 @@ class OrderSender(PeerTask):
             answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
             errors = leader_and_isr_errors(answer, version, topics)
             # The others do not say that there is no log: an order that was not answered is refused the second time.
-            without_log |= {at for at, code in errors.items() if code == ErrorCode.KAFKA_STORAGE_ERROR}
+            without_log |= {at for at, code in errors.items() if code in WITHOUT_LOG}
         for number in request.numbers:
             self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))
 
@@ -137,7 +140,7 @@ class OrderSender(PeerTask):
         version = channel.version_for(UpdateMetadataRequest)
         gone = request.gone
         for topics in in_pieces(request.topics):
-            message = update_metadata(version, self._orderer, topics, gone, self._brokers(), self._offline())
+            message = update_metadata(version, self._orderer, topics, gone, self._brokers(), self._offline(), is_all=request.is_all)
             await self._ask(channel, message, UpdateMetadataResponse, version)
             gone = ()
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -124,11 +124,14 @@ class ReplicaManager:
         topic_partition = TopicPartition(topic.name, number)
         if self._core.broker_id not in topic.node.replicas[number]:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if self._holds_another(topic_partition, topic.topic_id):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
         partition = self._known(topic_partition)
+        if partition is not None and topic.topic_id is not None and partition.topic_id not in (NO_UUID, topic.topic_id):
+            self._hide(topic.name)  # that it was deleted has not been heard
+            partition = None
         if partition is None:
             partition = self._new.setdefault(topic.name, {})[number] = self._partition(topic, number, config)
-        elif topic.topic_id is not None and partition.topic_id not in (NO_UUID, topic.topic_id):
-            return ErrorCode.INCONSISTENT_TOPIC_ID
         elif topic.partitions[number].state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
         error = ErrorCode.NONE
@@ -152,6 +155,20 @@ class ReplicaManager:
         self._told(partition, topic)
         self._follow(partition)
         return error
+
+    def _holds_another(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
+        """Whether this broker has data of an earlier topic of that name, which is logged: nobody has told it to delete
+        them, so they stay."""
+        log = self._core.directories.get(topic_partition)
+        if log is None or topic_id is None or log.topic_id in (None, topic_id):
+            return False
+        logger.error(
+            "%s has no replica here: %s holds data of an earlier topic of that name. Stop this broker, move that directory away, and start it again.",
+            topic_partition,
+            log.directory,
+            extra={"once_a_minute": (topic_partition.topic, "another topic")},
+        )
+        return True
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
         """Those of topics that this broker did not know; and how many partitions coordinators are divided by."""
@@ -283,6 +300,11 @@ class ReplicaManager:
             keeper.topic_deleted(topic)
 
     # --- partitions and the view -------------------------------------------------------------------------------------
+
+    @property
+    def known_topics(self) -> Collection[str]:
+        """The names of the topics that clients are told of."""
+        return self._core.view.topics.keys()
 
     def _known(self, topic_partition: TopicPartition) -> Partition | None:
         shown = self._core.view.topics.get(topic_partition.topic)

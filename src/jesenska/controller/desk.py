@@ -89,10 +89,13 @@ class ControllerDesk(Desk):
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
 
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
-        """Brokers that have come know all topics before they lead anything: what they are told."""
+        """Brokers that have come know all topics before they lead anything: what they are told. They may know topics
+        that were deleted while they were away: they are told that all others are gone, and by name those whose
+        deletion is at work, since Apache Kafka's brokers take no other word for it."""
         topics = self.all_topics()
+        gone = tuple(whole(topic) for topic in self.context.topics.values() if topic.deleting)
         for broker_id in comers:
-            self.put(UpdateMetadata(broker_id, topics, is_first=True))
+            self.put(UpdateMetadata(broker_id, topics, gone, is_first=True))
         return topics
 
     def all_topics(self) -> tuple[TopicPartitions, ...]:

@@ -97,7 +97,7 @@ class StopReplica(NamedTuple):
 
 class UpdateMetadata(NamedTuple):
     """What the broker tells clients of these topics: they are there as they stand here, or they are gone. `is_first`:
-    it is all that the broker knows of topics so far, and comes before what it is to lead."""
+    these are all topics that there are, told to a broker that has come, before it is told what to lead."""
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()

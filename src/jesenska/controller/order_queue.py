@@ -8,7 +8,8 @@ and not every state on the way there. A decider: it sends nothing.
 Of a partition the newest state counts. LeaderAndIsr goes before the UpdateMetadata that tells clients of it, so that a
 broker leads what they are sent to it for; StopReplica comes last. First of all goes an UpdateMetadata that is about
 brokers alone: Apache Kafka's brokers do not follow one whom they do not know to be up. A broker that has come is told
-of all topics with it: who begins to coordinate transactions takes a topic that it does not know for one that is gone.
+of all topics with it: who begins to coordinate transactions takes a topic that it does not know for one that is gone,
+and what it knows of topics that were deleted while it was away is to be forgotten.
 A topic that comes again after it was gone or deleted waits in a batch behind that."""
 
 from __future__ import annotations
@@ -29,10 +30,12 @@ class LeadAndFollow:
 
 @dataclass(slots=True)
 class Tell:
-    """An UpdateMetadata request, which tells of all brokers whatever topics it has."""
+    """An UpdateMetadata request, which tells of all brokers, whatever topics it has."""
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[TopicPartitions, ...]
+    #: These are all topics that there are.
+    is_all: bool = False
 
 
 @dataclass(slots=True)
@@ -50,7 +53,10 @@ class _Batch:
     """Orders that can be put together: no replica in it is given up and made anew."""
 
     tells_of_brokers: bool = False
+    #: All topics are told to a broker that has come.
+    tells_all: bool = False
     told_first: dict[str, TopicPartitions] = field(default_factory=dict)
+    gone_first: dict[str, TopicPartitions] = field(default_factory=dict)
     replicas: dict[str, TopicPartitions] = field(default_factory=dict)
     numbers: list[int] = field(default_factory=list)
     tells: bool = False
@@ -63,9 +69,9 @@ class _Batch:
         return topic in self.gone or any(order.topic == topic for order in self.given_up)
 
     def take(self) -> Request | None:
-        if self.tells_of_brokers or self.told_first:
-            tells = Tell(tuple(self.told_first.values()), ())
-            self.tells_of_brokers, self.told_first = False, {}
+        if self.tells_of_brokers or self.tells_all:
+            tells = Tell(tuple(self.told_first.values()), tuple(self.gone_first.values()), self.tells_all)
+            self.tells_of_brokers, self.tells_all, self.told_first, self.gone_first = False, False, {}, {}
             return tells
         if self.numbers:
             leads = LeadAndFollow(tuple(self.replicas.values()), tuple(self.numbers))
@@ -108,13 +114,15 @@ class OrderQueue:
             for part in order.topics:
                 batch.replicas[part.topic.name] = _newest(batch.replicas.get(part.topic.name), part)
             return
+        if order.is_first:
+            batch.tells_all = True
+            batch.told_first = {part.topic.name: part for part in order.topics}
+            batch.gone_first = {part.topic.name: part for part in order.gone}
+            for part in (*order.topics, *order.gone):
+                batch.told.pop(part.topic.name, None)
+            return
         if not order.topics and not order.gone:
             batch.tells_of_brokers = True
-            return
-        if order.is_first:
-            for part in order.topics:
-                batch.told_first[part.topic.name] = part
-                batch.told.pop(part.topic.name, None)
             return
         batch.tells = True
         for part in order.gone:

@@ -37,10 +37,12 @@ DELETED_LEADER: Final = -2
 DELETED_EPOCH: Final = -2
 #: No leader epoch is told.
 NO_EPOCH: Final = -1
+#: The type of an UpdateMetadata that is a part of all topics.
+FULL: Final = 2
 
 _LEADER_AND_ISR_BY_TOPIC, _LEADER_AND_ISR_IDS = 2, 5
 _STOP_REPLICA_BY_TOPIC, _STOP_REPLICA_STATES = 1, 3
-_UPDATE_METADATA_RACKS, _UPDATE_METADATA_LISTENERS, _UPDATE_METADATA_BY_TOPIC = 2, 3, 5
+_UPDATE_METADATA_RACKS, _UPDATE_METADATA_LISTENERS, _UPDATE_METADATA_BY_TOPIC, _UPDATE_METADATA_TYPES = 2, 3, 5, 8
 
 _State = TypeVar(
     "_State",
@@ -79,6 +81,8 @@ class Metadata(NamedTuple):
     brokers: Mapping[int, BrokerRegistration]
     #: Replicas that cannot be read though their brokers are up, or as far as the controller knows.
     offline: Mapping[TopicPartition, tuple[int, ...]] = {}
+    #: `topics` are some of all that there are; the others are in the orders before and behind it that say the same.
+    is_all: bool = False
 
 
 # --- LeaderAndIsr ----------------------------------------------------------------------------------------------------
@@ -256,8 +260,11 @@ def update_metadata(
     gone: Sequence[TopicPartitions],
     brokers: Mapping[int, BrokerRegistration],
     offline: Offline | None = None,
+    *,
+    is_all: bool = False,
 ) -> k06.UpdateMetadataRequest:
-    """`gone`: topics that are being deleted; `brokers`: all that are up; `offline`: replicas that they cannot read."""
+    """`gone`: topics that are being deleted; `brokers`: all that are up; `offline`: replicas that they cannot read;
+    `is_all`: `topics` are all that there are, or a part of them. Versions below 8 cannot say that."""
     request = k06.UpdateMetadataRequest(controller_id=orderer.controller_id, controller_epoch=orderer.controller_epoch, broker_epoch=orderer.broker_epoch)
     for parts, is_gone in ((topics, False), (gone, True)):
         for part in parts:
@@ -268,6 +275,8 @@ def update_metadata(
             topic = part.topic
             request.topic_states.append(k06.UpdateMetadataRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id or NO_UUID, partition_states=states))
     request.live_brokers = [_live_broker(version, broker_id, node) for broker_id, node in brokers.items()]
+    if is_all and version >= _UPDATE_METADATA_TYPES:
+        request.type = FULL
     return request
 
 
@@ -311,7 +320,8 @@ def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Me
     offline = {
         TopicPartition(name, state.partition_index): tuple(state.offline_replicas) for name, _, states in named for state in states if state.offline_replicas
     }
-    return Metadata(tuple(topics), tuple(gone), {live.id: _registration(version, live) for live in request.live_brokers}, offline)
+    brokers = {live.id: _registration(version, live) for live in request.live_brokers}
+    return Metadata(tuple(topics), tuple(gone), brokers, offline, is_all=version >= _UPDATE_METADATA_TYPES and request.type == FULL)
 
 
 def _take(name: str, topic_id: uuid.UUID, states: Sequence[_State], topics: list[TopicPartitions], gone: list[str]) -> None:

@@ -224,6 +224,34 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away_does_not_come_back_with_
     cluster.until_logs_equal("away")
 
 
+def test_a_broker_that_stood_still_forgets_topics_that_were_deleted_meanwhile(frail: BrokerCluster) -> None:
+    """One that it has a replica of, and one that it has none of. Topics of these names are whole when they are made
+    again."""
+    gone = next(broker_id for broker_id in frail.brokers if broker_id != frail.controller())
+    others = [broker_id for broker_id in frail.brokers if broker_id != gone]
+
+    async def make(client: Cluster) -> None:
+        await Admin(client).create_topics([NewTopic("missed", 2, 3), NewTopic("elsewhere", 1, 1, {}, [others])])
+
+    async def delete(client: Cluster) -> None:
+        assert await Admin(client).delete_topics(["missed", "elsewhere"]) == {"missed": None, "elsewhere": None}
+
+    frail.ask(make)
+    frail.until(lambda view: {"missed", "elsewhere"} <= view.topics.keys())
+    frail.brokers[gone].pause()
+    frail.until(lambda view: gone not in view.brokers, brokers=others)
+    frail.ask(delete)
+    frail.brokers[gone].resume()
+    frail.until(lambda view: len(view.brokers) == 3 and not {"missed", "elsewhere"} & view.topics.keys())
+    until(lambda: frail.node(paths.topic("missed")) is None, "the tree has the topic still")
+    frail.create("missed", 2)
+    frail.create("elsewhere", 1)
+    frail.until_whole()
+    for name in ("missed", "elsewhere"):
+        assert frail.write(name, [b"new"]) == [0]
+        frail.until_logs_equal(name)
+
+
 def test_records_that_are_deleted_are_gone_from_every_replica(cluster: BrokerCluster) -> None:
     cluster.create("trimmed", configs={"segment.bytes": "2000"})
     cluster.write("trimmed", [b"%d " % number + b"x" * 100 for number in range(200)], batch_size=1000)

@@ -52,6 +52,7 @@ class Told:
         self.heard: list[tuple[str, Any]] = []
         self.answered: list[LeaderAndIsrDone | StopReplicaDone] = []
         self.refused: list[int] = []
+        self.told_all: list[bool] = []
         self.errors: dict[TopicPartition, int] = {}
         self.refusals: list[ErrorCode] = []
         self.unreachable = 0
@@ -85,6 +86,7 @@ class Told:
         told = read_update_metadata(request, version)
         if not error:
             self.heard.append(("tell", ([part.topic.name for part in told.topics], list(told.gone), sorted(told.brokers))))
+            self.told_all.append(told.is_all)
         return UpdateMetadataResponse(error_code=error)
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -113,11 +115,12 @@ async def test_orders_are_sent_in_their_order_and_answered_by_their_numbers(newe
     assert told.channels[0].closed
 
 
+@pytest.mark.parametrize("error", [ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID])
 @pytest.mark.parametrize("newest", [OLDEST, NEWEST])
 @on_a_loop
-async def test_what_a_broker_could_not_do_comes_with_its_answer(newest: dict[int, int]) -> None:
+async def test_what_a_broker_could_not_do_comes_with_its_answer(newest: dict[int, int], error: ErrorCode) -> None:
     told = Told(newest)
-    told.errors = {TopicPartition("t", 1): ErrorCode.KAFKA_STORAGE_ERROR}
+    told.errors = {TopicPartition("t", 1): error}
     told.sender.put(LeaderAndIsr(1, 2, (_part(),)))
     told.sender.put(StopReplica(2, 2, "t", (0, 1)))
     told.sender.put(StopReplica(3, 2, "other", (0, 1)))
@@ -142,6 +145,16 @@ async def test_a_broker_that_is_not_reached_or_answers_an_error_is_told_again_th
     await told.until(lambda: len(told.answered) == 3)
     assert told.heard == [("lead", {"t": 1}), ("lead", {"t": 3})]
     assert len(told.channels) == 2
+    await told.sender.close()
+
+
+@on_a_loop
+async def test_each_part_of_all_topics_says_that_it_is_one() -> None:
+    told = Told(NEWEST)
+    told.sender.put(UpdateMetadata(2, tuple(_part(f"t{number}") for number in range(501)), is_first=True))
+    told.sender.put(UpdateMetadata(2, (_part(),)))
+    await told.until(lambda: len(told.heard) == 4)
+    assert told.told_all == [True, True, True, False]
     await told.sender.close()
 
 

@@ -245,6 +245,33 @@ def test_the_next_controller_ends_a_deletion_that_was_begun() -> None:
     world.judge()
 
 
+@pytest.mark.parametrize("has_replica", [True, False])
+def test_a_broker_that_missed_a_deletion_forgets_the_topic_when_it_is_back(has_replica: bool) -> None:
+    world = World(3, several=True)
+    world.settle()
+    create(world, "t", 1, 3 if has_replica else 1)
+    world.settle()
+    (leader, *_) = world.controller.context.topics["t"].node.replicas[0]
+    away = next(number for number in (2, 1) if number != leader)
+    known = dict(world.brokers[away].shown)
+    world.go(away)
+    world.settle()
+    delete(world, "t")
+    world.settle()
+    # It stood still, and was not started anew.
+    world.brokers[away].shown = known
+    world.come(away)
+    while world.steps or world.looks:
+        (world._do_step if world.steps else world._look)()
+    (first,) = [order for order in world.brokers[away].orders if isinstance(order, UpdateMetadata) and order.is_first]
+    # Apache Kafka's brokers forget a topic that is said to be gone, and no other.
+    assert [part.topic.name for part in first.gone] == (["t"] if has_replica else [])
+    world.settle()
+    assert "t" not in world.brokers[away].shown
+    assert world.tree.exists(paths.topic("t")) is None
+    world.judge()
+
+
 def test_replicas_of_a_broker_that_is_gone_are_deleted_when_it_is_back() -> None:
     world = up(2)
     create(world, "t", 1, 2)

@@ -169,9 +169,18 @@ def test_who_has_come_is_told_of_all_topics_before_it_leads() -> None:
     while (request := queue.take()) is not None:
         requests.append(request)
         queue.done()
-    assert requests[0] == Tell((every,), ())
+    assert requests[0] == Tell((every,), (), is_all=True)
     assert [type(request) for request in requests] == [Tell, LeadAndFollow, Tell]
     assert requests[2] == Tell((), ()), "what was told before is not told again"
+
+
+def test_who_has_come_is_told_that_there_is_no_topic_and_which_are_gone() -> None:
+    queue = OrderQueue()
+    queue.put(UpdateMetadata(1, (_part(1, 0),)))
+    queue.put(UpdateMetadata(1, (), (_part(1, 0),), is_first=True))
+    assert queue.take() == Tell((), (_part(1, 0),), is_all=True)
+    queue.done()
+    assert queue.take() == Tell((), ()), "it is not told after that that the topic is there"
 
 
 def test_what_is_told_of_brokers_alone_is_told_once() -> None:

@@ -36,7 +36,9 @@ from jesenska.controller.effects import (
 )
 from jesenska.controller.events import EVERYTHING, BrokerCame, BrokerGone, Done, Event, LeaderAndIsrDone, Look, Started, StopReplicaDone
 from jesenska.controller.machine import Controller
+from jesenska.controller.orders import Metadata, Orderer
 from jesenska.controller.settings import Settings
+from jesenska.controller.topics_gone import TopicsGone
 from jesenska.controller.work import Machine
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
@@ -65,10 +67,18 @@ class FakeBroker:
     offline: set[TopicPartition] = field(default_factory=set)
     shown: dict[str, dict[int, PartitionStateNode]] = field(default_factory=dict)
     orders: deque[LeaderAndIsr | StopReplica | UpdateMetadata] = field(default_factory=deque)
+    gone: TopicsGone = field(default_factory=TopicsGone)
+    #: Which of the controllers ordered, by the identity of the order.
+    ordered_by: dict[int, Orderer] = field(default_factory=dict)
+
+    def put(self, order: LeaderAndIsr | StopReplica | UpdateMetadata, orderer: Orderer) -> None:
+        self.orders.append(order)
+        self.ordered_by[id(order)] = orderer
 
     def do_next(self) -> Event | None:
         """Carries out the next order; what the controller is told of it."""
         order = self.orders.popleft()
+        orderer = self.ordered_by.pop(id(order), Orderer(0, 0))
         if isinstance(order, LeaderAndIsr):
             without_log = set()
             for topic, numbers in order.topics:
@@ -89,7 +99,8 @@ class FakeBroker:
                 else:
                     self.given_up.add(TopicPartition(order.topic, number))
             return StopReplicaDone(order.number, self.broker_id)
-        for name in (part.topic.name for part in order.gone):
+        metadata = Metadata(order.topics, tuple(part.topic.name for part in order.gone), {}, {}, order.is_first)
+        for name in self.gone.told(orderer, metadata, list(self.shown)):
             self.shown.pop(name, None)
         for topic, numbers in order.topics:
             shown = self.shown.setdefault(topic.name, {})
@@ -133,6 +144,7 @@ class World:
         self.timers: list[Wake] = []
         self.looks: deque[tuple[Machine, str]] = deque()
         self.unreachable = False
+        self.controllers = 0
         self.last_token = 0
         #: Under which token a broker came last.
         self.came: dict[int, int] = {}
@@ -140,6 +152,7 @@ class World:
 
     def take_over(self) -> None:
         """A controller begins with what is in the tree; whatever the one before it had in work is lost."""
+        self.controllers += 1
         self.steps.clear()
         self.timers.clear()
         self.looks.clear()
@@ -194,7 +207,8 @@ class World:
         elif isinstance(effect, (LeaderAndIsr, StopReplica, UpdateMetadata)):
             # The controller may not know yet that a broker is gone, or registered anew: then nobody hears it.
             if effect.broker_id in self.up and self._is_for_this_registration(effect.broker_id):
-                self.brokers[effect.broker_id].orders.append(effect)
+                epoch = self.controller.context.broker_epochs.get(effect.broker_id, -1)
+                self.brokers[effect.broker_id].put(effect, Orderer(0, self.controllers, epoch))
         elif isinstance(effect, Answer):
             assert effect.token not in self.answers, "two answers to one request"
             self.answers[effect.token] = effect.error if effect.error is not None else effect.value

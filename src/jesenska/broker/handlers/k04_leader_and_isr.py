@@ -5,9 +5,9 @@
     7      an answer by topic id
 
 Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
-tree for itself. By partition: STALE_CONTROLLER_EPOCH for a leader epoch that is not newer, INCONSISTENT_TOPIC_ID,
-UNKNOWN_TOPIC_OR_PARTITION where this broker is none of the replicas, KAFKA_STORAGE_ERROR where the log cannot be
-made."""
+tree for itself. By partition: STALE_CONTROLLER_EPOCH for a leader epoch that is not newer, INCONSISTENT_TOPIC_ID
+where this broker has data of another topic of that name, UNKNOWN_TOPIC_OR_PARTITION where it is none of the replicas,
+KAFKA_STORAGE_ERROR where the log cannot be made."""
 
 from __future__ import annotations
 
