@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Final
 
 from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
 from jesenska.base.identifiers import TopicPartition
@@ -31,6 +32,9 @@ from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, TreeError
 
 logger = logging.getLogger(__name__)
+
+#: How long an order that could not be carried out is put off.
+_PAUSE_SECONDS: Final = 0.3
 
 ToBroker = LeaderAndIsr | StopReplica | UpdateMetadata
 
@@ -133,6 +137,16 @@ class ControllerRuntime(MachineRuntime):
             self._working = None
 
     async def _carry_out_here(self, order: ToBroker) -> None:
+        """As another broker is told (`order_sender`): again, where the order could not be carried out."""
+        while True:
+            try:
+                await self._carry_out_once(order)
+                return
+            except KafkaError as error:
+                logger.info("this broker did not carry out %s, which is tried again: %s", type(order).__name__, error)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    async def _carry_out_once(self, order: ToBroker) -> None:
         orderer = self._orderer(order.broker_id)
         try:
             if isinstance(order, LeaderAndIsr):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from jesenska.base.errors import JesenskaError, NotControllerError
 from jesenska.broker.candidacy import Candidacy
@@ -21,6 +22,7 @@ from jesenska.controller.events import EVERYTHING, Look, Started
 from jesenska.controller.machine import Controller
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.patience import until_reached
 from jesenska.metadata.tree_operations import MultiError, TreeError
 
 logger = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Controllership:
         self._desk = desk
         self._peers = peers
         self._loop = asyncio.get_running_loop()
+        self._until_reached = partial(until_reached, home.store, home.patience_seconds)
         #: Set by the broker, before it takes part in an election.
         self.candidacy: Candidacy
         self._runtime: ControllerRuntime | None = None
@@ -83,7 +86,7 @@ class Controllership:
     async def _begin(self, epoch: int, epoch_version: int) -> None:
         runtime: ControllerRuntime | None = None
         try:
-            facts = await self._facts()
+            facts = await self._until_reached(self._facts)
             # Brokers come as their nodes are looked at.
             facts.brokers.clear()
             facts.controller_epoch, facts.controller_epoch_version = epoch, epoch_version
@@ -99,7 +102,7 @@ class Controllership:
                 self._home.change_max_bytes,
                 lambda: self.candidacy.fenced(epoch),
             )
-            await runtime.ask(Started)
+            await self._until_reached(partial(runtime.ask, Started))
         except asyncio.CancelledError:
             if runtime is not None:
                 self._close(runtime)

@@ -41,6 +41,7 @@ from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_loading import Known
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata import paths
+from jesenska.metadata.tree_operations import TreeError
 from jesenska.replication.followed_log import settle
 from jesenska.replication.follower_links import FollowerLinks
 from jesenska.replication.partition import Partition
@@ -171,12 +172,16 @@ class ReplicaManager:
         return True
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
-        """Those of topics that this broker did not know; and how many partitions coordinators are divided by."""
-        for topic, _ in topics:
-            if topic.name in self._keepers:
-                await self._keepers[topic.name].count_partitions()
+        """Those of topics that this broker did not know; and how many partitions coordinators are divided by.
+        KafkaStorageError where the tree cannot be reached: then nothing of the order is done, and it comes again."""
         shown = self._core.view.topics
-        await self._settings.read([topic.name for topic, _ in topics if topic.name not in shown and topic.name not in self._new])
+        try:
+            for topic, _ in topics:
+                if topic.name in self._keepers:
+                    await self._keepers[topic.name].count_partitions()
+            await self._settings.read([topic.name for topic, _ in topics if topic.name not in shown and topic.name not in self._new])
+        except TreeError as error:
+            raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _follow(self, partition: Partition) -> None:
         """Follows the partition's leader, if that is another broker."""

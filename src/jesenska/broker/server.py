@@ -22,6 +22,7 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 
 from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
@@ -63,6 +64,7 @@ from jesenska.log.partition_loading import Known, LoadProgress
 from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
+from jesenska.metadata.patience import until_reached
 from jesenska.metadata.producer_ids import ProducerIds, ProducerIdsExhausted
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, known_cluster_id, next_broker_id
 from jesenska.metadata.store import SessionState
@@ -163,18 +165,20 @@ class Broker(Services):
         self._home = home = await open_home(self.config, paths[0], self.machine)
         self.store = store = home.store
         self.shares_tree = home.is_shared
+        again = partial(until_reached, store, home.patience_seconds)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
-        if found_id is not None and await known_cluster_id(store) is None:
+        if found_id is not None and await again(partial(known_cluster_id, store)) is None:
             refuse_empty_tree(zip(paths, found, strict=True), home.name, is_own=isinstance(home, EmbeddedHome))
-        await home.prepare()
-        await ensure_paths(store)
-        cluster_id = await ensure_cluster_id(store, found_id or uuid_to_text(self.machine.new_uuid()))
+        await again(home.prepare)
+        await again(partial(ensure_paths, store))
+        cluster_id = await again(partial(ensure_cluster_id, store, found_id or uuid_to_text(self.machine.new_uuid())))
         if self.broker_id < 0:
             known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
-            self.broker_id = known_id if known_id is not None else await next_broker_id(store, self.config.integer("reserved.broker.max.id"))
+            reserved_max = self.config.integer("reserved.broker.max.id")
+            self.broker_id = known_id if known_id is not None else await again(partial(next_broker_id, store, reserved_max))
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
-        facts = await home.facts()
+        facts = await again(home.facts)
         files_config = self.config
         settings = Settings(self.broker_id, facts.configs, self.config, lambda name: name in self.view.topics)
         self._settings = SettingsRuntime(self, store, settings, home.change_max_bytes)
@@ -211,17 +215,19 @@ class Broker(Services):
         self._registration = Registration(store, self.broker_id, node, self.clock, home.session_timeout_ms, controllership.candidacy)
         self._is_served = True
         home.on_renewed(self._registration.renew)
-        await self._registration.join(on_progress)
+        if home.is_shared:
+            # Whoever becomes controller in this start looks again at what it could not read.
+            store.on_state(self._tree_state)
+        await again(partial(self._registration.join, on_progress))
         await controllership.is_settled.wait()
         if not controllership.is_controller:
             self._accept()
         await self._wait_to_be_told(on_progress)
-        await self.features.begin()
+        await again(self.features.begin)
         self.groups.take_over()
         self.transactions.take_over()
         if home.is_shared:
             await home.serve()
-            store.on_state(self._tree_state)
             self._settings.look(EVERYTHING)
         else:
             # The controller, too, writes settings: of a branch, that it is made.

@@ -39,6 +39,8 @@ class TreeHome(Protocol):
     session_timeout_ms: int
     #: The largest change that it takes in one piece; None: it has no limit of that kind.
     change_max_bytes: int | None
+    #: How long a start waits for a connection that has ended.
+    patience_seconds: float
 
     @property
     def served_at(self) -> tuple[str, int] | None:
@@ -89,6 +91,8 @@ class EmbeddedHome:
 
     change_max_bytes: int | None = None
     session_timeout_ms = 0
+    #: There is no connection.
+    patience_seconds = 0.0
 
     def __init__(self, tree: EmbeddedTree, store: Store, machine: Machine, listener: tuple[str, int] | None, connections_per_host: int) -> None:
         self._tree = tree

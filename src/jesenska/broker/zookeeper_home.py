@@ -25,13 +25,14 @@ class ZooKeeperHome:
     change_max_bytes: int | None = 512 * 1024
     served_at: tuple[str, int] | None = None
 
-    def __init__(self, store: RenewedStore, root: Root, name: str, session_timeout_ms: int, at_once: int) -> None:
+    def __init__(self, store: RenewedStore, root: Root, name: str, session_timeout_ms: int, patience_seconds: float, at_once: int) -> None:
         self._renewed = store
         self._root = root
         self.name = name
         self._at_once = at_once
         self.store: Store = store
         self.session_timeout_ms = session_timeout_ms
+        self.patience_seconds = patience_seconds
 
     @staticmethod
     async def open(servers: str, config: BrokerConfig, machine: Machine) -> ZooKeeperHome:
@@ -40,13 +41,14 @@ class ZooKeeperHome:
         except ValueError as error:
             raise JesenskaError(f"zookeeper.connect={servers} is not understood: {error}") from error
         session_ms = config.integer("zookeeper.session.timeout.ms")
-        connect_ms = config.value("zookeeper.connection.timeout.ms")
+        wanted_ms = config.value("zookeeper.connection.timeout.ms")
+        connect_ms = wanted_ms if isinstance(wanted_ms, int) else session_ms
 
         async def connect() -> Store:
             store = await ZooKeeperStore.connect(
                 where,
                 session_timeout_ms=session_ms,
-                connect_timeout_ms=connect_ms if isinstance(connect_ms, int) else session_ms,
+                connect_timeout_ms=connect_ms,
                 streams=machine.streams,
                 random=machine.random,
             )
@@ -66,7 +68,7 @@ class ZooKeeperHome:
             raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, or correct zookeeper.connect.") from error
         except TreeError as error:
             raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
-        return ZooKeeperHome(store, root, f"the tree at {servers}", session_ms, config.integer("zookeeper.max.in.flight.requests"))
+        return ZooKeeperHome(store, root, f"the tree at {servers}", session_ms, connect_ms / 1000, config.integer("zookeeper.max.in.flight.requests"))
 
     async def prepare(self) -> None:
         """Makes the path that the tree is below."""
