@@ -4,9 +4,11 @@
     rows.writeStream.foreachBatch(write).option("checkpointLocation", "…").start()
 
     driver    1  takes the transactional id of the query's name: whoever had it is fenced, what was open is aborted
-              2  writes the number of this micro-batch in the transaction, acknowledged by all in-sync replicas
-              3  reads which number is the last one that is committed, up to where its own stands. Is it this one or a
-                 later one, the transaction is aborted, and nothing else is written
+              2  writes the number of this micro-batch in the transaction, with the query's id in Spark and the offsets
+                 at which its sources end, acknowledged by all in-sync replicas
+              3  reads which micro-batch is the last one that is committed, up to where its own number stands. Is it
+                 this one, the transaction is aborted, and nothing else is written. Is it of another checkpoint, or a
+                 later one, or did it end elsewhere, the query fails with a sentence that says so
     tasks     4  write their rows with the driver's producer id and epoch, each partition from one task, numbers from 0
     driver    5  commits. That is the one point at which all of it counts
 
@@ -26,7 +28,9 @@ What a crash leaves, by the point at which it comes:
 
 So as a reader of committed records sees it, each micro-batch is there as a whole, once, in the order of the
 micro-batches, for as long as Spark gives the same rows under the same number, as it does by its checkpoint. A query
-that is started on another checkpoint needs another name.
+that is started on another checkpoint needs another name: under this one it is refused, and so is one whose checkpoint
+was put back from a copy. Called outside of a stream, where there is no checkpoint, numbers alone are compared, and a
+number that is not above the last one is left out.
 
 The number is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another), and
 its key is the query's name. Whether it is committed is told by the marker of its own producer that follows it. What
@@ -53,7 +57,7 @@ from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, ProducerF
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.producer import Producer
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
-from jesenska.pipeline.micro_batches import MicroBatchTransaction, Query, Ticket, make_batches_topic
+from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Query, Ticket, make_batches_topic
 from jesenska.pipeline.options import SinkOptions, sink_options
 from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.sink import Packing, check_columns, sending, write_rows
@@ -78,6 +82,8 @@ _SHUFFLED_CODEC = "lz4_raw"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
+#: The property by which Spark tells the jobs of a stream the id that stands in its checkpoint.
+_QUERY_ID = "sql.streaming.queryId"
 _PLACES = 2**31
 
 
@@ -140,14 +146,20 @@ class ExactlyOnce:
     def _write_once(self, rows: DataFrame, batch_id: int) -> None:
         connection = connect(self.options.client)
         begun = self._clock.monotonic()
+        batch = MicroBatch.of(batch_id, *_checkpoint_of(rows, batch_id), self.options.topic or "")
         writing = connection.run(self._begin(connection))
         is_committed = False
         try:
-            connection.run(writing.write_number(batch_id))
+            connection.run(writing.write_number(batch))
             last = connection.run(writing.last_batch())
-            if last >= batch_id:
-                logger.info("Micro-batch %d of the query %s is written already (the last one is %d).", batch_id, self.query, last)
+            if batch.is_written(self.query, last):
+                logger.info("Micro-batch %d of the query %s is written already.", batch_id, self.query)
                 return
+            if last is None and batch_id and batch.query_id:
+                logger.warning(
+                    "The query %s has written nothing under this name so far, and begins with micro-batch %d, which may be there already if it had another "
+                    "name or another %s.", self.query, batch_id, _TOPIC_OPTION,
+                )  # fmt: skip
             written = self._run_tasks(rows, writing.ticket)
             if self._offsets:
                 connection.run(writing.send_offsets(self._group_id, self._offsets))
@@ -234,6 +246,26 @@ def write_exactly_once(
 def _tasks(spark: SparkSession) -> int:
     """No more than can be at work at once: to begin a task takes about as long as it writes."""
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
+
+
+def _checkpoint_of(rows: DataFrame, batch_id: int) -> tuple[str, str]:
+    """The id that the checkpoint gives to the stream that has called, and where its sources end in this micro-batch, a
+    line of JSON for each. Empty texts where no stream has called, as without foreachBatch or in another thread."""
+    from py4j.protocol import Py4JError
+
+    spark = rows.sparkSession
+    query_id = spark.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
+        return "", ""
+    try:
+        # A stream runs in a session of its own; what all sessions share knows the streams of each.
+        stream = spark._jsparkSession.sharedState().activeStreamingQueries().get(spark._jvm.java.util.UUID.fromString(query_id))  # type: ignore[union-attr]
+        sources = stream.offsetLog().get(batch_id).get().offsets()
+        ends = [sources.apply(number) for number in range(sources.size())]
+        return query_id, "\n".join(end.get().json() if end.isDefined() else "-" for end in ends)
+    except (Py4JError, AttributeError, TypeError) as error:
+        logger.warning("Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from the right one: %s", batch_id, error)
+        return query_id, ""
 
 
 class _AgainError(Exception):

@@ -1,9 +1,21 @@
 """The transaction of a micro-batch, as the driver of `exactly_once` has it, without Spark: it begins, is asked which
 micro-batch is committed already, gives tasks what they need to write in it, and is committed with the number of its
-own micro-batch. What that promises, and why, stands in `exactly_once`."""
+own micro-batch. What that promises, and why, stands in `exactly_once`.
+
+The topic of micro-batches has a record for each, whose key is the query's name and whose value is JSON:
+
+    {"number": 7, "query": "<Spark's id of the query>", "ends": "<where the sources ended>", "topic": "<the target>"}
+
+`query` is the id in the checkpoint, so another checkpoint has another one, and a copy has the same. `ends` are the
+offsets of the sources as Spark keeps them, a line for each source; a digest of them where they are long. `topic` is
+missing where each row names its own. `query` and `ends` are missing where no stream has called. A value of digits
+alone is the number: so the first records were written.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 import weakref
 from collections.abc import Mapping
@@ -30,6 +42,76 @@ _BATCHES_PARTITIONS = 8
 _BATCHES_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 _ID_PREFIX = "jesenska-spark-"
 _READ_SECONDS = 30.0
+#: Longer ends are kept as a digest: a record must not grow with the partitions of the sources.
+_ENDS_CHARACTERS_MAX = 16_384
+_DIGEST = "sha256:"
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    """A micro-batch as the topic of micro-batches knows it. An empty text is for what is not known."""
+
+    number: int
+    query_id: str = ""
+    ends: str = ""
+    topic: str = ""
+
+    @classmethod
+    def of(cls, number: int, query_id: str, ends: str, topic: str) -> MicroBatch:
+        """With `ends` as they are kept."""
+        if len(ends) > _ENDS_CHARACTERS_MAX:
+            ends = _DIGEST + hashlib.sha256(ends.encode()).hexdigest()
+        return cls(number, query_id, ends, topic)
+
+    @classmethod
+    def from_bytes(cls, value: bytes) -> MicroBatch:
+        """Of a record's value. JesenskaError where it is none of ours."""
+        try:
+            if value.isdigit():
+                return cls(int(value))
+            known = json.loads(value)
+            return cls(int(known["number"]), *(str(known.get(name, "")) for name in ("query", "ends", "topic")))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise JesenskaError(
+                f"A record in the topic of micro-batches is none of jesenska's ({bytes(value[:40])!r}): name another topic with the option batches.topic."
+            ) from error
+
+    def to_bytes(self) -> bytes:
+        known = {"number": self.number, "query": self.query_id, "ends": self.ends, "topic": self.topic}
+        return json.dumps({name: value for name, value in known.items() if value != ""}, separators=(",", ":")).encode()
+
+    def is_written(self, name: str, last: MicroBatch | None) -> bool:
+        """Whether the query of this name has written it already, where `last` is the last one that is committed under
+        the name. JesenskaError where `last` is of another query, or covers other offsets: then it is neither written
+        nor to be left out.
+
+        Spark begins again with the last micro-batch that it has planned, so a stream never comes with an older one
+        than `last`, unless its checkpoint is an old one."""
+        if last is None:
+            return False
+        if self.query_id and last.query_id and self.query_id != last.query_id:
+            raise JesenskaError(
+                f"Micro-batch {self.number} was not written, since the name {name} belongs to a query with another checkpoint, which has written up to "
+                f"micro-batch {last.number} (its id in Spark is {last.query_id}, and this one's is {self.query_id}): "
+                f"give this query a name of its own, or start it with that checkpoint{last._where_to_go_on()}."
+            )
+        if self.query_id and (self.number < last.number or (self.number == last.number and self.ends and last.ends and self.ends != last.ends)):
+            raise JesenskaError(
+                f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch {last.number} already and its checkpoint "
+                "does not know that, as one that was put back from a copy: put back the newest checkpoint, or begin with a new one under another "
+                f"name{last._where_to_go_on()}."
+            )
+        if self.number == last.number and self.topic and last.topic and self.topic != last.topic:
+            raise JesenskaError(
+                f"Micro-batch {self.number} of the query {name} was written to the topic {last.topic} and so not to {self.topic}: give what is written to "
+                f"another topic another name; where the query has changed its topic, start it once with {last.topic} first."
+            )
+        return self.number <= last.number
+
+    def _where_to_go_on(self) -> str:
+        """For a sentence: where a query begins that goes on after this micro-batch."""
+        is_told = self.ends.startswith("{") and "\n" not in self.ends
+        return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if is_told else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +172,17 @@ class MicroBatchTransaction:
         producer.begin_transaction()
         return cls(cluster, producer, query)
 
-    async def write_number(self, batch_id: int) -> None:
-        """The number of this micro-batch joins the transaction. It comes before all else: where it stands is what
-        `last_batch` reads up to."""
+    async def write_number(self, batch: MicroBatch) -> None:
+        """The number of this micro-batch joins the transaction, and what tells it from others of this number. It comes
+        before all else: where it stands is what `last_batch` reads up to."""
         topic = await self._cluster.topic(self._query.batches_topic)
         partition = partition_of_key(self._key, len(topic.partitions))
         self._transactions.note_written()
-        written = await (await self._producer.send(topic.name, b"%d" % batch_id, self._key, partition=partition))
+        written = await (await self._producer.send(topic.name, batch.to_bytes(), self._key, partition=partition))
         self._number = TopicPartition(topic.name, partition), written.offset
 
-    async def last_batch(self) -> int:
-        """The number of the last micro-batch that was committed before this one's number was written; -1 without
-        one."""
+    async def last_batch(self) -> MicroBatch | None:
+        """The last micro-batch that was committed before this one's number was written; None without one."""
         assert self._number is not None, "its number is written"
         partition, offset = self._number
         return await _read_on(self._cluster, partition, self._key, offset)
@@ -143,32 +224,32 @@ class _Followed:
     """What this process has read of a query's numbers."""
 
     position: int = 0
-    #: The last one that is committed; -1 without one.
-    last: int = -1
-    #: Numbers of transactions whose end has not been met, by producer id.
-    undecided: dict[int, int] = field(default_factory=dict)
+    #: The last one that is committed; None without one.
+    last: MicroBatch | None = None
+    #: Those of transactions whose end has not been met, by producer id.
+    undecided: dict[int, MicroBatch] = field(default_factory=dict)
 
     def follow(self, data: memoryview, position: int, header: BatchHeader, name: bytes) -> None:
         """Takes one more batch."""
         if header.is_control:
-            number = self.undecided.pop(header.producer_id, -1)
+            batch = self.undecided.pop(header.producer_id, None)
             marker = read_marker(data[position : position + header.size_bytes])
-            if marker is not None and marker.type is ControlType.COMMIT:
-                self.last = max(self.last, number)
+            if batch is not None and marker is not None and marker.type is ControlType.COMMIT and (self.last is None or batch.number >= self.last.number):
+                self.last = batch
             return
         for record in decode_batch(data, position, header=header):
             if record.key is not None and bytes(record.key) == name and record.value is not None:
                 if not header.is_transactional:
                     raise JesenskaError(f"A record for the query {name.decode()} in the topic of micro-batches was written by no transaction: delete it.")
-                self.undecided[header.producer_id] = int(bytes(record.value))
+                self.undecided[header.producer_id] = MicroBatch.from_bytes(bytes(record.value))
 
 
 #: By cluster, partition and query.
 _followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = weakref.WeakKeyDictionary()
 
 
-async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> int:
-    """The number in the newest record of a name that is committed below `end`: reads on from where this process has
+async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> MicroBatch | None:
+    """What stands in the newest record of a name that is committed below `end`: reads on from where this process has
     read to."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:

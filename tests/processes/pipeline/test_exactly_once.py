@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import threading
 import uuid
@@ -364,6 +365,33 @@ def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession
     assert committed(spark, topics, target) == list(range(60))
 
 
+def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """Both would leave out rows that nobody has written."""
+    source, target, other = topics.create(1), topics.create(1), topics.create(1)
+    checkpoint, copied = tmp_path / "checkpoint", tmp_path / "copied"
+
+    def run(topic: str, checkpoint: Path) -> None:
+        read = options(topics, None, subscribe=source, startingOffsets="earliest")
+        stream = spark.readStream.format("jesenska").options(**read).load().select("value")
+        write = ExactlyOnce(f"named-{target}", options(topics, topic))
+        stream.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination(60)
+
+    for first in (0, 10):
+        topics.send(source, [b"%d" % number for number in range(first, first + 10)])
+        run(target, checkpoint)
+        if not first:
+            shutil.copytree(checkpoint, copied)
+    topics.send(source, [b"%d" % number for number in range(20, 30)])
+    for topic in (target, other):
+        with pytest.raises(StreamingQueryException, match=rf"belongs to a query with another checkpoint.*{source}.*20"):
+            run(topic, tmp_path / f"new-{topic}")
+    with pytest.raises(StreamingQueryException, match="put back the newest checkpoint"):
+        run(target, copied)
+    run(target, checkpoint)
+    assert committed(spark, topics, target) == list(range(30))
+    assert committed(spark, topics, other) == []
+
+
 def test_the_topic_of_micro_batches_stays_small(spark: SparkSession, topics: Topics) -> None:
     """It is compacted behind a segment of 1 MiB, the smallest that Apache Kafka 4 takes."""
     topic, batches = topics.create(1), f"batches-{uuid.uuid4()}"
@@ -380,5 +408,5 @@ def test_numbers_of_micro_batches_are_read_once(spark: SparkSession, topics: Top
         write(rows(spark, number, 1), number)
     connection = connect(write.options.client)
     followed = [item for (key, name), item in micro_batches._followed[connection.cluster].items() if name == f"many-{topic}".encode()]
-    assert [(item.last, item.undecided) for item in followed] == [(3, {})]
+    assert [(item.last and item.last.number, item.undecided) for item in followed] == [(3, {})]
     assert topics.offsets(topic)[0][1] == 10, "a record and a marker for each"

@@ -16,7 +16,7 @@ from typing import Any
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.transactions import Transactions
 from jesenska.pipeline import micro_batches
-from jesenska.pipeline.micro_batches import MicroBatchTransaction, Ticket, _Followed
+from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Ticket, _Followed
 from jesenska.records.decode import ControlMarker, ControlType, read_marker
 from jesenska.testing.simulation.micro_batches import Driver, micro_batch_simulation
 from tests.processes.testing.planted_search import first_and_seeds, first_failure
@@ -29,7 +29,7 @@ def the_number_is_read_to_the_stable_offset() -> None:
     as the stable offset may be below what was read before."""
     read_on = micro_batches._read_on
 
-    async def read(cluster: Any, key: Any, name: bytes, end: int) -> int:
+    async def read(cluster: Any, key: Any, name: bytes, end: int) -> MicroBatch | None:
         micro_batches._followed.clear()
         stable = (await list_offsets(cluster, {key: LATEST}, _READ_COMMITTED))[key].offset
         return await read_on(cluster, key, name, min(stable, end))
@@ -53,7 +53,8 @@ def an_undecided_number_counts() -> None:
 
     def take(self: _Followed, data: Any, position: int, header: Any, name: bytes) -> None:
         follow(self, data, position, header, name)
-        self.last = max((self.last, *self.undecided.values()))
+        known = [*self.undecided.values(), *([] if self.last is None else [self.last])]
+        self.last = max(known, key=lambda batch: batch.number, default=None)
 
     _Followed.follow = take  # type: ignore[method-assign]
 
@@ -61,8 +62,8 @@ def an_undecided_number_counts() -> None:
 def the_number_is_not_looked_for() -> None:
     """Each attempt takes its micro-batch for one that is not written."""
 
-    async def nothing(self: MicroBatchTransaction) -> int:
-        return -1
+    async def nothing(self: MicroBatchTransaction) -> None:
+        return None
 
     MicroBatchTransaction.last_batch = nothing  # type: ignore[method-assign]
 

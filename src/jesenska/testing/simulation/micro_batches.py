@@ -27,7 +27,7 @@ from jesenska.base.errors import KafkaError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer, RecordMetadata
-from jesenska.pipeline.micro_batches import MicroBatchTransaction, Query, Ticket, make_batches_topic
+from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Query, Ticket, make_batches_topic
 from jesenska.testing.simulation.clients import cluster_of, create_topic
 from jesenska.testing.simulation.history import History, RecordPlace, ViolationError
 from jesenska.testing.simulation.process import Process
@@ -162,8 +162,9 @@ class Driver:
         """False if it is written already."""
         ticket = transaction.ticket
         self._known.begun(ticket.transactional_id, self.process.name, ProducerName(ticket.producer_id, ticket.producer_epoch))
-        await transaction.write_number(batch)
-        if await transaction.last_batch() >= batch:
+        number = MicroBatch(batch)
+        await transaction.write_number(number)
+        if number.is_written(self.checkpoint.query, await transaction.last_batch()):
             self.process.world.tell(self.process.name, f"finds micro-batch {batch} of {self.checkpoint.query} written")
             return False
         self._serial += 1
