@@ -113,6 +113,7 @@ _PRODUCER_SETTINGS = {
     "max.request.size",
     "buffer.memory",
     "delivery.timeout.ms",
+    "max.block.ms",
     "partitioner.ignore.keys",
 }
 #: Options that Spark adds by itself to those of any source or sink.
@@ -218,6 +219,7 @@ class SinkOptions:
     max_request_size: int = 1_048_576
     buffer_memory: int = 32 * 1024 * 1024
     delivery_timeout_ms: int = 120_000
+    max_block_ms: int = 60_000
     ignore_keys: bool = False
 
 
@@ -306,6 +308,7 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
         max_request_size=max(1, _number(settings, "max.request.size", 1_048_576)),
         buffer_memory=max(1, _number(settings, "buffer.memory", 32 * 1024 * 1024)),
         delivery_timeout_ms=_number(settings, "delivery.timeout.ms", 120_000),
+        max_block_ms=_number(settings, "max.block.ms", 60_000),
         ignore_keys=settings.get("partitioner.ignore.keys") is True,
     )
 

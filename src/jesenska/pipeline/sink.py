@@ -238,23 +238,48 @@ class Placing:
         import pyarrow.compute as pc
 
         names = rows.schema.names
+        given = rows.column("partition").cast(pa.int32()) if "partition" in names else None
+        if given is not None:
+            asked = pc.min_max(given)
+            for number in (asked["min"].as_py(), asked["max"].as_py()):
+                if number is not None:
+                    self._require(topic, number)
         keyed = "key" in names and not self._options.ignore_keys
         chosen = partitions_of_keys(rows.column("key"), topic.partitions, _UNDECIDED) if keyed else None
-        if "partition" in names:
-            given = rows.column("partition").cast(pa.int32())
+        if given is not None:
             chosen = given if chosen is None else pc.coalesce(given, chosen)
         if chosen is None:
             return None
         chosen = pc.fill_null(chosen, _UNDECIDED)
         bounds = pc.min_max(chosen)
-        if "partition" in names:
-            asked = pc.min_max(given)
-            for number in (asked["min"].as_py(), asked["max"].as_py()):
-                if number is not None and not 0 <= number < topic.partitions:
-                    raise JesenskaError(f"A row asks for partition {number} of the topic {topic.name}, which has {topic.partitions}: they are numbered from 0.")
         if bounds["min"].as_py() == _UNDECIDED:
             chosen = pc.if_else(pc.equal(chosen, _UNDECIDED), pa.scalar(topic.next_unkeyed(), pa.int32()), chosen)
         return chosen
+
+    def _require(self, topic: _Topic, number: int) -> None:
+        """A partition that a row asks for. It may have been added a moment ago, so the brokers are asked until it is
+        there, or `max_block_ms` have passed, as Kafka's producer does. JesenskaError where it is not there."""
+        if number >= topic.partitions:
+            topic.partitions = self._connection.persist(partial(self._count_with, topic.name, number))
+        if not 0 <= number < topic.partitions:
+            waited = f" after {self._options.max_block_ms / 1000:g} s (kafka.max.block.ms)" if number >= 0 else ""
+            raise JesenskaError(
+                f"A row asks for partition {number} of the topic {topic.name}, which has {topic.partitions}{waited}: they are numbered from 0, "
+                "and kafka-topics --alter adds some."
+            )
+
+    async def _count_with(self, topic: str, number: int) -> int:
+        """How many partitions the topic has, as soon as this one is among them or the time is over."""
+        cluster, clock = self._connection.cluster, self._connection.clock
+        deadline, attempts = clock.monotonic() + self._options.max_block_ms / 1000, 0
+        while True:
+            for error in (await cluster.refresh([topic])).values():
+                raise error
+            count = len((await cluster.topic(topic)).partitions)
+            if number < count or clock.monotonic() >= deadline:
+                return count
+            attempts += 1
+            await asyncio.sleep(cluster.retry_pause_seconds(attempts))
 
     def _by_partition(self, topic: _Topic, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The rows of each partition, in their order."""

@@ -140,7 +140,16 @@ def test_a_record_over_the_limit_fails_with_topic_and_partition(writing: Writing
 def test_a_partition_that_does_not_exist_is_named(writing: Writing, topics: Topics) -> None:
     topic = topics.create(2)
     with pytest.raises(Exception, match=f"A row asks for partition 7 of the topic {topic}, which has 2"):
-        writing.write(writing.rows("SELECT 'x' AS value, 7 AS partition"), topic=topic)
+        writing.write(writing.rows("SELECT 'x' AS value, 7 AS partition"), topic=topic, kafka__max__block__ms=200)
+
+
+def test_rows_go_to_a_partition_that_was_added_a_moment_ago(writing: Writing, topics: Topics) -> None:
+    """The worker that writes knows the topic from before."""
+    topic = topics.create(1)
+    writing.write(writing.rows("SELECT 'x' AS value, 0 AS partition"), topic=topic)
+    topics.add_partitions(topic, 3)
+    writing.write(writing.rows("SELECT 'y' AS value, 2 AS partition"), topic=topic)
+    assert [(row.partition, bytes(row.value)) for row in writing.read(topic)] == [(0, b"x"), (2, b"y")]
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_settings_of_the_client_that_the_source_does_not_read_are_named(caplog: 
     assert caplog.text.count(f"The option kafka.{name} has no effect here") == 1
 
 
-@pytest.mark.parametrize("name", ["linger.ms", "max.block.ms", "retries"])
+@pytest.mark.parametrize("name", ["linger.ms", "max.in.flight.requests.per.connection", "retries"])
 def test_settings_of_the_client_that_the_sink_does_not_read_are_named(caplog: pytest.LogCaptureFixture, name: str) -> None:
     with caplog.at_level(logging.WARNING):
         sink_options({**BROKER, f"kafka.{name}": "1"})

@@ -1,0 +1,96 @@
+"""Which partitions rows go to, where a topic grows while they are written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+
+from jesenska.base.errors import JesenskaError, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.kept import Kept, TopicSettings
+from jesenska.pipeline.options import sink_options
+from jesenska.pipeline.sink import Packing
+
+TOPIC = "orders"
+
+
+class GrowingTopic:
+    """A connection whose brokers tell these numbers of partitions, one after the other, a second apart. The first one
+    is what the connection knows already."""
+
+    def __init__(self, *counts: int) -> None:
+        self._counts = list(counts)
+        self.asked = 0
+        self.cluster = self
+        self.clock = self
+        self.options = SimpleNamespace(metadata_max_age_ms=300_000)
+
+    async def refresh(self, topics: list[str]) -> dict[str, KafkaError]:
+        self.asked += 1
+        return {}
+
+    async def topic(self, name: str, *, create: bool = False) -> Any:
+        return SimpleNamespace(partitions=range(self._counts[min(self.asked, len(self._counts) - 1)]))
+
+    def monotonic(self) -> float:
+        return float(self.asked)
+
+    def now_ms(self) -> int:
+        return 0
+
+    def retry_pause_seconds(self, attempts: int) -> float:
+        return 0.0
+
+    def persist(self, work: Callable[[], Awaitable[Any]]) -> Any:
+        async def run() -> Any:
+            return await work()
+
+        return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def settings(kept: Kept, topic: str) -> TopicSettings:
+        return TopicSettings()
+
+    monkeypatch.setattr(Kept, "settings_of", settings)
+
+
+def placed(connection: GrowingTopic, *partitions: int) -> set[TopicPartition]:
+    """Where rows go that ask for these partitions."""
+    options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.block.ms": "5000"})
+    packing = Packing(cast("ClusterThread", connection), options, cast("Any", connection))
+    rows = pa.RecordBatch.from_pydict({"value": [b"x"] * len(partitions), "partition": pa.array(partitions, pa.int32())})
+    return {key for key, _ in [*packing.add(rows), *packing.rest()]}
+
+
+def test_a_partition_that_was_added_a_moment_ago_is_asked_for() -> None:
+    connection = GrowingTopic(2, 2, 2, 4)
+    assert placed(connection, 0, 3) == {TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 3)}
+    assert connection.asked == 3
+
+
+def test_partitions_that_are_known_are_not_asked_for() -> None:
+    connection = GrowingTopic(2)
+    assert placed(connection, 0, 1) == {TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)}
+    assert connection.asked == 0
+
+
+def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> None:
+    connection = GrowingTopic(2)
+    with pytest.raises(JesenskaError, match=r"asks for partition 7 of the topic orders, which has 2 after 5 s \(kafka\.max\.block\.ms\)"):
+        placed(connection, 7)
+    assert connection.asked == 5
+
+
+def test_no_partition_has_a_negative_number() -> None:
+    connection = GrowingTopic(2)
+    with pytest.raises(JesenskaError, match="asks for partition -1"):
+        placed(connection, -1)
+    assert connection.asked == 0
