@@ -124,7 +124,6 @@ def _application(options: argparse.Namespace, program: StreamsProgram) -> KafkaS
         log.parent.mkdir(parents=True, exist_ok=True)
         print(f"jesenska: starting Spark; what it says goes to {log}.", file=sys.stderr, flush=True)
         spark = session(config.application_id, options.master, SHORT_RUN, log=log)
-        program.travel_with_functions()
     except ImportError as error:
         raise JesenskaError(f'{error.name} is not installed: pip install "jesenska[spark,streams]".') from error
     return KafkaStreams(program.topology, config, spark=spark)

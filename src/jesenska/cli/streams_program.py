@@ -6,7 +6,7 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,18 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamsProgram:
-    """`modules` are the program and what it imports from its own directory."""
+    """Its topology and its settings."""
 
     topology: Topology
     config: Mapping[str, Any]
-    modules: list[ModuleType] = field(default_factory=list)
-
-    def travel_with_functions(self) -> None:
-        """Has Spark's workers, which cannot import these modules, get their functions and classes themselves."""
-        from pyspark import cloudpickle
-
-        for module in self.modules:
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def load(named: str) -> StreamsProgram:
@@ -42,7 +34,7 @@ def load(named: str) -> StreamsProgram:
     wanted = name if colon and text.endswith(".py") else "topology"
     if path.suffix != ".py" or not path.is_file():
         raise JesenskaError(f"{path} is no Python file: name one that has a topology, such as app.py.")
-    module, modules = _executed(path)
+    module = _executed(path)
     found = getattr(module, wanted, None)
     if found is None:
         raise JesenskaError(f"{path} has no {wanted}: write topology = builder.build(), or name what it has with {path}:NAME.")
@@ -55,33 +47,21 @@ def load(named: str) -> StreamsProgram:
     config = getattr(module, "config", {})
     if not isinstance(config, Mapping):
         raise JesenskaError(f"config in {path} is {type(config).__name__}: it has to be a dict of settings.")
-    return StreamsProgram(found, config, modules)
+    return StreamsProgram(found, config)
 
 
-def _executed(path: Path) -> tuple[ModuleType, list[ModuleType]]:
-    """The file as a module, and all modules that came from its directory with it."""
-    directory = path.absolute().parent
-    if (first := str(directory)) not in sys.path:
+def _executed(path: Path) -> ModuleType:
+    """The file as a module, which may import others from its directory."""
+    if (first := str(path.absolute().parent)) not in sys.path:
         sys.path.insert(0, first)
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_streams"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    before = set(sys.modules)
     sys.modules[name] = module
     loader = spec.loader
     _run(path, lambda: loader.exec_module(module))
-    beside = [sys.modules[known] for known in sys.modules.keys() - before if _is_in(directory, sys.modules[known])]
-    return module, beside
-
-
-def _is_in(directory: Path, module: ModuleType) -> bool:
-    """Whether it is the program's own: what is installed below its directory is not."""
-    file = getattr(module, "__file__", None)
-    if file is None:
-        return False
-    path = Path(file).absolute()
-    return path.is_relative_to(directory) and "site-packages" not in path.parts
+    return module
 
 
 def _run(path: Path, work: Any) -> Any:

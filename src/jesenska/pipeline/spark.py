@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: The first release of PySpark whose Python data sources read at a limit and write Arrow in streams.
+_PYSPARK_MIN = (4, 2)
 #: Enough for one machine: every shuffle partition of a stream is a task and a state file per micro-batch.
 _SHUFFLE_PARTITIONS = 4
 
@@ -68,13 +71,12 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
     """The running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a file for
     what Spark's JVM says.
 
-    JesenskaError with one sentence if PySpark or Java is missing."""
-    try:
-        from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]" (in a clone: pip install ".[spark]").') from None
+    JesenskaError with one sentence if PySpark or Java is missing, or PySpark is too old."""
+    require_pyspark()
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
     running = SparkContext._active_spark_context is not None
     settings = settings_for(master, config or {})
     ready = None if running else _ready_for(master, settings)
@@ -98,6 +100,23 @@ def session(app_name: str = "jesenska", master: str = "local[2]", config: Mappin
         if running or settings.get(_SOURCES_SENT) or not _is_local(master):
             _make_known(spark)
         return spark
+
+
+def require_pyspark() -> None:
+    """JesenskaError with one sentence where PySpark is missing, or a release that the source and the sink cannot run
+    in."""
+    try:
+        import pyspark
+        import pyspark.sql
+    except ImportError:
+        raise JesenskaError('PySpark is not installed: pip install "jesenska[spark]" (in a clone: pip install ".[spark]").') from None
+    release = tuple(int(number) for number in re.findall(r"\d+", pyspark.__version__)[:2])
+    if release < _PYSPARK_MIN:
+        needed = ".".join(map(str, _PYSPARK_MIN))
+        raise JesenskaError(
+            f"PySpark {pyspark.__version__} is installed, which is too old for jesenska: it works with PySpark {needed} and newer, which "
+            f'pip install --upgrade "pyspark>={needed}" brings.'
+        )
 
 
 def settings_for(master: str, config: Mapping[str, str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
 from jesenska.pipeline.streams_on_spark.partition_task import Work, dry_task
+from jesenska.pipeline.streams_on_spark.sent_modules import pickled
 from jesenska.pipeline.streams_on_spark.ways import ways_of
 
 if TYPE_CHECKING:
@@ -74,19 +75,11 @@ class SubTopologyQuery:
         self._deleted: dict[TopicPartition, int] = {}
 
     def _pickled(self) -> Program:
-        from pyspark import cloudpickle
-
         from jesenska.pipeline.streams_on_spark.spark_task import Program
 
-        try:
-            pickled = cloudpickle.dumps((self._topology.plan, self._config))  # type: ignore[no-untyped-call]
-        except Exception as error:
-            raise StreamsError(
-                f"the topology cannot be sent to Spark's tasks, since something that a function of it uses cannot be pickled ({error}): "
-                "make connections and locks within the function, or in a processor's init."
-            ) from error
+        sent = pickled((self._topology.plan, self._config))
         partitions = tuple(sorted((topic, self._counts[topic]) for topic in self.part.writes if topic in self._counts))
-        return Program(pickled, self.part.number, partitions, self._application.logged_stores(self.part))
+        return Program(sent, self.part.number, partitions, self._application.logged_stores(self.part))
 
     def _dry_run(self) -> bool:
         """Makes the processors once, here: what they raise is told before anything runs. Whether one asks for

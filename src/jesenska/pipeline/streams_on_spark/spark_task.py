@@ -9,7 +9,6 @@ that the sink takes, for whoever writes them in a transaction (`SparkTask` as a 
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from jesenska.pipeline.streams_on_spark.changelogs import changes
 from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables, Place
 from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
+from jesenska.pipeline.streams_on_spark.sent_modules import unpickled
 from jesenska.pipeline.streams_on_spark.ways import Way, ways_of
 from jesenska.pipeline.worker_garbage import leave_modules_out
 
@@ -143,7 +143,7 @@ def _read(source: SourceOptions, ranges: Sequence[OffsetRange], maker: RowMaker)
 
 @lru_cache(maxsize=16)
 def _work(program: Program) -> Work:
-    return work_of(*unpickled(program.pickled), program)
+    return work_of(*_unpickled(program.pickled), program)
 
 
 @lru_cache(maxsize=16)
@@ -156,8 +156,8 @@ def _global_tables(program: Program) -> GlobalTables:
     return GlobalTables(_work(program))
 
 
-def unpickled(pickled: bytes) -> tuple[Plan, StreamsConfig]:
-    found: tuple[Plan, StreamsConfig] = pickle.loads(pickled)  # noqa: S301  what the program itself has sent
+def _unpickled(sent: bytes) -> tuple[Plan, StreamsConfig]:
+    found: tuple[Plan, StreamsConfig] = unpickled(sent)
     return found
 
 

@@ -31,15 +31,12 @@ HOUR_MS = 3_600_000
 
 
 def example(name: str) -> Any:
-    """The program as a module that Spark's workers get with its functions."""
-    from pyspark import cloudpickle
-
+    """The program as a module that Spark's workers cannot import."""
     described = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert described is not None and described.loader is not None
     module = importlib.util.module_from_spec(described)
     sys.modules[name] = module
     described.loader.exec_module(module)
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     return module
 
 
