@@ -158,6 +158,7 @@ class _Tool:
         state = self._remove_state()  # it is refused while the application runs, and then nothing has been changed
         await self._remove_members()
         await self._set_offsets()
+        await self._remove_offsets_of_a_state()
         await self._delete_topics()
         if self._options.state_dir is None and not self._options.dry_run:
             print(f"{self._name}: The application's own state stands as it was: remove it, too, with --state-dir or clean_up.", file=sys.stderr)
@@ -198,6 +199,16 @@ class _Tool:
         if not self._options.dry_run:
             self._tell_errors("The offset of", await self._groups.alter_offsets(self._id, self._starts | self._ends), "was not set")
         self._say("Done.")
+
+    async def _remove_offsets_of_a_state(self) -> None:
+        """What `KafkaStreams` has committed says that a state is somewhere. It is not to be looked for any more."""
+        from jesenska.pipeline.options import READ_BY_A_QUERY
+
+        if self._options.dry_run:
+            return
+        committed = await self._groups.offsets(self._id)
+        if of_a_state := [key for key, item in committed.items() if item.metadata.startswith(READ_BY_A_QUERY)]:
+            self._tell_errors("The offset of", await self._groups.delete_offsets(self._id, of_a_state), "was not removed")
 
     async def _delete_topics(self) -> None:
         which = "specified" if self._options.internal_topics else "inferred"

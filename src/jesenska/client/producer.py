@@ -219,9 +219,10 @@ class Producer:
         """Records belong to a transaction from here on."""
         self._transactions().begin()
 
-    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata) -> None:
-        """The positions are committed for the group with the transaction, and not without it."""
-        await self._transactions().send_offsets(offsets, group)
+    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = "") -> None:
+        """The positions are committed for the group with the transaction, and not without it. `metadata` is kept with
+        each."""
+        await self._transactions().send_offsets(offsets, group, metadata)
 
     async def commit_transaction(self) -> None:
         """Returns when it is decided that all of the transaction counts: readers of committed records are given it as

@@ -209,8 +209,9 @@ class Transactions:
             self._judge(next(failed, ErrorCode.NONE), "takes no partitions")
             self._partitions.update(missing)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata) -> None:
-        """The offsets are the group's when the transaction is committed, and not before."""
+    async def send_offsets(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = "") -> None:
+        """The offsets are the group's when the transaction is committed, and not before. `metadata` is kept with
+        each."""
         self.require_open()
         if not offsets:
             return
@@ -228,7 +229,7 @@ class Transactions:
         for (topic, number), position in offsets.items():
             topics.setdefault(topic, TxnOffsetCommitRequestTopic(name=topic)).partitions.append(
                 TxnOffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=position.offset, committed_leader_epoch=position.leader_epoch, committed_metadata=""
+                    partition_index=number, committed_offset=position.offset, committed_leader_epoch=position.leader_epoch, committed_metadata=metadata
                 )
             )
         request = TxnOffsetCommitRequest(

@@ -49,7 +49,7 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from jesenska.base.clock import Clock, SystemClock
@@ -87,6 +87,15 @@ _QUERY_ID = "sql.streaming.queryId"
 _PLACES = 2**31
 
 
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Of a group, to be committed with a micro-batch. `metadata` is kept with each."""
+
+    group_id: str
+    offsets: Mapping[TopicPartition, int]
+    metadata: str = ""
+
+
 class RepeatedTaskError(JesenskaError):
     """A task was run a second time: the transaction cannot be completed."""
 
@@ -103,8 +112,10 @@ _MAY_SUCCEED = {
 class ExactlyOnce:
     """For `foreachBatch`. `query` is a name that this query alone has, and keeps from start to start. `options` are
     those of the sink. `aligned`: the rows of one target partition are in one partition of the data frame already, so
-    nothing is shuffled; where they are not, the micro-batch fails. `offsets` are committed for the group `group_id` in
-    each transaction."""
+    nothing is shuffled; where they are not, the micro-batch fails. `offsets` are committed in each transaction.
+    `counted_as` is the name under which micro-batches are counted, where that is not `query`: who has the same `query`
+    is fenced all the same. `is_allowed` is called when others are fenced, before anything is written, and raises where
+    the query is to end."""
 
     def __init__(
         self,
@@ -113,8 +124,9 @@ class ExactlyOnce:
         *,
         aligned: bool = False,
         clock: Clock | None = None,
-        group_id: str = "",
-        offsets: Mapping[TopicPartition, int] | None = None,
+        offsets: Offsets | None = None,
+        counted_as: str = "",
+        is_allowed: Callable[[], None] | None = None,
     ) -> None:
         if not query:
             raise JesenskaError("A query that writes exactly once needs a name of its own, which it keeps: ExactlyOnce(query=...).")
@@ -128,7 +140,7 @@ class ExactlyOnce:
             raise JesenskaError("Writing exactly once needs idempotence and acks=all: leave kafka.acks and kafka.enable.idempotence out.")
         self.options = replace(self.options, enable_idempotence=True)
         self._clock = clock or SystemClock()
-        self._group_id, self._offsets = group_id, offsets or {}
+        self._offsets, self._counted_as, self._is_allowed = offsets, counted_as, is_allowed
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence where that fails."""
@@ -150,6 +162,8 @@ class ExactlyOnce:
         writing = connection.run(self._begin(connection))
         is_committed = False
         try:
+            if self._is_allowed is not None:
+                self._is_allowed()
             connection.run(writing.write_number(batch))
             last = connection.run(writing.last_batch())
             if batch.is_written(self.query, last):
@@ -161,8 +175,8 @@ class ExactlyOnce:
                     "name or another %s.", self.query, batch_id, _TOPIC_OPTION,
                 )  # fmt: skip
             written = self._run_tasks(rows, writing.ticket)
-            if self._offsets:
-                connection.run(writing.send_offsets(self._group_id, self._offsets))
+            if self._offsets is not None and self._offsets.offsets:
+                connection.run(writing.send_offsets(self._offsets.group_id, self._offsets.offsets, self._offsets.metadata))
             connection.run(writing.commit())
             is_committed = True
         except Exception as error:
@@ -189,7 +203,7 @@ class ExactlyOnce:
     async def _begin(self, connection: ClusterThread) -> MicroBatchTransaction:
         cluster = connection.cluster
         await connection.persistently(lambda: make_batches_topic(cluster, self.batches_topic))
-        query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms)
+        query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms, self._counted_as)
         return await MicroBatchTransaction.begin(cluster, query)
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
@@ -235,12 +249,12 @@ def write_exactly_once(
     options: Mapping[str, str],
     *,
     aligned: bool = False,
-    group_id: str = "",
-    offsets: Mapping[TopicPartition, int] | None = None,
+    offsets: Offsets | None = None,
+    counted_as: str = "",
+    is_allowed: Callable[[], None] | None = None,
 ) -> None:
-    """As `ExactlyOnce`, for a function of one's own in foreachBatch. `offsets` are committed for the group in the same
-    transaction."""
-    ExactlyOnce(query, options, aligned=aligned, group_id=group_id, offsets=offsets)(rows, batch_id)
+    """As `ExactlyOnce`, for a function of one's own in foreachBatch."""
+    ExactlyOnce(query, options, aligned=aligned, offsets=offsets, counted_as=counted_as, is_allowed=is_allowed)(rows, batch_id)
 
 
 def _tasks(spark: SparkSession) -> int:

@@ -130,12 +130,14 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Who writes: the query's name, and the topic that has the numbers of its committed micro-batches."""
+    """Who writes: the query's name, and the topic that has the numbers of its committed micro-batches. `counted_as` is
+    the name under which they stand there, where that is not the query's."""
 
     name: str
     batches_topic: str
     transaction_timeout_ms: int
     delivery_timeout_ms: int = 120_000
+    counted_as: str = ""
 
 
 class MicroBatchTransaction:
@@ -148,7 +150,7 @@ class MicroBatchTransaction:
         self._producer = producer
         self._transactions = transactions
         self._query = query
-        self._key = query.name.encode()
+        self._key = (query.counted_as or query.name).encode()
         #: Where the number of this micro-batch stands.
         self._number: tuple[TopicPartition, int] | None = None
         producer_id, epoch = transactions.producer
@@ -187,10 +189,10 @@ class MicroBatchTransaction:
         partition, offset = self._number
         return await _read_on(self._cluster, partition, self._key, offset)
 
-    async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """The offsets are the group's when the transaction is committed."""
+    async def send_offsets(self, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """The offsets are the group's when the transaction is committed. `metadata` is kept with each."""
         positions = {key: Position(offset, -1) for key, offset in offsets.items()}
-        await self._producer.send_offsets_to_transaction(positions, GroupMetadata(group_id))
+        await self._producer.send_offsets_to_transaction(positions, GroupMetadata(group_id), metadata)
 
     async def commit(self) -> None:
         """The tasks have written all: it counts from now on, and so does the number."""

@@ -164,11 +164,11 @@ SETTINGS: tuple[Setting, ...] = (
             "stores are SQLite files below state.dir: nothing needs to be set instead"),
     Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
     Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
-            "state stays for as long as the application is to go on from it: remove its directory below state.dir to begin anew", _whole(0)),
+            "state stays for as long as the application is to go on from it: kafka-streams-application-reset begins anew", _whole(0)),
     Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
     Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
     Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
-            "how much longer than in the store windows stay in its changelog topic (with_logging=True)", _whole(0)),
+            "how much longer than in the store windows stay in its changelog topic", _whole(0)),
     Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
 )
 # fmt: on

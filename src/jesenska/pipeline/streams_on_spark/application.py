@@ -53,17 +53,35 @@ class Application:
 
     @property
     def has_changelogs(self) -> bool:
-        """Whether a store has a changelog topic. Then the group's offsets are those that the changelogs belong to."""
+        """Whether a store has a changelog topic."""
         return any(self.logged_stores(part) for part in self.parts)
+
+    @property
+    def stores_without_changelog(self) -> tuple[str, ...]:
+        """Stores that nothing but the state's directory has."""
+        return tuple(name for part in self.parts if not part.is_global for name in part.stores if name not in self.logged_stores(part))
+
+    @property
+    def has_stores(self) -> bool:
+        """Whether there is something to restore where the directory is lost."""
+        return any(part.stores for part in self.parts if not part.is_global)
 
     @property
     def is_exactly_once(self) -> bool:
         return bool(self.config["processing.guarantee"] == _EXACTLY_ONCE)
 
+    @property
+    def state_id(self) -> str:
+        """What no other state has, and no state that is begun anew."""
+        return (self.directory / "id").read_text()
+
     def name_of_query(self, part: SubTopology) -> str:
-        """Under which the micro-batches of a query are told apart. State that is begun anew counts them anew, so its
-        queries have other names."""
-        return f"{self.id}-{part.number}-{(self.directory / 'id').read_text()}"
+        """Whoever begins a micro-batch under this name fences those that have begun one."""
+        return f"{self.id}-{part.number}"
+
+    def counted_as(self, part: SubTopology) -> str:
+        """Under which the micro-batches of a query are counted: a state that is begun anew counts them anew."""
+        return f"{self.name_of_query(part)}-{self.state_id}"
 
     def prefixed(self, prefix: str) -> dict[str, str]:
         """The settings with that prefix, without it, as texts."""

@@ -3,7 +3,7 @@ topics end, and where it is to begin."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 from jesenska.base.errors import TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
@@ -11,7 +11,6 @@ from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.group_admin import GroupAdmin, GroupDescription, OffsetAndMetadata
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.cluster_thread import ClusterThread
-from jesenska.pipeline.options import READ_BY_A_QUERY
 from jesenska.pipeline.streams.errors import StreamsError
 
 #: As Kafka Streams makes them: nothing is deleted before it was read. What was read is deleted by the application.
@@ -72,26 +71,6 @@ def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str
     return connection.persist(ask)
 
 
-def offsets_set_by_a_tool(connection: ClusterThread, group_id: str) -> dict[TopicPartition, int]:
-    """The offsets of a group, without those that a query has committed for tools to see how far it is. An offset that
-    the log has no more is the log's first one."""
-    return offsets_of_group(connection, group_id, {READ_BY_A_QUERY})
-
-
-def offsets_of_group(connection: ClusterThread, group_id: str, left_out: Collection[str] = ()) -> dict[TopicPartition, int]:
-    """The offsets of a group, without those that were committed with one of these texts. An offset that the log has no
-    more is the log's first one."""
-
-    async def ask() -> dict[TopicPartition, int]:
-        known = {key: item.offset for key, item in (await GroupAdmin(connection.cluster).offsets(group_id)).items() if item.metadata not in left_out}
-        topics = await connection.cluster.topics()
-        there = {key: offset for key, offset in known.items() if key.topic in topics and key.partition < len(topics[key.topic].partitions)}
-        first = await list_offsets(connection.cluster, dict.fromkeys(there, EARLIEST)) if there else {}
-        return {key: max(offset, first[key].offset) for key, offset in there.items()}
-
-    return connection.persist(ask)
-
-
 def has_members(connection: ClusterThread, group_id: str) -> bool:
     """Whether consumers are members of the group."""
 
@@ -102,9 +81,9 @@ def has_members(connection: ClusterThread, group_id: str) -> bool:
     return connection.persist(ask)
 
 
-def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commits for the group how far a query has read. KafkaError where that fails."""
-    told = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
+def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
+    """Commits for the group how far a query has read, with this text. KafkaError where that fails."""
+    told = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
 
     async def commit() -> None:
         for error in (await GroupAdmin(connection.cluster).alter_offsets(group_id, told)).values():

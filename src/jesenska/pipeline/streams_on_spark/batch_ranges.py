@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.options import SourceOptions
-from jesenska.pipeline.planning import OffsetRange
+from jesenska.pipeline.planning import OffsetRange, from_tree
 from jesenska.pipeline.streams.errors import StreamsError
 
 Share = tuple[tuple[int, tuple[OffsetRange, ...]], ...]
@@ -44,19 +45,32 @@ class BatchRanges:
         tasks = self._reader.partitions(start, self._end_of(batch_id))
         return [found for task in tasks for found in task.value.ranges if found.size]
 
+    def ends_of(self, batch_id: int) -> dict[TopicPartition, int]:
+        """Where this micro-batch ends in every partition, those without records among them."""
+        return from_tree(self._end_of(batch_id)).offsets
+
     def _end_of(self, batch_id: int) -> Mapping[str, Any]:
-        """The offsets at which a micro-batch ends, as the source has given them to Spark."""
-        path = self._offsets / str(batch_id)
-        try:
-            version, _, *sources = path.read_text().splitlines()
-            if version != _VERSION:
-                raise ValueError(version)
-            return next(found for source in sources if isinstance(found := json.loads(source), dict))
-        except (OSError, ValueError, StopIteration) as error:
-            raise StreamsError(
-                f"Spark's checkpoint {path} cannot be read ({error}): put it back as it was, or remove the application's directory below state.dir "
-                "and begin anew."
-            ) from error
+        return _end_in(self._offsets / str(batch_id))
+
+
+def planned_ends(checkpoint: Path) -> dict[TopicPartition, int]:
+    """Where the last micro-batch ends that a query has planned; empty where it has planned none."""
+    numbers = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]
+    return from_tree(_end_in(checkpoint / "offsets" / str(max(numbers)))).offsets if numbers else {}
+
+
+def _end_in(path: Path) -> Mapping[str, Any]:
+    """The offsets at which a micro-batch ends, as the source has given them to Spark."""
+    try:
+        version, _, *sources = path.read_text().splitlines()
+        if version != _VERSION:
+            raise ValueError(version)
+        return next(found for source in sources if isinstance(found := json.loads(source), dict))
+    except (OSError, ValueError, StopIteration) as error:
+        raise StreamsError(
+            f"Spark's checkpoint {path} cannot be read ({error}): put it back as it was, or remove the application's directory below state.dir, "
+            "so that it is restored."
+        ) from error
 
 
 def shares(ranges: Sequence[OffsetRange], cores: int, every: Iterable[int] = ()) -> list[Share]:

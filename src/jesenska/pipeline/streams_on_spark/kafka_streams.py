@@ -35,6 +35,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ from jesenska.pipeline.streams_on_spark.http_queries import HttpQueries
 from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
 from jesenska.pipeline.streams_on_spark.partition_task import Work
 from jesenska.pipeline.streams_on_spark.query import SubTopologyQuery
-from jesenska.pipeline.streams_on_spark.restoration import restore
+from jesenska.pipeline.streams_on_spark.restoration import restore, was_begun_without_changelogs
 from jesenska.pipeline.streams_on_spark.state_directory import StateDirectory
 from jesenska.pipeline.streams_on_spark.strictness import refuse_what_may_differ
 
@@ -93,7 +94,8 @@ class KafkaStreams:
     """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
     a new one on this machine. `max_offsets_per_trigger` is how much one micro-batch of a sub-topology reads at most,
     None for all that is there; a task has the records of its partitions in memory. `strict` refuses what may give
-    another result than Kafka Streams (strictness.py). `with_logging` gives stores changelog topics (changelogs.py).
+    another result than Kafka Streams (strictness.py). `with_logging` says whether stores have changelog topics
+    (changelogs.py), from which a lost state is restored: they have, unless their state was begun without.
 
     SettingError where application.id or bootstrap.servers is missing, StreamsError where `strict` refuses something.
     """
@@ -106,7 +108,7 @@ class KafkaStreams:
         spark: SparkSession | None = None,
         max_offsets_per_trigger: int | None = 500_000,
         strict: bool = False,
-        with_logging: bool = False,
+        with_logging: bool | None = None,
     ) -> None:
         self.topology = Topology.expect(topology, "KafkaStreams")
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
@@ -115,7 +117,8 @@ class KafkaStreams:
                 raise SettingError(f"{name} is not set: it is needed to run on Spark.")
         self._spark = spark
         parts = tuple(cut(topology, self.config.application_id))
-        self._application = Application(topology, self.config, parts, max_offsets_per_trigger, with_logging)
+        self._application = Application(topology, self.config, parts, max_offsets_per_trigger, with_logging is not False)
+        self._with_logging = with_logging
         if strict:
             refuse_what_may_differ(self._application)
         self.directory = self._application.directory
@@ -124,6 +127,7 @@ class KafkaStreams:
         self._handler: Callable[[StreamsError], None] | None = None
         self._failure: StreamsError | None = None
         self._queries: list[SubTopologyQuery] = []
+        self._take_over: Callable[[], None] | None = None
         self._closing = threading.Event()
         self._ended = threading.Event()
         self._lock = threading.RLock()
@@ -167,6 +171,7 @@ class KafkaStreams:
         self._set(State.REBALANCING)
         with self._ends_with_error():
             self._prepare()
+            self._take_over_once()
             for query in self._queries:
                 query.start(continuous=True)
         self._set(State.RUNNING)
@@ -181,6 +186,7 @@ class KafkaStreams:
         if self._watcher is not None:
             raise StreamsError("process_available was called while the application runs after start: use one of them.")
         with self._ends_with_error():
+            self._take_over_once()
             ordered, circle = in_order([query.part for query in self._queries])
             by_number = {query.part.number: query for query in self._queries}
             while True:
@@ -215,8 +221,8 @@ class KafkaStreams:
 
     def clean_up(self) -> bool:
         """Removes the application's state below state.dir, before it starts or when it has ended; whether there was
-        some. An application that is to begin anew needs its internal topics deleted as well, or it reads again what is
-        in them: kafka-streams-application-reset does that."""
+        some. It is restored from changelog topics when the application is started again. To begin anew is for
+        kafka-streams-application-reset, which deletes them."""
         if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             raise StreamsError(f"clean_up was called in the state {self._state.name}: close the application first.")
         return self._state_directory.remove()
@@ -327,18 +333,33 @@ class KafkaStreams:
         internal = partitions_of_internal_topics(self.topology, self._application.parts, self.config.application_id, counts)
         self._state_directory.take_hold()
         self._state_directory.check(self.topology.describe(), len(self._application.parts))
+        if self._with_logging is None:
+            self._application = replace(self._application, with_logging=not was_begun_without_changelogs(self.directory))
         if self.config["application.server"]:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
-        begin = restore(self._application, connection, there, counts)
-        for part in self._application.parts:
-            logged = topics_of(self.topology.processors, self.config, self._application.logged_stores(part))
-            replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
-            application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
         # Records go through Python alone, so Java has little to do that is worth compiling well.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
-        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts, begin) for part in self._application.parts if not part.is_global]
+        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._application.parts if not part.is_global]
+
+        def take_over() -> None:
+            begin = restore(self._application, connection, there, counts)
+            for part in self._application.parts:
+                logged = topics_of(self.topology.processors, self.config, self._application.logged_stores(part))
+                replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
+                application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
+            for query in self._queries:
+                query.begin = begin
+
+        self._take_over = take_over
+
+    def _take_over_once(self) -> None:
+        """Before the first query is started: from then on this process is the one that counts. To explain an
+        application takes nothing from a process that runs it elsewhere."""
+        take_over, self._take_over = self._take_over, None
+        if take_over is not None:
+            take_over()
 
 
 class _Queried:

@@ -16,7 +16,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import SourceOptions, sink_options, source_options
 from jesenska.pipeline.streams.errors import StreamsError
-from jesenska.pipeline.streams_on_spark import application_topics
+from jesenska.pipeline.streams_on_spark import application_topics, group_offsets
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
@@ -37,8 +37,7 @@ _FILE_SYSTEM = "org.apache.spark.sql.execution.streaming.checkpointing.FileSyste
 
 
 class SubTopologyQuery:
-    """`counts` are the numbers of partitions of all topics. `begin` are the offsets that a restored state belongs
-    to."""
+    """`counts` are the numbers of partitions of all topics."""
 
     def __init__(
         self,
@@ -47,12 +46,13 @@ class SubTopologyQuery:
         spark: SparkSession,
         connection: ClusterThread,
         counts: Mapping[str, int],
-        begin: Mapping[TopicPartition, int] | None = None,
     ) -> None:
-        self._begin = begin
+        #: The offsets that a restored state belongs to; None where nothing was restored.
+        self.begin: Mapping[TopicPartition, int] | None = None
         self.part = part
         self._application = application
-        self._name = application.name_of_query(part)
+        self._text = group_offsets.text_of(application.state_id)
+        self._told: dict[TopicPartition, int] = {}
         self._spark = spark
         self._connection = connection
         self._counts = counts
@@ -113,8 +113,7 @@ class SubTopologyQuery:
         commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
         if self.part.stores and not stores.exists() and commits.exists() and any(commits.iterdir()):
             raise StreamsError(
-                f"the state in {stores} is gone, but the checkpoint beside it stands: put it back, or remove {self._directory.parent} "
-                "and the application's internal topics to begin anew."
+                f"the state in {stores} is gone, but the checkpoint beside it stands: put it back, or remove {self._directory.parent}, so that it is restored."
             )
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
@@ -196,7 +195,6 @@ class SubTopologyQuery:
             **self._application.consumer_options(),
             "startingOffsets": self._starts(),
             **({} if self._application.max_offsets is None else {"maxOffsetsPerTrigger": str(self._application.max_offsets)}),
-            "kafka.group.id": self._config.application_id,  # tools show the lag of the application there
         }
         if part.pattern is None:
             options["subscribe"] = ",".join(part.reads)
@@ -208,9 +206,9 @@ class SubTopologyQuery:
         """Where a query without a checkpoint begins: at the offsets of a restored state, or at those that a tool has
         set for the group of the application, else as the program says."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
-        given = self._begin
+        given = self.begin
         if given is None:
-            set_by_a_tool = application_topics.offsets_set_by_a_tool(self._connection, self._application.id)
+            set_by_a_tool = group_offsets.set_by_a_tool(group_offsets.committed(self._connection, self._application))
             given = {key: offset for key, offset in set_by_a_tool.items() if key.topic not in self._internal}
         if not given and not self.part.latest:
             return "earliest"
@@ -230,7 +228,7 @@ class SubTopologyQuery:
             raise
 
     def _process_batch(self, rows: DataFrame, batch_id: int) -> None:
-        from jesenska.pipeline.exactly_once import write_exactly_once
+        from jesenska.pipeline.exactly_once import Offsets, write_exactly_once
         from jesenska.pipeline.spark import quiet_about_pandas
         from jesenska.pipeline.streams_on_spark.spark_task import OUTPUT_SCHEMA, SparkTask
 
@@ -238,18 +236,38 @@ class SubTopologyQuery:
         ranges = self._ranges.of(batch_id)
         self._read += sum(item.size for item in ranges)
         dealt = shares(ranges, max(1, self._spark.sparkContext.defaultParallelism), range(self._tasks) if self._asks_for_the_clock else ())
+        ends = {key: offset for key, offset in self._ranges.ends_of(batch_id).items() if self._told.get(key) != offset}
+        self._is_allowed()
         if not dealt:
+            self._tell(ends)
             return
-        ends = {TopicPartition(item.topic, item.partition): item.end for item in ranges} if self._application.has_changelogs else {}
         sink = None if self._exactly_once else self._sink
         task = SparkTask(self._program, str(self._directory / "stores"), batch_id, self._source, tuple(dealt), sink, self._global_ends())
         if self._exactly_once:
             with quiet_about_pandas():
                 done = self._spark.range(0, len(dealt), 1, len(dealt)).mapInArrow(task, OUTPUT_SCHEMA)
-            write_exactly_once(done, batch_id, self._name, self._producer_options, group_id=self._application.id, offsets=ends)
+            write_exactly_once(
+                done,
+                batch_id,
+                self._application.name_of_query(self.part),
+                self._producer_options,
+                offsets=Offsets(self._application.id, ends, self._text),
+                counted_as=self._application.counted_as(self.part),
+                is_allowed=self._is_allowed,
+            )
+            self._told.update(ends)
         else:
             self._spark.sparkContext.parallelize(range(len(dealt)), len(dealt)).mapPartitions(task.write).collect()
-        application_topics.tell_group(self._connection, self._application.id, ends)
+            self._tell(ends)
+
+    def _is_allowed(self) -> None:
+        group_offsets.refuse_another_state(self._connection, self._application)
+
+    def _tell(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Commits how far this state has read: tools show the lag of the application there, and who has lost the state
+        goes on from there."""
+        application_topics.tell_group(self._connection, self._application.id, ends, self._text)
+        self._told.update(ends)
 
     def _global_ends(self) -> GlobalEnds | None:
         from jesenska.pipeline.streams_on_spark.spark_task import GlobalEnds

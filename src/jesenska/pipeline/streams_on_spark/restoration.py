@@ -1,18 +1,27 @@
 """State that is gone, made anew from changelog topics (changelogs.py).
 
-An application with changelog topics notes so beside its state:
+An application notes beside its state:
 
     <state.dir>/<application.id>/changelogs     "begun": the topics were new when the state began
                                                 "restored": the state was made of them
+                                 begin          where queries without a checkpoint begin, if the state was lost before:
+                                                {"topic": {"partition": offset}}
 
-Where the note is missing and no query has run, the state is made anew: each store from its changelog topic, and the
-queries begin at the offsets of the group. That is done where all topics are there and the group has offsets, and
-else the application begins as any new one. The note is written at the end, so what a crash has left is done again.
+Where no query has run, and the group has offsets that belong to a state (group_offsets.py), the state is gone:
 
-While Kafka Streams runs with the same application.id, the application is refused: both would count.
+    all stores have changelog topics that are there     it is made anew from them; the queries begin at the offsets
+    there are no stores                                 nothing needs to be made; the queries begin at the offsets
+    else                                                the application is refused: from the earliest offsets, it would
+                                                        count what is counted already
+
+Without such offsets the application begins as any new one. The note is written at the end, so what a crash has left is
+done again.
+
+While Kafka Streams runs with the same application.id, the application is refused: both would count. So it is where
+another state has gone on since.
 
 Restored are the rows of stores and what follows from them: the time that a store has observed. Not restored is what
-has no changelog topic. So an application with a store that has none is refused.
+has no changelog topic.
 """
 
 from __future__ import annotations
@@ -26,13 +35,16 @@ from pathlib import Path
 from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import source_options
+from jesenska.pipeline.planning import from_tree, to_tree
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.topology import changelog_topic
-from jesenska.pipeline.streams_on_spark import application_topics
+from jesenska.pipeline.streams_on_spark import application_topics, group_offsets
 from jesenska.pipeline.streams_on_spark.application import Application
+from jesenska.pipeline.streams_on_spark.batch_ranges import planned_ends
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
+from jesenska.pipeline.streams_on_spark.group_offsets import GroupOffsets
 from jesenska.pipeline.streams_on_spark.partition_task import FACTS
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
 
@@ -42,52 +54,95 @@ _BEFORE = -1
 _ORDERS = {"key-value": "", "window": "n, a, m", "session": "n, a, m"}
 
 
+def has_run(directory: Path) -> bool:
+    """Whether a micro-batch has been planned with the state in this directory."""
+    return any(any(planned.iterdir()) for planned in directory.glob("*/checkpoint/offsets"))
+
+
+def was_begun_without_changelogs(directory: Path) -> bool:
+    """Whether a state is there that changelog topics would not have from the beginning."""
+    return has_run(directory) and not (directory / "changelogs").exists()
+
+
 def restore(application: Application, connection: ClusterThread, there: Mapping[str, int], counts: Mapping[str, int]) -> Mapping[TopicPartition, int] | None:
     """Makes the state anew, if it is gone. `there` are the topics before the application made its own, `counts` all of
     them. Gives the offsets at which queries without a checkpoint begin; None if that is for others to say."""
-    note = application.directory / "changelogs"
+    directory = application.directory
+    note, begin = directory / "changelogs", directory / "begin"
     known = note.read_text() if note.exists() else None
-    has_run = any(any(directory.iterdir()) for directory in application.directory.glob("*/checkpoint/commits"))
-    if not application.has_changelogs:
-        if known is not None:
-            raise StreamsError(
-                f"the state in {application.directory} is in changelog topics as well, and they would fall behind: run with with_logging=True, "
-                "or begin anew with kafka-streams-application-reset."
-            )
-        return None
     if application_topics.has_members(connection, application.id):
         raise StreamsError(
             f"the group {application.id} has members, so Kafka Streams runs with this application.id: close it, and start again when its members have left, "
             "which may take its session.timeout.ms."
         )
-    if known is None and has_run:
+    if known is not None and not application.has_changelogs:
         raise StreamsError(
-            f"the state in {application.directory} was made without changelog topics, so they would lack what it has: leave with_logging out, "
+            f"the state in {directory} is in changelog topics as well, and they would fall behind: leave with_logging=False out, "
             "or begin anew with kafka-streams-application-reset."
         )
-    offsets = application_topics.offsets_of_group(connection, application.id)
-    if known is None:
-        logged = [(part, name) for part in application.parts for name in application.logged_stores(part)]
-        is_gone = bool(offsets) and all(changelog_topic(application.id, name) in there for _, name in logged)
-        if is_gone:
-            _check(application)
+    if application.has_changelogs and was_begun_without_changelogs(directory):
+        raise StreamsError(
+            f"the state in {directory} was made without changelog topics, so they would lack what it has: leave with_logging out, "
+            "or begin anew with kafka-streams-application-reset."
+        )
+    offsets = group_offsets.committed(connection, application)
+    others = group_offsets.other_states(offsets, application.state_id)
+    if has_run(directory):
+        if others or _is_old(application, offsets):
+            raise StreamsError(_gone_on(application))
+        if known == _RESTORED and not begin.exists():
+            return {key: item.offset for key, item in offsets.items()}
+    elif known is None or others:
+        if is_gone(application, offsets, there):
+            claimed = group_offsets.claim(connection, application)
             for part in application.parts:
                 _restore_part(application, part, connection, counts)
-        known = _RESTORED if is_gone else _BEGUN
-        new = note.with_suffix(".new")
-        new.write_text(known)
-        new.rename(note)
-    return offsets if known == _RESTORED else None
+            _write(begin, json.dumps(to_tree(claimed)))
+        if application.has_changelogs:
+            _write(note, _RESTORED if begin.exists() else _BEGUN)
+    return from_tree(json.loads(begin.read_text())).offsets if begin.exists() else None
 
 
-def _check(application: Application) -> None:
+def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str, int]) -> bool:
+    """Whether the state is to be restored, where no query has run with the one that is there. `offsets` are those of
+    the group, `there` the topics. StreamsError where it is gone and cannot be restored."""
+    topics = [changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)]
+    missing = [topic for topic in topics if topic not in there]
+    if not group_offsets.read_by_anybody(offsets):
+        return bool(offsets) and bool(topics) and not missing
+    lacking = application.stores_without_changelog
+    if lacking or missing:
+        reason = f"the store {lacking[0]} has no changelog topic" if lacking else f"the topic {missing[0]} does not exist"
+        raise StreamsError(
+            f"the application {application.id} has run before, but its state is not in {application.directory} and cannot be restored, since {reason}: "
+            "set state.dir to where the state is, or begin anew with kafka-streams-application-reset."
+        )
+    return True
+
+
+def _is_old(application: Application, offsets: GroupOffsets) -> bool:
+    """Whether the offsets of the group are beyond what the checkpoints have planned, as where the directory was put
+    back from a copy."""
+    planned: dict[TopicPartition, int] = {}
     for part in application.parts:
-        for name in () if part.is_global else part.stores:
-            if name not in application.logged_stores(part):
-                raise StreamsError(
-                    f"the state of {application.id} is gone and cannot be restored, since the store {name} has no changelog topic: put {application.directory} "
-                    "back, or begin anew with kafka-streams-application-reset."
-                )
+        planned |= planned_ends(application.directory / str(part.number) / "checkpoint")
+    text = group_offsets.text_of(application.state_id)
+    return any(item.metadata == text and key in planned and item.offset > planned[key] for key, item in offsets.items())
+
+
+def _gone_on(application: Application) -> str:
+    """That the state is an old one."""
+    if application.stores_without_changelog:
+        remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
+    else:
+        remedy = f"set state.dir to where the newer state is, or remove {application.directory}, which is restored then"
+    return f"the application {application.id} has gone on elsewhere since the state in {application.directory} was written, which would count twice: {remedy}."
+
+
+def _write(path: Path, text: str) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.rename(path)
 
 
 def _restore_part(application: Application, part: SubTopology, connection: ClusterThread, counts: Mapping[str, int]) -> None:

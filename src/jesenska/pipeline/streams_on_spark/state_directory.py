@@ -48,9 +48,10 @@ class StateDirectory:
         """Keeps the topology's description, or compares it: state that another topology has made would be read as
         what it is not. StreamsError where it is another one."""
         file = self.path / "topology"
-        if not file.exists():
+        missing = next((path for path in (file, self.path / "id") if not path.exists()), None)
+        if missing is not None:
             if any((self.path / str(number)).exists() for number in range(sub_topologies)):
-                raise StreamsError(f"{file} is missing, which says what the state belongs to: remove {self.path} to begin anew.")
+                raise StreamsError(f"{missing} is missing, which says what the state belongs to: put it back, or remove {self.path}, so that it is restored.")
             for path, text in ((self.path / "id", f"{system_random().getrandbits(64):016x}"), (file, described)):
                 new = path.with_suffix(".new")
                 new.write_text(text)

@@ -72,7 +72,7 @@ class StateFile:
         if last > self.version:
             raise StreamsError(
                 f"the state in {self.path} is of micro-batch {last}, but the checkpoint stands at {self.version}: "
-                "put back the checkpoint that belongs to it, or remove the application's directory below state.dir and begin anew."
+                "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so that it is restored."
             )
         for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/undo'").fetchall():
             table = name.removesuffix("/undo")

@@ -52,13 +52,13 @@ def test_a_killed_application_goes_on_and_writes_nothing_twice(spark: SparkSessi
 
 
 def test_state_that_is_begun_anew_is_not_taken_for_the_old_one(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    """Its micro-batches have the numbers of those that were committed before."""
+    """Its micro-batches have the numbers of those that were committed before. It goes on where the lost one was."""
     source, sink = topics.create(1), topics.create(1)
     builder = StreamsBuilder()
     builder.stream(source, **STRINGS).to(sink)
-    send(topics, lines(source, 1), {source: 1})
-    for _ in range(2):
+    for number in range(2):
+        send(topics, lines(source, 1, number), {source: 1})
         with KafkaStreams(builder.build(), settings(topics.bootstrap, tmp_path, f"anew-{source}"), spark=spark) as streams:
             streams.process_available()
         shutil.rmtree(tmp_path / f"anew-{source}")
-    assert sum(len(values) for values in written(topics, sink).values()) == 2
+    assert written(topics, sink) == expected(builder.build(), lines(source, 2), sink)

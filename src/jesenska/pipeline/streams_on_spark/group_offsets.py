@@ -1,0 +1,111 @@
+"""Whose state the offsets of an application's group belong to.
+
+Each offset is committed with a text:
+
+    read by a query of Spark, state <id>    what is before the offset is counted in this state, and in no other
+    read by a query of Spark                the same, without the name of the state
+    another text                            Apache Kafka Streams has counted up to there
+    no text                                 a tool has set it: there an application without state is to begin
+
+So an application that finds the name of another state knows that another process has gone on, with another state.dir:
+it ends, or both would count the same records. An application that begins with offsets of the group and without a state
+has lost it: it restores the state, or is refused.
+
+Who restores a state names it in the offsets first (`claim`). Exactly once, this is a transaction of each query: what
+the other process had begun is aborted, and what it begins afterwards finds the new name before it is committed. At
+least once, the other process looks at the beginning of each micro-batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.group_admin import GroupAdmin, OffsetAndMetadata
+from jesenska.client.offsets import EARLIEST, list_offsets
+from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.options import READ_BY_A_QUERY
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams_on_spark.application import Application
+from jesenska.pipeline.streams_on_spark.application_topics import tell_group
+
+GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata]
+_NAMED = f"{READ_BY_A_QUERY}, state "
+_CLAIM_TIMEOUT_MS = 60_000
+
+
+def text_of(state_id: str) -> str:
+    """With which offsets are committed that belong to this state."""
+    return f"{_NAMED}{state_id}"
+
+
+def read_by_anybody(offsets: GroupOffsets) -> bool:
+    """Whether records before some offset are counted in a state, wherever that is."""
+    return any(item.metadata for item in offsets.values())
+
+
+def other_states(offsets: GroupOffsets, state_id: str) -> Collection[str]:
+    """What names others than this state: their ids, or what Kafka Streams has written."""
+    return {item.metadata.removeprefix(_NAMED) for item in offsets.values() if item.metadata not in ("", READ_BY_A_QUERY, text_of(state_id))}
+
+
+def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
+    """The offsets at which an application without state is to begin."""
+    return {key: item.offset for key, item in offsets.items() if not item.metadata}
+
+
+def committed(connection: ClusterThread, application: Application) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The offsets of the group in topics that the application reads. One that the log has no more is the log's first
+    one."""
+
+    async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
+        found = await GroupAdmin(connection.cluster).offsets(application.id)
+        topics = await connection.cluster.topics()
+        there = {key: item for key, item in found.items() if key.topic in topics and key.partition < len(topics[key.topic].partitions)}
+        mine = {key: item for key, item in there.items() if any(part.takes(key.topic) for part in application.parts if not part.is_global)}
+        first = await list_offsets(connection.cluster, dict.fromkeys(mine, EARLIEST)) if mine else {}
+        return {key: item._replace(offset=max(item.offset, first[key].offset)) for key, item in mine.items()}
+
+    return connection.persist(ask)
+
+
+def refuse_another_state(connection: ClusterThread, application: Application) -> None:
+    """StreamsError where another process has gone on, with a state of its own."""
+
+    async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
+        found = await GroupAdmin(connection.cluster).offsets(application.id)
+        return {key: item for key, item in found.items() if any(part.takes(key.topic) for part in application.parts if not part.is_global)}
+
+    if other_states(connection.persist(ask), application.state_id):
+        raise StreamsError(
+            f"another process has gone on with the application {application.id}, with a state that is not the one in {application.directory}, so this one "
+            "has ended: one application.id is for one process at a time."
+        )
+
+
+def claim(connection: ClusterThread, application: Application) -> dict[TopicPartition, int]:
+    """Names this state in the offsets of the group, so that no other goes on; the offsets."""
+    text = text_of(application.state_id)
+    if not application.is_exactly_once:
+        offsets = {key: item.offset for key, item in committed(connection, application).items()}
+        tell_group(connection, application.id, offsets, text)
+        return offsets
+    from jesenska.pipeline.micro_batches import MicroBatchTransaction, Query
+
+    claimed: dict[TopicPartition, int] = {}
+    for part in application.parts:
+        if part.is_global:
+            continue
+        query = Query(application.name_of_query(part), "", _CLAIM_TIMEOUT_MS)
+        # It begins when what another process has left is ended, so these are the last offsets.
+        writing = connection.run(MicroBatchTransaction.begin(connection.cluster, query))
+        is_committed = False
+        try:
+            offsets = {key: item.offset for key, item in committed(connection, application).items() if part.takes(key.topic)}
+            connection.run(writing.send_offsets(application.id, offsets, text))
+            connection.run(writing.commit())
+            is_committed = True
+        finally:
+            connection.run(writing.close(is_committed))
+        claimed |= offsets
+    return claimed
