@@ -20,7 +20,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Final, NamedTuple, Protocol
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
@@ -28,6 +29,7 @@ from jesenska.broker.core import BrokerCore
 from jesenska.broker.peer_task import PeerTask
 from jesenska.broker.transactions import Transactions
 from jesenska.net.channel import Channel
+from jesenska.replication.partition import Partition
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
 from jesenska.transactions.transaction import RAISES_EPOCH
 from jesenska.wire.messages.k24_add_partitions_to_txn import (
@@ -47,17 +49,45 @@ Results = dict[TopicPartition, ErrorCode]
 Done = Callable[[Results], None]
 
 
-class Guards(Protocol):
-    """What a leader has noted in its logs for a transaction that is being verified
-    (`ProducerState.begin_verification`)."""
+class Guards:
+    """What this broker has noted in the logs of some partitions for the next transaction of a producer
+    (`ProducerState.begin_verification`). It is noted as this is made."""
+
+    __slots__ = ("_noted", "producer")
+
+    def __init__(self, producer: Producer, partitions: Iterable[Partition]) -> None:
+        self.producer = producer
+        self._noted: dict[Partition, object | None] = dict.fromkeys(partitions)
+        self.take()
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(partition.topic_partition for partition in self._noted)
 
     def take(self) -> None:
-        """Notes it anew where it was made void."""
-        ...
+        """Notes it anew where a marker has made it void."""
+        for partition in self._noted:
+            # Of a partition that this broker leads no more the append says so.
+            with suppress(KafkaError):
+                self._noted[partition] = partition.leader_log().producers.begin_verification(self.producer.producer_id)
 
     def hold(self) -> bool:
-        """False where a marker has made one void, and no transaction of the producer is open there."""
-        ...
+        """False where `holds_for` is false for any partition that this broker still leads."""
+        for partition in self._noted:
+            with suppress(KafkaError):
+                if not self.holds_for(partition):
+                    return False
+        return True
+
+    def holds_for(self, partition: Partition) -> bool:
+        """False if a marker has made the note void, and no transaction of the producer is open there. KafkaError if
+        this broker does not lead the partition any more."""
+        return partition.leader_log().producers.is_verified(*self.producer, self._noted[partition])
+
+    def end(self, partition: Partition) -> None:
+        """Nothing is written there."""
+        with suppress(KafkaError):
+            partition.leader_log().producers.end_verification(self.producer.producer_id, self._noted[partition])
 
 
 class _Question(NamedTuple):
@@ -89,10 +119,10 @@ class TransactionVerification:
         """Asks nothing more."""
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
-    def ask(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition], guards: Guards, done: Done, *, adds: bool) -> None:
-        """Calls `done`, perhaps at once, with an error for each partition. With `adds` they are added, and `guards`
-        are taken anew with each further question; the caller has taken them for the first."""
-        question = _Question(transactional_id, producer, frozenset(partitions), adds, done)
+    def ask(self, transactional_id: str, guards: Guards, done: Done, *, adds: bool) -> None:
+        """Calls `done`, perhaps at once, with an error for each partition of `guards`. With `adds` they are added, and
+        the guards are taken anew with each further question."""
+        question = _Question(transactional_id, guards.producer, guards.partitions, adds, done)
         if not adds:
             self._ask(question)
             return

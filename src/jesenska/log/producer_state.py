@@ -226,8 +226,10 @@ class ProducerState:
             guard = self._guards[producer_id] = object()
         return guard
 
-    def is_verified(self, producer_id: int, guard: object) -> bool:
-        return self._guards.get(producer_id) is guard
+    def is_verified(self, producer_id: int, producer_epoch: int, guard: object) -> bool:
+        """Whether a batch of the producer's transaction may be written: such a transaction is open here, or none has
+        ended here since `guard` was made."""
+        return self._guards.get(producer_id) is guard or self.has_open_transaction(producer_id, producer_epoch)
 
     def end_verification(self, producer_id: int, guard: object) -> None:
         """Nothing is written for which `guard` was made."""

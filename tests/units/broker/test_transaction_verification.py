@@ -13,10 +13,11 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.core import BrokerCore
-from jesenska.broker.transaction_verification import Results, TransactionVerification
+from jesenska.broker.transaction_verification import Guards, Results, TransactionVerification
 from jesenska.broker.transactions import Transactions
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.producer_state import ProducerState
+from jesenska.replication.partition import Partition
 from jesenska.transactions.events import Producer, ProducerAnswer
 
 PARTITION = TopicPartition("t", 0)
@@ -24,24 +25,20 @@ PRODUCER = Producer(7, 3)
 CONCURRENT, NONE = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE
 
 
-class Noted:
-    """The guard of one partition, as a leader holds it. `marker` is that of the transaction before."""
+class Led:
+    """A partition that this broker leads, with the guard of its producer. `marker` is that of the transaction
+    before."""
 
     def __init__(self) -> None:
+        self.topic_partition = PARTITION
         self.producers = ProducerState()
-        self.taken = 0
-        self._guard: object = object()
-        self.take()
+        self.guards = Guards(PRODUCER, [cast(Partition, self)])
 
-    def take(self) -> None:
-        self.taken += 1
-        self._guard = self.producers.begin_verification(PRODUCER.producer_id)
-
-    def hold(self) -> bool:
-        return self.producers.is_verified(PRODUCER.producer_id, self._guard)
+    def leader_log(self) -> Any:
+        return self
 
     def marker(self) -> None:
-        self.producers.end_verification(PRODUCER.producer_id, self._guard)
+        self.guards.end(cast(Partition, self))
 
 
 class Coordinator:
@@ -62,7 +59,7 @@ class Coordinator:
         reply(ProducerAnswer(error))
 
 
-def asked(noted: Noted, script: list[tuple[ErrorCode, Callable[[], None] | None]], **settings: str) -> tuple[Results, int]:
+def asked(led: Led, script: list[tuple[ErrorCode, Callable[[], None] | None]], **settings: str) -> tuple[Results, int]:
     """What the leader is told, and how many questions that took."""
 
     async def body() -> tuple[Results, int]:
@@ -74,31 +71,31 @@ def asked(noted: Noted, script: list[tuple[ErrorCode, Callable[[], None] | None]
 
         verification = TransactionVerification(cast(BrokerCore, core), cast(Transactions, coordinator), connect)
         told: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
-        verification.ask("id", PRODUCER, (PARTITION,), noted, told.set_result, adds=True)
+        verification.ask("id", led.guards, told.set_result, adds=True)
         return await asyncio.wait_for(told, 30), coordinator.asked
 
     return asyncio.run(body())
 
 
 def test_a_marker_that_comes_between_two_questions_makes_nothing_void() -> None:
-    noted = Noted()
-    assert asked(noted, [(CONCURRENT, noted.marker), (NONE, None)]) == ({PARTITION: NONE}, 2)
-    assert noted.hold()
+    led = Led()
+    assert asked(led, [(CONCURRENT, led.marker), (NONE, None)]) == ({PARTITION: NONE}, 2)
+    assert led.guards.hold()
 
 
 def test_a_marker_that_comes_beside_the_last_question_has_it_asked_again() -> None:
-    noted = Noted()
-    assert asked(noted, [(CONCURRENT, None), (NONE, noted.marker), (NONE, None)]) == ({PARTITION: NONE}, 3)
-    assert noted.hold()
+    led = Led()
+    assert asked(led, [(CONCURRENT, None), (NONE, led.marker), (NONE, None)]) == ({PARTITION: NONE}, 3)
+    assert led.guards.hold()
 
 
 def test_a_transaction_that_has_ended_is_told_as_the_coordinator_says_it() -> None:
-    noted = Noted()
-    assert asked(noted, [(NONE, noted.marker), (ErrorCode.INVALID_PRODUCER_EPOCH, None)]) == ({PARTITION: ErrorCode.INVALID_PRODUCER_EPOCH}, 2)
+    led = Led()
+    assert asked(led, [(NONE, led.marker), (ErrorCode.INVALID_PRODUCER_EPOCH, None)]) == ({PARTITION: ErrorCode.INVALID_PRODUCER_EPOCH}, 2)
 
 
 @pytest.mark.parametrize("error", [CONCURRENT, NONE])
 def test_who_waits_too_long_is_told_to_come_again(error: ErrorCode) -> None:
-    noted = Noted()
+    led = Led()
     times = {"add.partitions.to.txn.retry.backoff.ms": "10", "add.partitions.to.txn.retry.backoff.max.ms": "5"}
-    assert asked(noted, [(error, noted.marker)], **times) == ({PARTITION: CONCURRENT}, 1)
+    assert asked(led, [(error, led.marker)], **times) == ({PARTITION: CONCURRENT}, 1)

@@ -115,14 +115,14 @@ def test_a_verification_does_not_outlive_what_it_was_about() -> None:
     state = ProducerState()
     guard = state.begin_verification(1)
     assert state.begin_verification(1) is guard
-    assert state.is_verified(1, guard)
+    assert state.is_verified(1, 0, guard)
     state.clear()
-    assert not state.is_verified(1, guard)
+    assert not state.is_verified(1, 0, guard)
     guard = state.begin_verification(1)
     state.end_verification(1, object())
-    assert state.is_verified(1, guard)
+    assert state.is_verified(1, 0, guard)
     state.end_verification(1, guard)
-    assert not state.is_verified(1, guard)
+    assert not state.is_verified(1, 0, guard)
 
 
 def test_silent_producers_are_forgotten_but_not_in_a_transaction() -> None:

@@ -77,7 +77,7 @@ from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLI
 from jesenska.broker.connection import LATER, NO_ANSWER, Context, Outcome
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import Topic
-from jesenska.broker.transaction_verification import for_producers
+from jesenska.broker.transaction_verification import Guards, for_producers
 from jesenska.log.leader_appends import AppendResult
 from jesenska.log.partition_log import PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
@@ -141,7 +141,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class _Item:
     """One partition of a request on its way into the log."""
 
-    __slots__ = ("answer", "checked", "error", "guard", "partition", "produce", "records", "rules")
+    __slots__ = ("answer", "checked", "error", "guards", "partition", "produce", "records", "rules")
 
     def __init__(self, index: int) -> None:
         self.answer = ProduceResponsePartition(index=index)
@@ -151,7 +151,7 @@ class _Item:
         self.checked: list[BatchHeader] | None = None
         self.error: KafkaError | None = None
         #: The transaction of its batch is being verified.
-        self.guard: object | None = None
+        self.guards: Guards | None = None
         self.produce: _Produce | None = None
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
@@ -192,8 +192,8 @@ class _Produce:
                     item.answer.base_offset = -1  # a message set without a whole message
                     continue
                 first = item.checked[0]
-                if item.guard is not None:
-                    unverified = _unverified(item, first, self._context.version)
+                if item.guards is not None:
+                    unverified = _unverified(item, item.guards, first, self._context.version)
                     if unverified is not None:
                         item.error = unverified
                         self._refused(item)
@@ -243,7 +243,6 @@ class _Produce:
                         item.error = error
                         continue
                     if not producers.has_open_transaction(first.producer_id, first.producer_epoch):
-                        item.guard = producers.begin_verification(first.producer_id)
                         asked.setdefault(Producer(first.producer_id, first.producer_epoch), []).append(item)
         if not asked:
             return self.append(now_ms)
@@ -335,35 +334,6 @@ class _Produce:
                 answer.log_start_offset = item.partition.log_start_offset
 
 
-class _Guards:
-    """Those of a producer's batches in a request."""
-
-    __slots__ = ("_items", "_producer")
-
-    def __init__(self, producer: Producer, items: list[_Item]) -> None:
-        self._producer = producer
-        self._items = items
-
-    def take(self) -> None:
-        for item in self._items:
-            assert item.partition is not None
-            try:
-                item.guard = item.partition.leader_log().producers.begin_verification(self._producer.producer_id)
-            except KafkaError:
-                pass  # the append says that this broker does not lead it any more
-
-    def hold(self) -> bool:
-        for item in self._items:
-            assert item.partition is not None
-            try:
-                producers = item.partition.leader_log().producers
-            except KafkaError:
-                continue
-            if not producers.is_verified(self._producer.producer_id, item.guard) and not producers.has_open_transaction(*self._producer):
-                return False
-        return True
-
-
 class _Verified:
     """A request whose transactions are being verified: how many answers are lacking."""
 
@@ -378,8 +348,10 @@ class _Verified:
 
     def ask(self, transactional_id: str, adds: bool) -> None:
         for producer, items in self._asked.items():
-            keys = [item.partition.topic_partition for item in items if item.partition is not None]
-            self._broker.verification.ask(transactional_id, producer, keys, _Guards(producer, items), partial(self._answered, producer), adds=adds)
+            guards = Guards(producer, [item.partition for item in items if item.partition is not None])
+            for item in items:
+                item.guards = guards
+            self._broker.verification.ask(transactional_id, guards, partial(self._answered, producer), adds=adds)
 
     def _answered(self, producer: Producer, results: dict[TopicPartition, ErrorCode]) -> None:
         version = self._context.version
@@ -392,7 +364,7 @@ class _Verified:
                 item.error = NotEnoughReplicasError(f"the coordinator of the transaction cannot say now whether the partition is in it: {error.name}")
             else:
                 item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
-            _forget_guard(item, producer.producer_id)
+            _end_verification(item)
         self._lacking -= 1
         if not self._lacking:
             # Not within the handler's own call, which says LATER first.
@@ -400,9 +372,9 @@ class _Verified:
 
     def _append(self) -> None:
         if self._context.gone:
-            for producer, items in self._asked.items():
+            for items in self._asked.values():
                 for item in items:
-                    _forget_guard(item, producer.producer_id)
+                    _end_verification(item)
             return
         outcome = self._produce.append(self._broker.clock.now_ms())
         if isinstance(outcome, ProduceResponse):
@@ -411,26 +383,25 @@ class _Verified:
             self._context.no_answer()
 
 
-def _forget_guard(item: _Item, producer_id: int) -> None:
-    guard, item.guard = item.guard, None
-    if guard is not None and item.partition is not None and item.partition.is_served:
-        item.partition.leader_log().producers.end_verification(producer_id, guard)
+def _end_verification(item: _Item) -> None:
+    guards, item.guards = item.guards, None
+    if guards is not None and item.partition is not None:
+        guards.end(item.partition)
 
 
-def _unverified(item: _Item, first: BatchHeader, version: int) -> KafkaError | None:
+def _unverified(item: _Item, guards: Guards, first: BatchHeader, version: int) -> KafkaError | None:
     """What is wrong where the transaction has ended since its coordinator was asked, or where a client that leaves
     partitions to its leaders does not begin with sequence 0."""
     assert item.partition is not None
+    item.guards = None
     try:
+        if not guards.holds_for(item.partition):
+            return InvalidTxnStateError("the transaction has ended meanwhile")
         producers = item.partition.leader_log().producers
     except KafkaError as error:
         return error
-    guard, item.guard = item.guard, None
-    assert guard is not None
-    if not producers.is_verified(first.producer_id, guard) and not producers.has_open_transaction(first.producer_id, first.producer_epoch):
-        return InvalidTxnStateError("the transaction has ended meanwhile")
     if version >= _FIRST_THAT_ADDS and first.base_sequence != 0 and producers.get(first.producer_id) is None:
-        producers.end_verification(first.producer_id, guard)
+        guards.end(item.partition)
         return OutOfOrderSequenceNumberError("nothing is known of the producer, and its first batch has not the sequence number 0")
     return None
 

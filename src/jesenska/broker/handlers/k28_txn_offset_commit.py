@@ -21,11 +21,10 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
 from jesenska.broker.gate import handles
-from jesenska.broker.transaction_verification import Results, for_producers
+from jesenska.broker.transaction_verification import Guards, Results, for_producers
 from jesenska.coordination.shard import OfTransaction
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
-from jesenska.log.producer_state import ProducerState
 from jesenska.transactions.events import Producer
 from jesenska.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -96,22 +95,21 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
     try:
         broker.groups.coordinator_of(request.group_id)
         keeper = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
-        producers = broker.view.topics[OFFSETS_TOPIC].partitions[keeper.partition].leader_log().producers
+        partition = broker.view.topics[OFFSETS_TOPIC].partitions[keeper.partition]
         adds = version >= _FIRST_THAT_ADDS
-        if producers.has_open_transaction(*producer) or not (adds or broker.verification.is_enabled):
+        if partition.leader_log().producers.has_open_transaction(*producer) or not (adds or broker.verification.is_enabled):
             broker.groups.submit(request.group_id, make, reply)
             return LATER
     except KafkaError as error:
         return build({}, error.code)
-    guard = _Guard(producers, producer)
-    guard.take()
+    guards = Guards(producer, (partition,))
 
     def verified(results: Results) -> None:
         error = for_producers(results[keeper], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
-        if error is ErrorCode.NONE and not guard.hold():
+        if error is ErrorCode.NONE and not guards.hold():
             error = ErrorCode.INVALID_TXN_STATE
         if error is not ErrorCode.NONE:
-            guard.end()
+            guards.end(partition)
             context.answer(build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error))
             return
         try:
@@ -119,25 +117,5 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         except KafkaError as failure:
             context.answer(build({}, failure.code))
 
-    broker.verification.ask(request.transactional_id, producer, (keeper,), guard, verified, adds=adds)
+    broker.verification.ask(request.transactional_id, guards, verified, adds=adds)
     return LATER
-
-
-class _Guard:
-    """That of the transaction in the partition which keeps the group."""
-
-    __slots__ = ("_noted", "_producer", "_producers")
-
-    def __init__(self, producers: ProducerState, producer: Producer) -> None:
-        self._producers = producers
-        self._producer = producer
-        self._noted: object | None = None
-
-    def take(self) -> None:
-        self._noted = self._producers.begin_verification(self._producer.producer_id)
-
-    def hold(self) -> bool:
-        return self._producers.is_verified(self._producer.producer_id, self._noted) or self._producers.has_open_transaction(*self._producer)
-
-    def end(self) -> None:
-        self._producers.end_verification(self._producer.producer_id, self._noted)
