@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -28,6 +28,7 @@ from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.broker.core import BrokerCore
 from jesenska.broker.peer_task import PeerTask
 from jesenska.broker.transactions import Transactions
+from jesenska.log.producer_state import Verification
 from jesenska.net.channel import Channel
 from jesenska.replication.partition import Partition
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
@@ -53,27 +54,33 @@ class Guards:
     """What this broker has noted in the logs of some partitions for the next transaction of a producer
     (`ProducerState.begin_verification`). It is noted as this is made."""
 
-    __slots__ = ("_noted", "producer")
+    __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "producer")
 
-    def __init__(self, producer: Producer, partitions: Iterable[Partition]) -> None:
+    def __init__(self, producer: Producer, sequences: Mapping[Partition, int], now_ms: Callable[[], int], *, adds: bool) -> None:
+        """`sequences`: the first of what is to be written to each partition, -1 for none. `adds`: the coordinator is
+        to add the partitions."""
         self.producer = producer
-        self._noted: dict[Partition, object | None] = dict.fromkeys(partitions)
+        self.adds = adds
+        self._sequences = sequences
+        self._now_ms = now_ms
+        self._noted: dict[Partition, Verification] = {}
         self.take()
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        return frozenset(partition.topic_partition for partition in self._noted)
+        return frozenset(partition.topic_partition for partition in self._sequences)
 
     def take(self) -> None:
         """Notes it anew where a marker has made it void."""
-        for partition in self._noted:
+        for partition, sequence in self._sequences.items():
             # Of a partition that this broker leads no more the append says so.
             with suppress(KafkaError):
-                self._noted[partition] = partition.leader_log().producers.begin_verification(self.producer.producer_id)
+                producers = partition.leader_log().producers
+                self._noted[partition] = producers.begin_verification(*self.producer, sequence, self._now_ms(), is_for_new_clients=self.adds)
 
     def hold(self) -> bool:
         """False where `holds_for` is false for any partition that this broker still leads."""
-        for partition in self._noted:
+        for partition in self._sequences:
             with suppress(KafkaError):
                 if not self.holds_for(partition):
                     return False
@@ -82,12 +89,7 @@ class Guards:
     def holds_for(self, partition: Partition) -> bool:
         """False if a marker has made the note void, and no transaction of the producer is open there. KafkaError if
         this broker does not lead the partition any more."""
-        return partition.leader_log().producers.is_verified(*self.producer, self._noted[partition])
-
-    def end(self, partition: Partition) -> None:
-        """Nothing is written there."""
-        with suppress(KafkaError):
-            partition.leader_log().producers.end_verification(self.producer.producer_id, self._noted[partition])
+        return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
 
 
 class _Question(NamedTuple):
@@ -119,11 +121,11 @@ class TransactionVerification:
         """Asks nothing more."""
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
-    def ask(self, transactional_id: str, guards: Guards, done: Done, *, adds: bool) -> None:
-        """Calls `done`, perhaps at once, with an error for each partition of `guards`. With `adds` they are added, and
-        the guards are taken anew with each further question."""
-        question = _Question(transactional_id, guards.producer, guards.partitions, adds, done)
-        if not adds:
+    def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
+        """Calls `done`, perhaps at once, with an error for each partition of `guards`. Where they are added the guards
+        are taken anew with each further question."""
+        question = _Question(transactional_id, guards.producer, guards.partitions, guards.adds, done)
+        if not guards.adds:
             self._ask(question)
             return
         config = self._core.config

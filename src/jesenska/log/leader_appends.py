@@ -116,7 +116,7 @@ def append_or_queue(
                     if of_client:
                         earlier = producers.check(header)
                     else:
-                        producers.check_epoch(header)
+                        producers.check_epoch(header.producer_id, header.producer_epoch)
                     if earlier is not None:
                         producers.undo(changes)
                         return _duplicate(log, earlier, done)

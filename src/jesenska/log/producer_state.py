@@ -43,7 +43,17 @@ the past (a replayed history) keep their protection against duplicates. What the
 What it tells of transactions that were aborted goes into the log's transaction index (transaction_index).
 
 Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition
-is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`).
+is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`). What is known of it lasts
+until a batch of a transaction is written, also where the coordinator says no: the batch that was refused comes again,
+and one that was sent after it may not be written before it. As in Kafka, three rules more hold until then:
+
+    before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
+      is older than the one known
+    its sequence is above the lowest that has     OUT_OF_ORDER_SEQUENCE_NUMBER
+      come since, in the newest epoch
+    no batch of the producer is known, its first  sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+      request since has left it to the leader to
+      add the partition
 """
 
 from __future__ import annotations
@@ -126,6 +136,20 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
+class Verification:
+    """A transaction of a producer whose first batch is not written yet."""
+
+    __slots__ = ("begun_ms", "is_for_new_clients", "lowest_sequence", "producer_epoch")
+
+    def __init__(self, producer_epoch: int, sequence: int, begun_ms: int, is_for_new_clients: bool) -> None:
+        #: The newest that has come, and the lowest sequence that has come with it.
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = sequence
+        self.begun_ms = begun_ms
+        #: The request that began it leaves it to the leader to add the partition.
+        self.is_for_new_clients = is_for_new_clients
+
+
 #: What `ProducerState.apply` changed: the producer and its entry before.
 Undo = tuple[int, ProducerEntry | None]
 
@@ -133,7 +157,7 @@ Undo = tuple[int, ProducerEntry | None]
 class ProducerState:
     """All producers of one partition."""
 
-    __slots__ = ("_completed", "_guards", "_ongoing", "_producers", "expiration_ms", "max_producers")
+    __slots__ = ("_completed", "_ongoing", "_producers", "_verifications", "expiration_ms", "max_producers")
 
     def __init__(self, expiration_ms: int = 86_400_000, max_producers: int = PRODUCERS_PER_PARTITION_MAX) -> None:
         #: `producer.id.expiration.ms`
@@ -145,8 +169,8 @@ class ProducerState:
         self._ongoing: dict[int, int] = {}
         #: Ended, but the marker is not below the high watermark yet.
         self._completed: list[CompletedTransaction] = []
-        #: Producers whose next transaction is being verified.
-        self._guards: dict[int, object] = {}
+        #: By producer, the one that began first in front.
+        self._verifications: dict[int, Verification] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -177,6 +201,8 @@ class ProducerState:
         batches of clients only: a follower takes what the leader took."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
+            if self._verifications:
+                self._check_verification(header, has_batches=False)
             return None
         epoch = header.producer_epoch
         if epoch == entry.producer_epoch:
@@ -202,15 +228,30 @@ class ProducerState:
             raise OutOfOrderSequenceNumberError(f"Producer {header.producer_id} begins epoch {epoch} with sequence {header.base_sequence} and not with 0.")
         if entry.current_txn_first_offset != NO_OFFSET and not header.is_transactional:
             raise InvalidTxnStateError(f"Producer {header.producer_id} has an open transaction and wrote outside of it.")
+        if self._verifications:
+            self._check_verification(header, has_batches=bool(entry.batches))
         return None
 
-    def check_epoch(self, header: BatchHeader) -> None:
-        """As `check`, for a batch that a coordinator writes in a producer's transaction: sequence numbers say
-        nothing."""
-        entry = self._producers.get(header.producer_id)
-        if entry is not None and header.producer_epoch < entry.producer_epoch:
+    def _check_verification(self, header: BatchHeader, *, has_batches: bool) -> None:
+        """OUT_OF_ORDER_SEQUENCE_NUMBER where a batch that must come first was refused."""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        sequence = header.base_sequence
+        if sequence != 0 and verification.is_for_new_clients and not has_batches:
+            raise OutOfOrderSequenceNumberError(f"No batch of producer {header.producer_id} is known, and it begins with sequence {sequence} and not with 0.")
+        if sequence > verification.lowest_sequence:
+            raise OutOfOrderSequenceNumberError(
+                f"Producer {header.producer_id} sent sequence {sequence}, but {verification.lowest_sequence} came before it and is not written."
+            )
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """INVALID_PRODUCER_EPOCH for an older epoch than the one known. Nothing else is checked of a batch that a
+        coordinator writes in a producer's transaction: sequence numbers say nothing."""
+        entry = self._producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
-                f"Producer {header.producer_id} has epoch {header.producer_epoch}, but {entry.producer_epoch} was seen: a newer instance replaced it."
+                f"Producer {producer_id} has epoch {producer_epoch}, but {entry.producer_epoch} was seen: a newer instance replaced it."
             )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
@@ -218,23 +259,28 @@ class ProducerState:
         entry = self._producers.get(producer_id)
         return entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.producer_epoch == producer_epoch
 
-    def begin_verification(self, producer_id: int) -> object:
+    def begin_verification(self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, is_for_new_clients: bool) -> Verification:
         """Whoever is about to write the first batch of a transaction asks the coordinator whether the partition is in
-        it. The object says that no transaction of the producer has ended here since (`is_verified`)."""
-        guard = self._guards.get(producer_id)
-        if guard is None:
-            guard = self._guards[producer_id] = object()
-        return guard
+        it. The answer says that no transaction of the producer has ended here since (`is_verified`). `sequence` is
+        that of the batch, -1 where a coordinator writes it; `is_for_new_clients`: the coordinator is to add the
+        partition."""
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            if len(self._verifications) >= self.max_producers:
+                del self._verifications[next(iter(self._verifications))]
+            verification = self._verifications[producer_id] = Verification(producer_epoch, sequence, now_ms, is_for_new_clients)
+        elif producer_epoch > verification.producer_epoch:
+            verification.producer_epoch, verification.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == verification.producer_epoch and sequence < verification.lowest_sequence:
+            verification.lowest_sequence = sequence
+        return verification
 
-    def is_verified(self, producer_id: int, producer_epoch: int, guard: object) -> bool:
+    def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
         """Whether a batch of the producer's transaction may be written: such a transaction is open here, or none has
-        ended here since `guard` was made."""
-        return self._guards.get(producer_id) is guard or self.has_open_transaction(producer_id, producer_epoch)
-
-    def end_verification(self, producer_id: int, guard: object) -> None:
-        """Nothing is written for which `guard` was made."""
-        if self._guards.get(producer_id) is guard:
-            del self._guards[producer_id]
+        ended here since `verification` began."""
+        if verification is not None and self._verifications.get(producer_id) is verification:
+            return True
+        return self.has_open_transaction(producer_id, producer_epoch)
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
         """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset;
@@ -253,8 +299,9 @@ class ProducerState:
         else:
             txn_first, coordinator_epoch = previous.current_txn_first_offset, previous.coordinator_epoch
             batches = (*previous.batches[1 - BATCHES_REMEMBERED :], batch) if previous.producer_epoch == header.producer_epoch else (batch,)
+        if transactional and self._verifications:
+            self._verifications.pop(producer_id, None)
         if transactional and txn_first == NO_OFFSET:
-            self._guards.pop(producer_id, None)
             txn_first = base_offset
             self._ongoing[base_offset] = producer_id
         self._producers[producer_id] = ProducerEntry(producer_id, header.producer_epoch, batches, coordinator_epoch, max_timestamp, txn_first, seen_ms)
@@ -280,7 +327,7 @@ class ProducerState:
                     f"but {previous.coordinator_epoch} was seen."
                 )
             del self._producers[producer_id]
-        self._guards.pop(producer_id, None)
+        self._verifications.pop(producer_id, None)
         if previous is not None and previous.current_txn_first_offset != NO_OFFSET:
             self._ongoing.pop(previous.current_txn_first_offset, None)
             self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
@@ -314,7 +361,8 @@ class ProducerState:
                     self._ongoing = dict(sorted(self._ongoing.items()))
 
     def expire(self, now_ms: int) -> int:
-        """Forgets producers that were silent for `expiration_ms` and have no open transaction; how many they were."""
+        """Forgets producers that were silent for `expiration_ms` and have no open transaction; how many they were.
+        Verifications that began so long ago go, too."""
         gone = [
             entry.producer_id
             for entry in self._producers.values()
@@ -322,13 +370,15 @@ class ProducerState:
         ]
         for producer_id in gone:
             del self._producers[producer_id]
+        for producer_id in [number for number, verification in self._verifications.items() if now_ms - verification.begun_ms >= self.expiration_ms]:
+            del self._verifications[producer_id]
         return len(gone)
 
     def clear(self) -> None:
         self._producers.clear()
         self._ongoing.clear()
         self._completed.clear()
-        self._guards.clear()
+        self._verifications.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
         """Starts anew from the entries of a snapshot."""

@@ -32,13 +32,13 @@ class Led:
     def __init__(self) -> None:
         self.topic_partition = PARTITION
         self.producers = ProducerState()
-        self.guards = Guards(PRODUCER, [cast(Partition, self)])
+        self.guards = Guards(PRODUCER, {cast(Partition, self): 0}, lambda: 0, adds=True)
 
     def leader_log(self) -> Any:
         return self
 
     def marker(self) -> None:
-        self.guards.end(cast(Partition, self))
+        self.producers.clear()
 
 
 class Coordinator:
@@ -71,7 +71,7 @@ def asked(led: Led, script: list[tuple[ErrorCode, Callable[[], None] | None]], *
 
         verification = TransactionVerification(cast(BrokerCore, core), cast(Transactions, coordinator), connect)
         told: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
-        verification.ask("id", led.guards, told.set_result, adds=True)
+        verification.ask("id", led.guards, told.set_result)
         return await asyncio.wait_for(told, 30), coordinator.asked
 
     return asyncio.run(body())

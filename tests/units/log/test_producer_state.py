@@ -17,7 +17,7 @@ from jesenska.base.errors import (
 )
 from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
-from jesenska.log.producer_state import ProducerState, Undo, decode_snapshot, encode_snapshot
+from jesenska.log.producer_state import ProducerState, Undo, Verification, decode_snapshot, encode_snapshot
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import BatchHeader, read_header
@@ -111,18 +111,63 @@ def test_a_batch_of_a_new_epoch_is_no_duplicate_of_one_of_the_old_epoch() -> Non
     assert feed(state, header(1, epoch=1), 3) is None
 
 
-def test_a_verification_does_not_outlive_what_it_was_about() -> None:
+def begin(state: ProducerState, sequence: int = 0, *, epoch: int = 0, now_ms: int = NOW_MS, is_for_new_clients: bool = False) -> Verification:
+    return state.begin_verification(1, epoch, sequence, now_ms, is_for_new_clients=is_for_new_clients)
+
+
+def test_a_verification_lasts_until_a_transaction_begins_or_ends() -> None:
     state = ProducerState()
-    guard = state.begin_verification(1)
-    assert state.begin_verification(1) is guard
-    assert state.is_verified(1, 0, guard)
+    verification = begin(state)
+    assert begin(state) is verification
+    assert state.is_verified(1, 0, verification)
     state.clear()
-    assert not state.is_verified(1, 0, guard)
-    guard = state.begin_verification(1)
-    state.end_verification(1, object())
-    assert state.is_verified(1, 0, guard)
-    state.end_verification(1, guard)
-    assert not state.is_verified(1, 0, guard)
+    assert not state.is_verified(1, 0, verification)
+    assert not state.is_verified(1, 0, None)
+    again = begin(state)
+    feed(state, header(0, txn=True), 0)
+    assert state.is_verified(1, 0, None)
+    assert begin(state) is not again
+    assert not state.is_verified(1, 1, again)
+
+
+def test_what_was_sent_after_a_batch_that_was_not_verified_is_not_written_before_it() -> None:
+    state = ProducerState()
+    for sequence in (5, 2, 7):
+        begin(state, sequence)
+    for sequence in (5, 3):
+        with pytest.raises(OutOfOrderSequenceNumberError):
+            state.check(header(sequence, txn=True))
+    assert feed(state, header(2, txn=True), 0) is None
+    assert feed(state, header(3, txn=True), 1) is None
+
+
+def test_a_newer_epoch_begins_with_its_own_lowest_sequence() -> None:
+    state = ProducerState()
+    begin(state, 0)
+    begin(state, 4, epoch=1)
+    begin(state, 1)
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        state.check(header(5, epoch=1, txn=True))
+    assert state.check(header(4, epoch=1, txn=True)) is None
+
+
+def test_a_client_that_leaves_partitions_to_their_leader_begins_with_sequence_0() -> None:
+    state = ProducerState()
+    begin(state, 3, is_for_new_clients=True)
+    with pytest.raises(OutOfOrderSequenceNumberError):
+        state.check(header(3, txn=True))
+    assert state.check(header(0, txn=True)) is None
+
+
+def test_old_verifications_and_too_many_are_forgotten() -> None:
+    state = ProducerState(expiration_ms=1000, max_producers=2)
+    verification = begin(state)
+    state.expire(NOW_MS + 999)
+    assert state.is_verified(1, 0, verification)
+    state.expire(NOW_MS + 1000)
+    assert not state.is_verified(1, 0, verification)
+    several = [state.begin_verification(number, 0, 0, NOW_MS, is_for_new_clients=False) for number in range(3)]
+    assert [state.is_verified(number, 0, each) for number, each in enumerate(several)] == [False, True, True]
 
 
 def test_silent_producers_are_forgotten_but_not_in_a_transaction() -> None:

@@ -63,7 +63,6 @@ from jesenska.base.errors import (
     KafkaError,
     MessageTooLargeError,
     NotEnoughReplicasError,
-    OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     TransactionalIdAuthorizationFailedError,
     UnknownServerError,
@@ -193,7 +192,7 @@ class _Produce:
                     continue
                 first = item.checked[0]
                 if item.guards is not None:
-                    unverified = _unverified(item, item.guards, first, self._context.version)
+                    unverified = _unverified(item, item.guards)
                     if unverified is not None:
                         item.error = unverified
                         self._refused(item)
@@ -239,6 +238,7 @@ class _Produce:
                     assert item.partition is not None
                     try:
                         producers = item.partition.leader_log().producers
+                        producers.check_epoch(first.producer_id, first.producer_epoch)
                     except KafkaError as error:
                         item.error = error
                         continue
@@ -348,10 +348,11 @@ class _Verified:
 
     def ask(self, transactional_id: str, adds: bool) -> None:
         for producer, items in self._asked.items():
-            guards = Guards(producer, [item.partition for item in items if item.partition is not None])
+            sequences = {item.partition: item.checked[0].base_sequence for item in items if item.partition is not None and item.checked is not None}
+            guards = Guards(producer, sequences, self._broker.clock.now_ms, adds=adds)
             for item in items:
                 item.guards = guards
-            self._broker.verification.ask(transactional_id, guards, partial(self._answered, producer), adds=adds)
+            self._broker.verification.ask(transactional_id, guards, partial(self._answered, producer))
 
     def _answered(self, producer: Producer, results: dict[TopicPartition, ErrorCode]) -> None:
         version = self._context.version
@@ -364,7 +365,6 @@ class _Verified:
                 item.error = NotEnoughReplicasError(f"the coordinator of the transaction cannot say now whether the partition is in it: {error.name}")
             else:
                 item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
-            _end_verification(item)
         self._lacking -= 1
         if not self._lacking:
             # Not within the handler's own call, which says LATER first.
@@ -372,9 +372,6 @@ class _Verified:
 
     def _append(self) -> None:
         if self._context.gone:
-            for items in self._asked.values():
-                for item in items:
-                    _end_verification(item)
             return
         outcome = self._produce.append(self._broker.clock.now_ms())
         if isinstance(outcome, ProduceResponse):
@@ -383,27 +380,15 @@ class _Verified:
             self._context.no_answer()
 
 
-def _end_verification(item: _Item) -> None:
-    guards, item.guards = item.guards, None
-    if guards is not None and item.partition is not None:
-        guards.end(item.partition)
-
-
-def _unverified(item: _Item, guards: Guards, first: BatchHeader, version: int) -> KafkaError | None:
-    """What is wrong where the transaction has ended since its coordinator was asked, or where a client that leaves
-    partitions to its leaders does not begin with sequence 0."""
+def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
+    """What is wrong where the transaction has ended since its coordinator was asked."""
     assert item.partition is not None
     item.guards = None
     try:
-        if not guards.holds_for(item.partition):
-            return InvalidTxnStateError("the transaction has ended meanwhile")
-        producers = item.partition.leader_log().producers
+        holds = guards.holds_for(item.partition)
     except KafkaError as error:
         return error
-    if version >= _FIRST_THAT_ADDS and first.base_sequence != 0 and producers.get(first.producer_id) is None:
-        guards.end(item.partition)
-        return OutOfOrderSequenceNumberError("nothing is known of the producer, and its first batch has not the sequence number 0")
-    return None
+    return None if holds else InvalidTxnStateError("the transaction has ended meanwhile")
 
 
 @handles(ProduceRequest)

@@ -25,6 +25,7 @@ from jesenska.broker.transaction_verification import Guards, Results, for_produc
 from jesenska.coordination.shard import OfTransaction
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.records.header import NO_SEQUENCE
 from jesenska.transactions.events import Producer
 from jesenska.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -97,19 +98,20 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         keeper = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
         partition = broker.view.topics[OFFSETS_TOPIC].partitions[keeper.partition]
         adds = version >= _FIRST_THAT_ADDS
-        if partition.leader_log().producers.has_open_transaction(*producer) or not (adds or broker.verification.is_enabled):
+        producers = partition.leader_log().producers
+        producers.check_epoch(*producer)
+        if producers.has_open_transaction(*producer) or not (adds or broker.verification.is_enabled):
             broker.groups.submit(request.group_id, make, reply)
             return LATER
     except KafkaError as error:
         return build({}, error.code)
-    guards = Guards(producer, (partition,))
+    guards = Guards(producer, {partition: NO_SEQUENCE}, broker.clock.now_ms, adds=adds)
 
     def verified(results: Results) -> None:
         error = for_producers(results[keeper], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
         if error is ErrorCode.NONE and not guards.hold():
             error = ErrorCode.INVALID_TXN_STATE
         if error is not ErrorCode.NONE:
-            guards.end(partition)
             context.answer(build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error))
             return
         try:
@@ -117,5 +119,5 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         except KafkaError as failure:
             context.answer(build({}, failure.code))
 
-    broker.verification.ask(request.transactional_id, guards, verified, adds=adds)
+    broker.verification.ask(request.transactional_id, guards, verified)
     return LATER
