@@ -1,12 +1,14 @@
-"""Every state of a transactional id, every request, every producer: what Apache Kafka 3.9.1 and 4.3.1 answer, and what
-we do. Ours is 4.3.1's but for one case where that one gives two producers one epoch; where 3.9.1 differs from it is
+"""Every state of a transactional id, every request, every producer, and scripts of several requests: what Apache Kafka
+3.9.1 and 4.3.1 answer, and what we do. Ours is 4.3.1's but for one case where that one gives two producers one epoch; where 3.9.1 differs from it is
 named here, by what it is."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -14,19 +16,43 @@ from jesenska.testing import BrokerProcess
 from jesenska.testing.faults.processes import wait_until_stopped
 from tests.cluster.cluster import BrokerCluster
 from tests.conformance.conftest import need
-from tests.conformance.transaction_table import MARKING, SETTINGS, STATES, Cell, marking_table, table
+from tests.conformance.transaction_scripts import SCRIPTS, Step, answers, drawn
+from tests.conformance.transaction_table import MARKING, SETTINGS, STATES, Broker, Cell, marking_table, table
 from tests.peers.apache_kafka import ApacheKafka
+from tests.profiles import rounds
 
 # Two tables of a thousand cells, one after the other, on a busy machine.
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(400)]
 
 _NOT_SERVED = "not served"
+_SCRIPTS = SCRIPTS | {f"drawn with seed {seed}": drawn(seed) for seed in range(rounds(quick=20, ci=100, everything=1500))}
+
+
+class Answers(NamedTuple):
+    """Those of one broker."""
+
+    cells: dict[Cell, str]
+    scripts: dict[str, list[str]]
+
+
+def _answers(bootstrap: str, scripts: Mapping[str, tuple[Step, ...]]) -> Answers:
+    broker = Broker(bootstrap)
+    try:
+        broker.prepare()
+        return Answers(table(broker), {name: answers(broker, steps) for name, steps in scripts.items()})
+    finally:
+        broker.close()
 
 
 @pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     with BrokerProcess(tmp_path_factory.mktemp("ours") / "data", settings=SETTINGS) as broker:
-        return table(broker.bootstrap)
+        return _answers(broker.bootstrap, _SCRIPTS)
+
+
+@pytest.fixture(scope="module")
+def theirs_4(tmp_path_factory: pytest.TempPathFactory) -> Answers:
+    return _theirs("4.3.1", tmp_path_factory.mktemp("4.3.1"), _SCRIPTS)
 
 
 @pytest.fixture(scope="module")
@@ -58,18 +84,23 @@ def _theirs_marking(release: str, directory: Path) -> dict[Cell, str]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def _theirs(release: str, directory: Path) -> dict[Cell, str]:
+def _theirs(release: str, directory: Path, scripts: Mapping[str, tuple[Step, ...]]) -> Answers:
     need("java", "mvn")
     with ApacheKafka(release, directory, heap="400m", settings=SETTINGS) as kafka:
-        return table(kafka.bootstrap)
+        return _answers(kafka.bootstrap, scripts)
 
 
-def test_every_cell_is_what_apache_kafka_4_answers(ours: dict[Cell, str], tmp_path: Path) -> None:
-    theirs = _theirs("4.3.1", tmp_path)
+def test_every_cell_is_what_apache_kafka_4_answers(ours: Answers, theirs_4: Answers) -> None:
+    theirs = theirs_4.cells
     assert len(theirs) > 1000
     assert {state for state, _, _ in theirs} == set(STATES)
-    assert {cell for cell, answer in theirs.items() if ours[cell] != answer} == {cell for cell in theirs if _is_stricter(cell)}
-    assert {ours[cell].partition(" ")[0] for cell in theirs if _is_stricter(cell)} == {"PRODUCER_FENCED"}
+    assert {cell for cell, answer in theirs.items() if ours.cells[cell] != answer} == {cell for cell in theirs if _is_stricter(cell)}
+    assert {ours.cells[cell].partition(" ")[0] for cell in theirs if _is_stricter(cell)} == {"PRODUCER_FENCED"}
+
+
+def test_every_script_is_answered_as_by_apache_kafka_4(ours: Answers, theirs_4: Answers) -> None:
+    differ = {name: list(zip(steps, ours.scripts[name], theirs_4.scripts[name], strict=True)) for name, steps in _SCRIPTS.items()}
+    assert {name: steps for name, steps in differ.items() if ours.scripts[name] != theirs_4.scripts[name]} == {}
 
 
 def _is_stricter(cell: Cell) -> bool:
@@ -90,11 +121,11 @@ def _differs(cell: Cell) -> bool:
 
 
 @pytest.mark.hour("src/jesenska/transactions")
-def test_apache_kafka_3_differs_in_what_is_named_and_in_nothing_else(ours: dict[Cell, str], tmp_path: Path) -> None:
-    theirs = _theirs("3.9.1", tmp_path)
+def test_apache_kafka_3_differs_in_what_is_named_and_in_nothing_else(ours: Answers, tmp_path: Path) -> None:
+    theirs = _theirs("3.9.1", tmp_path, {}).cells
     served = {cell: answer for cell, answer in theirs.items() if answer != _NOT_SERVED}
     assert len(served) > 500
-    assert {cell for cell, answer in served.items() if ours[cell] != answer} == {cell for cell in served if _differs(cell)}
+    assert {cell for cell, answer in served.items() if ours.cells[cell] != answer} == {cell for cell in served if _differs(cell)}
 
 
 def test_while_markers_are_on_their_way_every_cell_is_what_apache_kafka_4_answers(ours_marking: dict[Cell, str], tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
+from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.records.encode import encode_batch
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
@@ -36,6 +37,12 @@ from jesenska.wire.messages.k24_add_partitions_to_txn import (
 )
 from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
+from jesenska.wire.messages.k27_write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
+    WriteTxnMarkersResponse,
+)
 from jesenska.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -208,6 +215,20 @@ class Broker:
         request = ProduceRequest(transactional_id=asked.name, acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=[data])])
         return self._link.ask(request, version, ProduceResponse).responses[0].partition_responses[0].error_code
 
+    def produce_outside(self, who: Who, sequence: int) -> int:
+        """A batch of an idempotent producer, in no transaction."""
+        batch = encode_batch([(int(time.time() * 1000), b"key", b"value", ())], producer_id=who.producer_id, producer_epoch=who.epoch, base_sequence=sequence)
+        data = ProduceRequestPartition(index=0, records=bytes(batch))
+        request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=TOPIC, partition_data=[data])])
+        return self._link.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code
+
+    def mark_offsets(self, who: Who) -> int:
+        """Marks a transaction of a producer as aborted where the group's offsets are."""
+        topic = WriteTxnMarkersRequestTopic(name=OFFSETS_TOPIC, partition_indexes=[0])
+        marker = WriteTxnMarkersRequestMarker(producer_id=who.producer_id, producer_epoch=who.epoch, topics=[topic])
+        answer = self._link.ask(WriteTxnMarkersRequest(markers=[marker]), 1, WriteTxnMarkersResponse)
+        return answer.markers[0].topics[0].partitions[0].error_code
+
     def describe(self, name: str) -> tuple[int, str, Who]:
         answer = self._link.ask(DescribeTransactionsRequest(transactional_ids=[name]), 0, DescribeTransactionsResponse).transaction_states[0]
         return answer.error_code, answer.transaction_state, Who(answer.producer_id, answer.producer_epoch)
@@ -368,13 +389,14 @@ def answer(broker: Broker, cell: Cell) -> str:
         code, producer = ask(broker, asked, WHO[who](asked.producer))
     except ClosedByBrokerError as closed:  # an answer, too
         return type(closed).__name__
-    told = "" if producer is None else f" {_relative(asked.producer, producer)}"
+    told = "" if producer is None else f" {relative(asked.producer, producer)}"
     error, now, known = broker.describe(asked.name) if state in MARKING else broker.settled(asked.name)
-    after = ErrorCode(error).name if error else f"{now} {_relative(asked.producer, known)}"
+    after = ErrorCode(error).name if error else f"{now} {relative(asked.producer, known)}"
     return f"{ErrorCode(code).name}{told} -> {after}"
 
 
-def _relative(before: Who, found: Who) -> str:
+def relative(before: Who, found: Who) -> str:
+    """`found` as seen from the producer of before."""
     if found.producer_id == before.producer_id:
         return f"epoch {found.epoch - before.epoch:+d}"
     return "no producer" if found.producer_id < 0 else f"another id, epoch {found.epoch}"
@@ -392,14 +414,9 @@ def _led_by(topic: str, broker_id: int, partitions: int) -> CreateTopicsRequestT
     return CreateTopicsRequestTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=assignments)
 
 
-def table(bootstrap: str) -> dict[Cell, str]:
-    """All cells of one broker."""
-    broker = Broker(bootstrap)
-    try:
-        broker.prepare()
-        return {cell: answer(broker, cell) for cell in cells(STATES)}
-    finally:
-        broker.close()
+def table(broker: Broker) -> dict[Cell, str]:
+    """All cells of one broker that is prepared."""
+    return {cell: answer(broker, cell) for cell in cells(STATES)}
 
 
 def marking_table(addresses: Mapping[int, str], stand_still: Callable[[int], None]) -> dict[Cell, str]:
