@@ -37,7 +37,7 @@ def python_client(module: str, environment: str | None = None) -> list[str]:
 
 def go_client() -> list[str]:
     """The command of the client in Go."""
-    sources = [_HERE / "go" / name for name in ("main.go", "go.mod", "go.sum")]
+    sources = [_HERE / "go" / name for name in ("main.go", "transactions.go", "go.mod", "go.sum")]
 
     def make(folder: Path) -> None:
         # All that it needs is compiled first, which takes half the time so.

@@ -1,4 +1,4 @@
-// franz-go: writes, reads, or is a member of a group, as conversation.py in ../python says.
+// franz-go: writes, reads, or is a member of a group, as conversation.py in ../python says; or makes short transactions.
 package main
 
 import (
@@ -65,6 +65,8 @@ type plan struct {
 	Group, Topic string
 	Write        []toWrite
 	Read         []toRead
+
+	ShortTransactions *shortTransactions
 }
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -181,6 +183,10 @@ func main() {
 	var asked plan
 	if err := json.Unmarshal(line, &asked); err != nil {
 		panic(err)
+	}
+	if asked.ShortTransactions != nil {
+		makeTransactions(asked, input)
+		return
 	}
 	if asked.Group != "" {
 		if err := takePart(asked, input); err != nil {

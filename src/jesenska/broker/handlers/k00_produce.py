@@ -31,6 +31,9 @@ the transaction is to be ended there. So its coordinator is asked before (KIP-89
     11         the same, with TRANSACTION_ABORTABLE
     12         the coordinator adds the partition
 
+A batch whose epoch is older than the one that the partition knows is INVALID_PRODUCER_EPOCH before the coordinator is
+asked, as in Apache Kafka 4.3.1: a transaction of which nothing is written here does not begin with it.
+
 What cannot be found out is NOT_ENOUGH_REPLICAS, which every client tries again; from 12 on CONCURRENT_TRANSACTIONS,
 too. While it is asked the connection takes no further request. A request with a transactional batch and no
 transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such

@@ -9,7 +9,8 @@ As in Apache Kafka, a topic that is there and names no partitions is not answere
 answered once where something is not there.
 
 Whether the group is in the transaction is asked of the transaction's coordinator before the first such commit of a
-transaction is written.
+transaction is written. An epoch that is older than the one that the group's partition knows is INVALID_PRODUCER_EPOCH
+before that.
 """
 
 from __future__ import annotations
