@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from jesenska.pipeline.exactly_once import ExactlyOnce
-from jesenska.pipeline.micro_batches import MicroBatchTransaction
+from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction
 from jesenska.pipeline.spark import SHORT_RUN, end_session, session
 
 if TYPE_CHECKING:
@@ -40,12 +40,13 @@ def _kill_at(point: str) -> None:
     writing = MicroBatchTransaction
     last_batch, write_number, commit, run_tasks = writing.last_batch, writing.write_number, writing.commit, ExactlyOnce._run_tasks
 
-    async def die_before_tasks(self: Any) -> int:
+    async def die_before_tasks(self: Any) -> MicroBatch | None:
         await last_batch(self)
-        return int(_die())
+        _die()
+        return None
 
-    async def die_after_number(self: Any, batch_id: int) -> None:
-        await write_number(self, batch_id)
+    async def die_after_number(self: Any, batch: MicroBatch) -> None:
+        await write_number(self, batch)
         _die()
 
     async def die_after_commit(self: Any) -> None:

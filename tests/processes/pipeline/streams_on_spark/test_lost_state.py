@@ -30,7 +30,7 @@ def test_a_lost_state_is_restored_and_an_old_one_refused(spark: SparkSession, to
         return KafkaStreams(topology, config, spark=spark)
 
     def is_right(count: int) -> None:
-        found, wanted = written(topics, sink, **{"kafka.isolation.level": "read_committed"}), expected(topology, lines(source, count), sink)
+        found, wanted = written(topics, sink, 1, **{"kafka.isolation.level": "read_committed"}), expected(topology, lines(source, count), sink)
         assert {key: [value for value, _ in values] for key, values in found.items()} == {key: [value for value, _ in values] for key, values in wanted.items()}
 
     send(topics, lines(source, 3), {source: 1})
