@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from jesenska.base.errors import InvalidRequestError, JesenskaError
+from jesenska.base.errors import InvalidRequestError, JesenskaError, LeaderNotAvailableError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.assignors import ASSIGNORS
 from jesenska.client.cluster import Cluster, TopicInfo
@@ -50,18 +51,33 @@ class RecordReader(Protocol):
 
 
 class ReadTopics:
-    """The topics of `--topic` or `--include`, asked for anew each time."""
+    """The topics of `--topic` or `--include`, asked for anew each time. `waits`: a topic that is named need not be there
+    yet; `creates`: brokers that create topics automatically (`auto.create.topics.enable`) are to create it then."""
 
-    def __init__(self, cluster: Cluster, topic: str | None, pattern: re.Pattern[str] | None, *, internal: bool, create: bool = False) -> None:
-        self._cluster, self._topic, self._pattern, self._internal, self._create = cluster, topic, pattern, internal, create
+    def __init__(
+        self, cluster: Cluster, topic: str | None, pattern: re.Pattern[str] | None, *, internal: bool, waits: bool = False, creates: bool = False
+    ) -> None:
+        self._cluster, self._topic, self._pattern, self._internal, self._waits, self._creates = cluster, topic, pattern, internal, waits, creates
+        self._has_told = False
 
     async def now(self) -> list[TopicInfo]:
-        """A topic that is named must be there (UnknownTopicOrPartitionError), unless it is to be created."""
-        if self._pattern is None:
-            assert self._topic is not None
-            return [await self._cluster.topic(self._topic, create=self._create)]
-        topics = (await self._cluster.topics()).values()
-        return [topic for topic in topics if self._pattern.fullmatch(topic.name) and (self._internal or not topic.is_internal)]
+        """Those that are there; UnknownTopicOrPartitionError where a topic that is named is not and is not waited
+        for."""
+        if self._pattern is not None:
+            topics = (await self._cluster.topics()).values()
+            return [topic for topic in topics if self._pattern.fullmatch(topic.name) and (self._internal or not topic.is_internal)]
+        assert self._topic is not None
+        if self._waits:
+            error = (await self._cluster.refresh([self._topic], create=self._creates)).get(self._topic)
+            if isinstance(error, UnknownTopicOrPartitionError | LeaderNotAvailableError):
+                self._tell()
+                return []
+        return [await self._cluster.topic(self._topic)]
+
+    def _tell(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            print(f"The topic {self._topic} does not exist yet: waiting for it (Ctrl-C ends that).", file=sys.stderr, flush=True)
 
 
 class Assigned:
@@ -133,12 +149,6 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
         "max_poll_records": settings["max.poll.records"],
         "rack": settings["client.rack"],
     }
-
-
-def may_create(settings: Mapping[str, Any], texts: Mapping[str, str]) -> bool:
-    """Whether a topic that is read may be created: only where `allow.auto.create.topics` is given, so that a name that
-    is mistyped is said to be one."""
-    return "allow.auto.create.topics" in texts and bool(settings["allow.auto.create.topics"])
 
 
 def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ the releases before 2.0 finds the brokers in the tree; groups are the brokers' a
 tree). It ends after --max-messages, after --timeout-ms without a record (exit code 0, as Kafka's tool), or on a
 signal; then it says on stderr how many records it printed.
 
-Differs from Kafka's tool: a topic or a partition that does not exist is an error (there it waits). Left out:
-formatters of one's own and those of the internal topics that are not served.
+A topic that does not exist is waited for, as in Kafka's tool, and one line on stderr says so; brokers that create
+topics automatically create it (`allow.auto.create.topics=false` has them not). Differs from Kafka's tool: a partition
+that does not exist is an error. Left out: formatters of one's own and those of the internal topics that are not
+served.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any, Protocol
 from jesenska.base.errors import GroupIdNotFoundError, JesenskaError, NetworkException, RequestTimedOutError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.cli.console_group_records import GroupRecordFormatter
-from jesenska.cli.console_reading import Assigned, ReadingMember, ReadTopics, RecordReader, fetch_options, group_of, group_options, may_create
+from jesenska.cli.console_reading import Assigned, ReadingMember, ReadTopics, RecordReader, fetch_options, group_of, group_options
 from jesenska.cli.console_records import PROPERTIES, JsonFormatter, LoggingFormatter, NothingFormatter, RecordFormatter
 from jesenska.cli.stop_signals import heeded_signals
 from jesenska.cli.tool import (
@@ -134,7 +136,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         fetching["auto_offset_reset"] = "earliest"
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         pattern = _pattern(options)
-        topics = ReadTopics(cluster, options.topic, pattern, internal=not settings["exclude.internal.topics"], create=may_create(settings, texts))
+        internal, creates = not settings["exclude.internal.topics"], bool(settings["allow.auto.create.topics"])
+        topics = ReadTopics(cluster, options.topic, pattern, internal=internal, waits=True, creates=creates)
         reader: RecordReader
         if group is not None:
             if options.delete_consumer_offsets:

@@ -8,7 +8,7 @@ import pytest
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.cli import kafka_console_consumer, kafka_topics
-from jesenska.cli.console_reading import fetch_options, group_options, may_create
+from jesenska.cli.console_reading import fetch_options, group_options
 from jesenska.cli.tool import connection_options
 from jesenska.client.cluster import Cluster
 from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
@@ -104,13 +104,10 @@ def test_a_member_takes_the_times_that_are_given() -> None:
     assert group_options(settings(enable_auto_commit="false"))["auto_commit_seconds"] is None
 
 
-def test_a_topic_that_is_read_is_created_only_where_that_is_asked_for(at: Tool) -> None:
-    assert not may_create(settings(), {})
+def test_a_topic_that_is_read_is_created_unless_a_setting_forbids_it(at: Tool) -> None:
     arguments = ("--topic", "read-and-created", "--timeout-ms", "1")
-    refused = at(kafka_console_consumer.main, *arguments)
-    assert refused.code == 1
-    assert "does not exist" in refused.err
+    waited = at(kafka_console_consumer.main, *arguments, "--consumer-property", "allow.auto.create.topics=false")
+    assert (waited.code, "read-and-created does not exist yet: waiting for it" in waited.err) == (0, True)
     assert "read-and-created" not in at(kafka_topics.main, "--list").lines
-    created = at(kafka_console_consumer.main, *arguments, "--command-property", "allow.auto.create.topics=true")
-    assert created.code == 0, created.err
+    at(kafka_console_consumer.main, *arguments)
     assert "read-and-created" in at(kafka_topics.main, "--list").lines

@@ -105,3 +105,15 @@ def test_a_signal_commits_what_was_printed_and_leaves(fast_broker: BrokerProcess
         assert consumer.wait(30) == code
     assert committed(fast_broker, topic) == {TopicPartition(topic, 0): 5}
     assert group_state(fast_broker, topic) == "Empty"
+
+
+@pytest.mark.parametrize("group", [("--group", "early"), ()], ids=["group", "alone"])
+def test_a_topic_that_does_not_exist_is_waited_for(fast_broker: BrokerProcess, group: tuple[str, ...]) -> None:
+    topic = f"console-early-{len(group)}"
+    flags = ("--topic", topic, *group, "--from-beginning", "--max-messages", "3", "--consumer-property", "allow.auto.create.topics=false")
+    with tool_process(fast_broker, "kafka_console_consumer", *flags) as early:
+        assert early.stderr is not None
+        assert early.stderr.readline() == f"The topic {topic} does not exist yet: waiting for it (Ctrl-C ends that).\n".encode()
+        fill(fast_broker, topic, 1, 3)
+        printed, _ = early.communicate(timeout=60)
+    assert (printed, early.returncode) == (b"0\n1\n2\n", 0)
