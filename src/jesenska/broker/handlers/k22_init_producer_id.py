@@ -74,7 +74,7 @@ async def _transactional(broker: Services, request: InitProducerIdRequest, conte
     except KafkaError as refusal:
         return _refused(refusal.code)
     except (TreeError, ProducerIdsExhausted) as failure:
-        logger.warning("the producer of a transactional id gets no id: %s", failure)
+        logger.warning("the producer of a transactional id gets no id: %s", failure, extra={"once_a_minute": ("", "no producer id")})
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(failure, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR)
     answer = await answered
     error = answer.error
@@ -87,7 +87,7 @@ async def _new_id(broker: Services) -> InitProducerIdResponse:
     try:
         producer_id = await broker.producer_ids.new()
     except (TreeError, ProducerIdsExhausted) as error:
-        logger.warning("a producer gets no id: %s", error)
+        logger.warning("a producer gets no id: %s", error, extra={"once_a_minute": ("", "no producer id")})
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(error, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

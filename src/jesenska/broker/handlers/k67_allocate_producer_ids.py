@@ -41,6 +41,6 @@ async def _allocate(broker: Services, broker_id: int) -> AllocateProducerIdsResp
     try:
         block = await broker.producer_ids.claim_for(broker_id)
     except (TreeError, ProducerIdsExhausted) as error:
-        logger.warning("broker %d gets no producer ids: %s", broker_id, error)
+        logger.warning("broker %d gets no producer ids: %s", broker_id, error, extra={"once_a_minute": (str(broker_id), "no producer ids")})
         return AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
     return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=BLOCK_SIZE)
