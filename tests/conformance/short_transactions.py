@@ -1,6 +1,6 @@
-"""Short transactions on three brokers, each begun as soon as the one before is committed, so that its first write comes
-while markers of that one are on their way: clients of Java, Go (franz-go) and librdkafka, each with one producer that
-writes records and one that commits offsets, while the coordinators of transactions move from broker to broker.
+"""Short transactions on three brokers, each begun as soon as the one before is committed, so that its first write
+comes while markers of that one are on their way: clients of Java, Go (franz-go) and librdkafka, each with one producer
+that writes records and one that commits offsets, while the coordinators of transactions move from broker to broker.
 
     python -m tests.conformance.short_transactions --minutes 10                     on our brokers
     python -m tests.conformance.short_transactions --minutes 10 --peer 4.3.1        on ours, then on Apache Kafka's

@@ -1,6 +1,6 @@
 """Every state of a transactional id, every request, every producer, and scripts of several requests: what Apache Kafka
-3.9.1 and 4.3.1 answer, and what we do. Ours is 4.3.1's but for one case where that one gives two producers one epoch; where 3.9.1 differs from it is
-named here, by what it is."""
+3.9.1 and 4.3.1 answer, and what we do. Ours is 4.3.1's but for one case where that one gives two producers one epoch;
+where 3.9.1 differs from it is named here, by what it is."""
 
 from __future__ import annotations
 

@@ -51,8 +51,9 @@ class RecordReader(Protocol):
 
 
 class ReadTopics:
-    """The topics of `--topic` or `--include`, asked for anew each time. `waits`: a topic that is named need not be there
-    yet; `creates`: brokers that create topics automatically (`auto.create.topics.enable`) are to create it then."""
+    """The topics of `--topic` or `--include`, asked for anew each time. `waits`: a topic that is named need not be
+    there yet; `creates`: brokers that create topics automatically (`auto.create.topics.enable`) are to create it
+    then."""
 
     def __init__(
         self, cluster: Cluster, topic: str | None, pattern: re.Pattern[str] | None, *, internal: bool, waits: bool = False, creates: bool = False

@@ -43,9 +43,9 @@ the past (a replayed history) keep their protection against duplicates. What the
 What it tells of transactions that were aborted goes into the log's transaction index (transaction_index).
 
 Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition
-is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`). What is known of it lasts
-until a batch of a transaction is written, also where the coordinator says no: the batch that was refused comes again,
-and one that was sent after it may not be written before it. As in Kafka, three rules more hold until then:
+is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`). What is known of it
+lasts until a batch of a transaction is written, also where the coordinator says no: the batch that was refused comes
+again, and one that was sent after it may not be written before it. As in Kafka, three rules more hold until then:
 
     before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
       is older than the one known
