@@ -9,7 +9,8 @@ disk and in the view.
     settings_changed    settings take effect
 
 A partition whose log directory has failed has no log until the broker is started again (`lost`): it answers
-KAFKA_STORAGE_ERROR, to clients and to the controller.
+KAFKA_STORAGE_ERROR, to clients and to the controller. So does one whose data are lost (`replication.lost_data`), until
+another broker leads it.
 
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
 directory whose topic is not in the tree is named and left alone; a deletion that was begun stands in
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -36,6 +37,7 @@ from jesenska.controller.branches import BranchPoint, branch_point
 from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.controller.effects import TopicPartitions
 from jesenska.controller.orders import Metadata, Stop
+from jesenska.controller.partition_states import NO_LEADER
 from jesenska.log.branching import BranchWanted
 from jesenska.log.log_config import LogConfig
 from jesenska.log.partition_loading import Known
@@ -89,6 +91,8 @@ class ReplicaManager:
         self._branching: set[TopicPartition] = set()
         #: One of them was made since `make_missing_logs` was called last.
         self._has_branched = False
+        #: Those that have lost data, and are not led here.
+        self._without_data: set[TopicPartition] = set()
         self._looks_for_lag_at_ms = 0
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
@@ -96,6 +100,10 @@ class ReplicaManager:
     def keep(self, *keepers: Keeper) -> None:
         """Tells these what becomes of topics."""
         self._keepers |= {keeper.topic_name: keeper for keeper in keepers}
+
+    def refuse_to_lead(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """These replicas have lost data: they are not led here before another broker has led them."""
+        self._without_data.update(topic_partitions)
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
@@ -135,6 +143,11 @@ class ReplicaManager:
             partition = self._new.setdefault(topic.name, {})[number] = self._partition(topic, number, config)
         elif topic.partitions[number].state.leader_epoch < partition.leader_epoch:
             return ErrorCode.STALE_CONTROLLER_EPOCH
+        if self._has_lost_data(topic_partition, topic.partitions[number].state.leader, config):
+            partition.lose_log()
+            self._told(partition, topic)
+            self._links.leave(topic_partition)
+            return ErrorCode.KAFKA_STORAGE_ERROR
         error = ErrorCode.NONE
         if partition.has_log:
             if topic.topic_id is not None and partition.topic_id == NO_UUID:
@@ -170,6 +183,21 @@ class ReplicaManager:
             extra={"once_a_minute": (topic_partition.topic, "another topic")},
         )
         return True
+
+    def _has_lost_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
+        """Whether this replica has lost data and is to wait for somebody who has them, which is logged."""
+        if topic_partition in self._without_data and leader in (NO_LEADER, self._core.broker_id) and not config.boolean("unclean.leader.election.enable"):
+            logger.error(
+                "%s is not led here: this broker was in sync, and its log is gone, or ends before what it had. Start a broker that has the data, or mount the "
+                "right disk and start this one again. If nobody will have them, let another broker lead with what it has: kafka-leader-election "
+                "--election-type unclean.",
+                topic_partition,
+                extra={"once_a_minute": (topic_partition.topic, "no data")},
+            )
+            return True
+        self._without_data.discard(topic_partition)
+        self._core.directories.take_as_it_is(topic_partition)
+        return False
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
         """Those of topics that this broker did not know; and how many partitions coordinators are divided by.

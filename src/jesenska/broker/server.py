@@ -51,6 +51,8 @@ from jesenska.broker.transactions import Transactions
 from jesenska.broker.tree_home import EmbeddedHome, TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
+from jesenska.controller.context import ControllerContext
+from jesenska.controller.desk import first_of
 from jesenska.controller.events import EVERYTHING
 from jesenska.controller.settings import Settings
 from jesenska.log.background import DirectoryWriter, ThreadBackground
@@ -72,6 +74,7 @@ from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
 from jesenska.replication.follower_links import FollowerLinks
 from jesenska.replication.isr_changes import IsrChanges
+from jesenska.replication.lost_data import Written, lost_replicas
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
@@ -197,8 +200,12 @@ class Broker(Services):
             for number, replicas in topic.node.replicas.items()
             if self.broker_id in replicas
         )
+        lost = self._lost_replicas(facts)
+        self.replicas.refuse_to_lead(lost)
         self.endpoints = self._endpoints()
-        node = BrokerRegistration(self.endpoints, self.clock.now_ms(), self.config.string("broker.rack"), crashed=not self.directories.was_clean)
+        # Who has lost data is out of every ISR that has another member before it can lead, like who has crashed.
+        crashed = not self.directories.was_clean or bool(lost)
+        node = BrokerRegistration(self.endpoints, self.clock.now_ms(), self.config.string("broker.rack"), crashed=crashed)
         self.orders = OrderDesk(self.replicas, lambda: self._registration.broker_epoch, lambda epoch: self._registration.told(epoch))
         self._controllership = controllership = Controllership(self, home, files_config, home.facts, self.replicas, self.orders, self.peers)
         self.topics = Topics(self, controllership, self._settings, self.peers)
@@ -236,6 +243,21 @@ class Broker(Services):
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    def _lost_replicas(self, facts: ControllerContext) -> list[TopicPartition]:
+        """The replicas of this broker that have lost data, as far as the tree and its disk can tell."""
+        directories = self.directories
+        written = {
+            TopicPartition(name, number): Written(topic.node.replicas.get(number, ()), partition.state, partition.version)
+            for name, topic in facts.topics.items()
+            for number, partition in topic.partitions.items()
+            if not topic.deleting
+        }
+        logs = directories.logs.keys() | directories.offline
+        lost = list(lost_replicas(self.broker_id, written, logs, directories.cut_logs, has_new_directory=directories.has_new_directory))
+        if lost:
+            logger.warning("%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost))
+        return lost
 
     def _directory_failed(self, directory: LogDirectory) -> None:
         """Perhaps in the middle of work on one of its logs, and during the start in another thread."""

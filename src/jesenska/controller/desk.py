@@ -108,7 +108,7 @@ class ControllerDesk(Desk):
             self.put(UpdateMetadata(broker_id))
 
 
-def first_of(numbers: Sequence[int]) -> str:
+def first_of(numbers: Sequence[object]) -> str:
     """The first ten of them, for a sentence."""
     return ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
 

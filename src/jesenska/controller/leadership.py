@@ -37,7 +37,7 @@ class Leadership:
     def __init__(self, desk: ControllerDesk) -> None:
         self._desk = desk
         self._context = desk.context
-        #: What brokers were asked for (`ask_for_replicas`), by the number of the order.
+        #: What brokers were told whose answers say what they can read, by the number of the order.
         self._asked: dict[int, tuple[TopicPartitions, ...]] = {}
 
     # --- elections ---------------------------------------------------------------------------------------------------
@@ -88,7 +88,11 @@ class Leadership:
         for broker_id in self._context.brokers:
             held = held_by(broker_id, changed)
             if held.numbers and broker_id not in but:
-                self._desk.put(LeaderAndIsr(self._desk.number(), broker_id, (held,)))
+                order = self._desk.number()
+                if any(broker_id in self._context.offline.get(TopicPartition(name, number), ()) for number in held.numbers):
+                    # It may have a log now: one that it would not make before another broker leads.
+                    self._asked[order] = (held,)
+                self._desk.put(LeaderAndIsr(order, broker_id, (held,)))
         self._desk.tell_everybody([changed], but=but)
 
     def read_again(self, name: str, numbers: Iterable[int]) -> Steps:

@@ -183,6 +183,22 @@ class LogDirectories:
         """True if the last stop was orderly in every directory that can be used; known after `load`."""
         return all(directory.was_clean for directory in self.usable)
 
+    @property
+    def has_new_directory(self) -> bool:
+        """Whether this start was the first in one of the directories; known after `lock`."""
+        return any(properties is None and not directory.is_offline for directory, properties in zip(self.directories, self._found, strict=True))
+
+    @property
+    def cut_logs(self) -> dict[TopicPartition, int]:
+        """The logs that end before what their checkpoints say though the last stop was orderly, and where they ended;
+        known after `load`."""
+        return {key: ended for directory in self.usable for key, ended in directory.cut_logs.items()}
+
+    def take_as_it_is(self, topic_partition: TopicPartition) -> None:
+        """What the log has lost is not asked for any more."""
+        for directory in self.directories:
+            directory.cut_logs.pop(topic_partition, None)
+
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from
         other threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none
@@ -197,6 +213,8 @@ class LogDirectories:
         for directory in self.directories:
             if directory.is_offline:
                 self.take_offline(directory)
+            else:
+                directory.compare_with_checkpoints()
         if self.moves is not None:
             self.moves.found(copies)
 

@@ -80,6 +80,8 @@ class LogDirectory:
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.lock: DirectoryLock | None = None
         self.was_clean = False
+        #: Logs that end before what the checkpoints say though the last stop was orderly, and where they ended.
+        self.cut_logs: dict[TopicPartition, int] = {}
         #: Partitions that live here.
         self.logs: dict[TopicPartition, PartitionLog] = {}
         #: Partitions that are about to be moved here.
@@ -159,6 +161,14 @@ class LogDirectory:
         """What one of the checkpoints of this directory says of a partition; 0 if it says nothing, or cannot be
         read."""
         return self._written[checkpoint.path.name].get(topic_partition, 0)
+
+    def compare_with_checkpoints(self) -> None:
+        """At a start, when the logs are there. After an orderly stop everything was synced: who ends before that has
+        lost something. The checkpoint of high watermarks goes on saying so, for the starts after this one."""
+        for topic_partition, log in self.logs.items() if self.was_clean else ():
+            ended = max(self.checkpointed(checkpoint, topic_partition) for checkpoint in (self.recovery_points, self.high_watermarks))
+            if log.next_offset < ended:
+                self.cut_logs[topic_partition] = ended
 
     def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
         """Writes the offsets that logs are about to start at. `done` is called on the owner's thread."""
@@ -305,7 +315,7 @@ class LogDirectory:
         return points
 
     def _present_high_watermarks(self) -> dict[TopicPartition, int]:
-        return {tp: log.high_watermark for tp, log in self._logs_here_soon().items()}
+        return {tp: max(log.high_watermark, self.cut_logs.get(tp, 0)) for tp, log in self._logs_here_soon().items()}
 
     def _logs_here_soon(self) -> Mapping[TopicPartition, PartitionLog]:
         return {**self.logs, **{tp: item.log for tp, item in self.incoming.items()}} if self.incoming else self.logs

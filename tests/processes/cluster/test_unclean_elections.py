@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from jesenska.base.errors import ErrorCode
@@ -64,3 +66,53 @@ def test_another_leads_only_where_that_is_allowed(frail: BrokerCluster) -> None:
         assert frail.view().of(topic).leader == behind
         assert frail.values(topic) == [b"both"] * 10 + [b"new"] * 5
         frail.until_logs_equal(topic)
+
+
+def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_they_have(frail: BrokerCluster) -> None:
+    """All in sync stop in order, and the disk of the last one is not mounted, and at last replaced. Apache Kafka 3.9.1
+    has it lead with nothing, and the others cut their logs to that."""
+    last, behind = 1, 2
+    frail.create("emptied", placed=[[last, behind]])
+    frail.write("emptied", [b"both"] * 10)
+    # What it leads alone says when the controller has dealt with its coming.
+    frail.create("only", placed=[[last]])
+    frail.brokers[behind].stop()
+    frail.until(lambda view: view.of("emptied").isr == (last,))
+    frail.brokers[last].stop()
+    data, aside = frail.brokers[last].data, frail.brokers[last].data.with_name("unmounted")
+    data.rename(aside)
+
+    def comes_and_leads_nothing() -> None:
+        frail.brokers[last].start()
+        frail.until(lambda view: view.of("only").leader == last and view.of("emptied").leader == -1)
+        assert set(frail.state("emptied").isr) == {last}
+        assert "emptied-0 is not led here" in frail.brokers[last].log
+
+    frail.brokers[behind].start()
+    comes_and_leads_nothing()
+    frail.brokers[last].stop()
+    shutil.rmtree(data)
+    aside.rename(data)
+    frail.brokers[last].start()
+    frail.until(lambda view: view.of("emptied").leader == last)
+    frail.until_whole()
+    assert frail.values("emptied") == [b"both"] * 10
+
+    frail.brokers[behind].stop()
+    frail.brokers[last].stop()
+    shutil.rmtree(data)
+    frail.brokers[behind].start()
+    comes_and_leads_nothing()
+
+    async def let_lead(client: Cluster) -> None:
+        # Those of other tests, too, of which only these two brokers have replicas.
+        topics = frail.view(behind).topics
+        offline = [TopicPartition(name, number) for name in topics for number, found in enumerate(topics[name]) if found.leader == -1]
+        assert TopicPartition("emptied", 0) in offline
+        assert await Admin(client).elect_leaders(UNCLEAN, offline) == dict.fromkeys(offline)
+
+    frail.ask(let_lead)
+    frail.until(lambda view: view.of("emptied").leader == behind)
+    frail.until_whole()
+    assert frail.values("emptied") == [b"both"] * 10
+    frail.until_logs_equal("emptied")

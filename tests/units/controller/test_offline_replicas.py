@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from jesenska.base.errors import PreferredLeaderNotAvailableError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.effects import LeaderAndIsr
-from jesenska.controller.events import ElectPreferred, IsrProposed, Look, StopWanted
+from jesenska.controller.events import ElectPreferred, ElectUncleanly, IsrProposed, Look, StopWanted
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import PartitionStateNode, encode_log_dir_event
+from jesenska.metadata.nodes import PartitionStateNode, encode_log_dir_event, encode_partitions
 from jesenska.metadata.tree_operations import Create
 from tests.units.controller.test_leadership import answer, assigned, isr_is
 from tests.units.controller.test_machine import state, up
@@ -69,6 +69,30 @@ def test_nobody_leads_what_only_that_broker_has_and_its_isr_is_kept() -> None:
     world.settle()
     assert state(world, "t", 0).leader == 0
     assert offline(world) == {}
+    world.judge()
+
+
+def test_a_replica_whose_data_are_lost_is_not_led_and_comes_into_sync_under_another_leader() -> None:
+    world = up(2)
+    assigned(world, "t", {0: (0, 1)})
+    isr_is(world, "t", 0, (0,))
+    world.go(0)
+    world.settle()
+    world.brokers[0].lost.add(_T0)
+    world.come(0)
+    world.settle()
+    assert (state(world, "t").leader, state(world, "t").isr) == (-1, (0,))
+    assert offline(world) == {_T0: {0}}
+    # Not broker 0, though it is the first replica and up.
+    assert answer(world, lambda token: ElectUncleanly(token, _T0)) is True
+    assert (state(world, "t").leader, state(world, "t").isr) == (1, (1,))
+    assert offline(world) == {}
+    epoch = state(world, "t").leader_epoch
+    isr_is(world, "t", 0, (1, 0))
+    world.write(Create(paths.ISR_CHANGE_PREFIX, encode_partitions([_T0]), sequential=True))
+    world.bring(Look(paths.ISR_CHANGES))
+    world.settle()
+    assert (state(world, "t").leader_epoch, state(world, "t").isr) == (epoch, (1, 0)), "it stays in the ISR that its leader has taken it into"
     world.judge()
 
 

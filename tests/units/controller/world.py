@@ -65,6 +65,8 @@ class FakeBroker:
     #: What it follows no longer, and keeps.
     given_up: set[TopicPartition] = field(default_factory=set)
     offline: set[TopicPartition] = field(default_factory=set)
+    #: Their data are lost: it makes no log for them before another broker leads.
+    lost: set[TopicPartition] = field(default_factory=set)
     shown: dict[str, dict[int, PartitionStateNode]] = field(default_factory=dict)
     orders: deque[LeaderAndIsr | StopReplica | UpdateMetadata] = field(default_factory=deque)
     gone: TopicsGone = field(default_factory=TopicsGone)
@@ -84,7 +86,9 @@ class FakeBroker:
             for topic, numbers in order.topics:
                 for number in numbers:
                     key, state = TopicPartition(topic.name, number), topic.partitions[number].state
-                    if (key not in self.replicas and self.full) or key in self.offline:
+                    if state.leader not in (-1, self.broker_id):
+                        self.lost.discard(key)
+                    if (key not in self.replicas and self.full) or key in self.offline or key in self.lost:
                         without_log.add(key)
                     known = self.replicas.get(key)
                     assert known is None or state.leader_epoch >= known.leader_epoch, "an old leader epoch after a newer one"

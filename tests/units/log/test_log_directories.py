@@ -81,6 +81,35 @@ def test_directories_say_whose_they_are_before_they_are_claimed(tmp_path: Path) 
     directories.close(clean=False)
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_ends_before_its_checkpoints_after_an_orderly_stop_has_lost_something(tmp_path: Path, clean: bool) -> None:
+    key, path = TopicPartition("orders", 0), tmp_path / "data"
+    directories = start(path)
+    log = directories.create(key, TOPIC_ID, LogConfig(), NOW_MS)
+    append(log, 5)
+    append(log, 3)
+    directories.checkpoint_high_watermarks()
+    directories.close(clean=clean)
+    (segment,) = (path / str(key)).glob("*.log")
+    for name in (path / str(key)).iterdir():
+        if name.suffix in (".index", ".timeindex", ".snapshot"):
+            name.unlink()
+    segment.write_bytes(segment.read_bytes()[: len(make_batch(5))])
+    # After a crash of the machine that may be: it was not synced.
+    told = {key: 8} if clean else {}
+    for _ in range(2):
+        directories = start(path, names=(str(key),))
+        assert directories.logs[key].log_end_offset == 5
+        assert directories.cut_logs == told, "a later start knows it still"
+        directories.close()
+    directories = start(path, names=(str(key),))
+    directories.take_as_it_is(key)
+    directories.close()
+    directories = start(path, names=(str(key),))
+    assert directories.cut_logs == {}
+    directories.close()
+
+
 def test_partition_survives_an_orderly_stop_without_recovery(tmp_path: Path) -> None:
     directories = start(tmp_path / "data")
     log = directories.create(TopicPartition("orders", 0), TOPIC_ID, LogConfig(), NOW_MS)

@@ -1,0 +1,65 @@
+"""Which replicas have lost data that they are known to have had: the disk was replaced or is not mounted, or a part of
+a log was taken away. A decider, asked once in a start, before the broker registers.
+
+    the tree says                             and here                            then
+    this broker is in the ISR, and others     there is no log                     lost, unless there never was one
+    have replicas                             the log ends before the offset      lost
+                                              that its own checkpoint names
+
+Such a replica is not led, and no log is made for it, until another broker leads: then it is fetched like any other
+(`broker.replica_manager`). Why that is sound: who is in the ISR has every record that was committed. If a replica that
+has lost some of them led, the others would cut their logs to what it has. While it does not lead, nobody cuts
+anything; and where somebody else is in sync, that one has what it lost.
+
+There never was a log where nobody has led the partition yet, or where the first leader went before it made one: then
+the state is the first that was written, and every directory is one that the broker has had before. Where no other
+broker has a replica nothing can be saved by waiting.
+
+A log is compared with its checkpoint after an orderly stop alone. That has synced everything, so what is missing was
+taken away. After a crash a log may end earlier because the machine has lost what was not synced: then the broker
+leaves every ISR that has another member, and leads alone with what it has, as Apache Kafka's brokers do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.metadata.nodes import PartitionStateNode
+
+_NO_LEADER: Final = -1
+
+
+class Written(NamedTuple):
+    """What the tree says of a partition: its replicas, its state, and the version of the state's node."""
+
+    replicas: Collection[int]
+    state: PartitionStateNode
+    version: int
+
+
+def lost_replicas(
+    broker_id: int,
+    written: Mapping[TopicPartition, Written],
+    logs: Collection[TopicPartition],
+    cut_logs: Collection[TopicPartition],
+    *,
+    has_new_directory: bool,
+) -> Iterator[TopicPartition]:
+    """The replicas of this broker that have lost data. `logs`: those that it has, or that may be in a directory that
+    is offline; `cut_logs`: those that end before their checkpoints. `has_new_directory`: the broker was never before
+    in one of its log directories."""
+    for topic_partition, (replicas, state, version) in written.items():
+        if broker_id not in state.isr or len(replicas) <= 1:
+            continue
+        had_log = not _was_never_led(state) and (has_new_directory or not _is_first(state, version))
+        if topic_partition in cut_logs or (had_log and topic_partition not in logs):
+            yield topic_partition
+
+
+def _was_never_led(state: PartitionStateNode) -> bool:
+    return state.leader == _NO_LEADER and state.leader_epoch == 0
+
+
+def _is_first(state: PartitionStateNode, version: int) -> bool:
+    return state.leader_epoch == 0 and version == 0

@@ -1,0 +1,59 @@
+"""Which replicas have lost data that they are known to have had."""
+
+from __future__ import annotations
+
+import pytest
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.metadata.nodes import PartitionStateNode
+from jesenska.replication.lost_data import Written, lost_replicas
+
+KEY = TopicPartition("t", 0)
+
+
+def _is_lost(
+    isr: tuple[int, ...] = (1,),
+    *,
+    replicas: tuple[int, ...] = (1, 2, 3),
+    leader: int = 1,
+    epoch: int = 4,
+    version: int = 7,
+    has_log: bool = False,
+    is_cut: bool = False,
+    has_new_directory: bool = False,
+) -> bool:
+    written = {KEY: Written(replicas, PartitionStateNode(leader, epoch, isr, 1), version)}
+    logs, cut = ({KEY} if has_log else set()), ({KEY} if is_cut else set())
+    return list(lost_replicas(1, written, logs, cut, has_new_directory=has_new_directory)) == [KEY]
+
+
+@pytest.mark.parametrize("leader", [1, 2, -1])
+@pytest.mark.parametrize("isr", [(1,), (1, 2)])
+def test_a_replica_in_sync_that_has_no_log_is_lost_whoever_leads(isr: tuple[int, ...], leader: int) -> None:
+    assert _is_lost(isr, leader=leader)
+    assert not _is_lost(isr, leader=leader, has_log=True)
+
+
+def test_a_log_that_ends_before_its_checkpoint_is_lost() -> None:
+    assert _is_lost(has_log=True, is_cut=True)
+
+
+def test_who_is_not_in_sync_has_nothing_to_lose() -> None:
+    assert not _is_lost((2, 3))
+    assert not _is_lost((2, 3), has_log=True, is_cut=True)
+
+
+def test_the_only_replica_leads_with_what_it_has() -> None:
+    assert not _is_lost(replicas=(1,))
+    assert not _is_lost(replicas=(1,), has_log=True, is_cut=True)
+
+
+def test_where_nobody_has_led_yet_there_never_was_a_log() -> None:
+    assert not _is_lost((1, 2, 3), leader=-1, epoch=0, version=0, has_new_directory=True)
+    assert _is_lost((1, 2, 3), leader=-1, epoch=1, version=1)
+
+
+def test_the_first_leader_may_have_gone_before_it_made_its_log() -> None:
+    assert not _is_lost(epoch=0, version=0)
+    assert _is_lost(epoch=0, version=1), "an ISR was written, by a leader that had a log"
+    assert _is_lost(epoch=0, version=0, has_new_directory=True), "or the disk is another one"
