@@ -104,6 +104,8 @@ ZOOKEEPER_WATCHES_MAX = 1_000_000
 ZOOKEEPER_IDENTITIES_MAX = 100
 #: Partitions that one request may create over all its topics (Apache Kafka 4's own limit).
 PARTITIONS_PER_REQUEST_MAX = 10_000
+#: Partitions of one topic that a broker takes an order about: their numbers are below.
+PARTITIONS_OF_A_TOPIC_MAX = 1_000_000
 #: Partitions that a broker does not have yet and of which it remembers in which log directory they are wanted.
 PREFERRED_DIRECTORIES_MAX = 10_000
 #: Characters of one option of the Spark source or sink (`assign` and the offsets of many partitions are long).

@@ -341,7 +341,7 @@ class ReplicaManager:
 
     def _known(self, topic_partition: TopicPartition) -> Partition | None:
         shown = self._core.view.topics.get(topic_partition.topic)
-        if shown is not None and topic_partition.partition < len(shown.partitions):
+        if shown is not None and 0 <= topic_partition.partition < len(shown.partitions):
             return shown.partitions[topic_partition.partition]
         return self._new.get(topic_partition.topic, {}).get(topic_partition.partition)
 

@@ -22,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
+from jesenska.base.limits import PARTITIONS_OF_A_TOPIC_MAX
 from jesenska.base.topic_names import require_topic_name
 from jesenska.config.listeners import SECURITY_PROTOCOLS, Endpoint
 from jesenska.controller.context import PartitionView, TopicView
@@ -220,17 +221,18 @@ def _stops_by_topic(stops: Iterable[Stop]) -> dict[str, list[Stop]]:
 
 
 def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Stop]:
-    """What is to be given up, in the order of the request."""
+    """What is to be given up, in the order of the request. InvalidRequestError, InvalidTopicException for what no
+    partition can be."""
     if version >= _STOP_REPLICA_STATES:
         return [
-            Stop(TopicPartition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition)
+            Stop(_topic_partition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition)
             for topic in request.topic_states
             for state in topic.partition_states
         ]
     if version >= _STOP_REPLICA_BY_TOPIC:
-        named = [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+        named = [_topic_partition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     else:
-        named = [TopicPartition(item.topic_name, item.partition_index) for item in request.ungrouped_partitions]
+        named = [_topic_partition(item.topic_name, item.partition_index) for item in request.ungrouped_partitions]
     return [Stop(topic_partition, NO_EPOCH, request.delete_partitions) for topic_partition in named]
 
 
@@ -326,6 +328,7 @@ def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Me
 
 def _take(name: str, topic_id: uuid.UUID, states: Sequence[_State], topics: list[TopicPartitions], gone: list[str]) -> None:
     """What is told of a topic, to those that are there or to those that are gone."""
+    require_topic_name(name)
     stays = [state for state in states if state.leader != DELETED_LEADER]
     if states and not stays:
         gone.append(name)
@@ -370,15 +373,22 @@ def _by_topic(states: Iterable[_State]) -> dict[str, list[_State]]:
     return found
 
 
+def _topic_partition(name: str, number: int) -> TopicPartition:
+    """What an order names. Orders may come from strangers: a name or a number that no partition can have is refused
+    before it becomes the name of a directory, or an index. InvalidRequestError, InvalidTopicException."""
+    require_topic_name(name)
+    if not 0 <= number < PARTITIONS_OF_A_TOPIC_MAX:
+        raise InvalidRequestError(f"Topic {name} cannot have a partition {number}.")
+    return TopicPartition(name, number)
+
+
 def _topic(name: str, topic_id: uuid.UUID, states: Sequence[_State]) -> TopicPartitions:
     """A topic as far as a request tells of it."""
     require_topic_name(name)
     replicas, adding, removing = {}, {}, {}
     partitions = {}
     for state in states:
-        number = state.partition_index
-        if number < 0:
-            raise InvalidRequestError(f"Topic {name} cannot have a partition {number}.")
+        number = _topic_partition(name, state.partition_index).partition
         replicas[number] = tuple(state.replicas)
         if isinstance(state, k04.LeaderAndIsrRequestUngroupedPartitionState | k04.LeaderAndIsrRequestPartitionState):
             adding[number], removing[number] = tuple(state.adding_replicas), tuple(state.removing_replicas)

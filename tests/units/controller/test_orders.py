@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import InvalidRequestError, InvalidTopicException
 from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import PARTITIONS_OF_A_TOPIC_MAX
 from jesenska.config.listeners import SECURITY_PROTOCOLS, Endpoint
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.effects import StopReplica, TopicPartitions
@@ -104,7 +105,7 @@ def test_errors_of_leader_and_isr_arrive(version: int, topics: list[TopicPartiti
 
 
 _STOPS = st.lists(
-    st.builds(Stop, st.builds(TopicPartition, _NAMES, _INT32), st.integers(-2, 2**31 - 1), st.booleans()),
+    st.builds(Stop, st.builds(TopicPartition, _NAMES, st.integers(0, PARTITIONS_OF_A_TOPIC_MAX - 1)), st.integers(-2, 2**31 - 1), st.booleans()),
     max_size=6,
     unique_by=lambda stop: stop.topic_partition,
 )
@@ -177,10 +178,23 @@ def test_a_topic_that_could_be_no_directory_is_refused(name: str) -> None:
         read_leader_and_isr(LeaderAndIsrRequest(ungrouped_partition_states=[state]), 0)
 
 
-def test_a_partition_below_zero_is_refused() -> None:
-    state = LeaderAndIsrRequestUngroupedPartitionState(topic_name="t", partition_index=-1, replicas=[1])
-    with pytest.raises(InvalidRequestError, match="partition -1"):
-        read_leader_and_isr(LeaderAndIsrRequest(ungrouped_partition_states=[state]), 1)
+@pytest.mark.parametrize("number", [-1, 2**31 - 1, -(2**31)])
+def test_a_number_that_no_partition_has_is_refused_in_every_order(number: int) -> None:
+    lead = LeaderAndIsrRequestUngroupedPartitionState(topic_name="t", partition_index=number, replicas=[1])
+    with pytest.raises(InvalidRequestError, match=f"partition {number}"):
+        read_leader_and_isr(LeaderAndIsrRequest(ungrouped_partition_states=[lead]), 1)
+    for version in range(5):
+        (request,) = stop_replica(version, Orderer(1, 1), [Stop(TopicPartition("t", number), delete=True)])
+        with pytest.raises(InvalidRequestError, match=f"partition {number}"):
+            read_stop_replica(request, version)
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/b", "", "..", "x" * 300])
+def test_a_name_that_no_topic_has_is_not_given_up(name: str) -> None:
+    for version in range(5):
+        (request,) = stop_replica(version, Orderer(1, 1), [Stop(TopicPartition(name, 0), delete=True)])
+        with pytest.raises(InvalidTopicException):
+            read_stop_replica(request, version)
 
 
 def test_a_security_protocol_that_does_not_exist_is_refused() -> None:
