@@ -120,6 +120,24 @@ class BrokerHost:
         files.came_up_with(target)
         self._come_up_later(target, files, back_after)
 
+    def unmount(self, seconds: float) -> None:
+        """The broker is killed and comes up on an empty disk. After so long it is killed once more, and finds the disk
+        that it had."""
+        self.before_end()
+        self.program.end()
+        mounted, empty = self._next_data(), self._next_data()
+        files = self.files.after_kill(self.data, mounted)
+        empty.mkdir()
+        self._come_up_later(empty, SimulatedFiles(self.world.random))
+
+        def mount() -> None:
+            self.before_end()
+            self.program.end()
+            self._incarnation += 1
+            self._come_up_later(mounted, files)
+
+        self.world.after(seconds, mount)
+
     def stop(self) -> None:
         """In order; then the broker starts again."""
         process, program = self.program.process, self.program

@@ -1,0 +1,75 @@
+"""A broker that is alone in sync comes up on an empty disk, beside others that are not in sync, and is started again
+later on the disk that it had: nothing that was acknowledged is lost.
+
+`JESENSKA_PURE=1 python -m tests.processes.testing.unmounted_disk [--empty-leads] [SEEDS]` prints what came of each
+seed. Exit code 1 where something was lost, 2 where the fault never came. With `--empty-leads` a broker leads whatever
+it has lost."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from jesenska.broker.replica_manager import ReplicaManager
+from jesenska.testing.simulation.history import ViolationError
+from jesenska.testing.simulation.host import BrokerHost
+from jesenska.testing.simulation.schedule import Simulation, simulation
+
+_AT_SECONDS, _SECONDS = 10.0, 50.0
+#: The others stand still until they are out of sync; the disk is away until they are back, and for a while more.
+_STILL_SECONDS, _UNMOUNTED_SECONDS, _PATIENCE_SECONDS = 9.0, 15.0, 8.5
+_LOOK_SECONDS = 0.05
+
+
+class _Fault:
+    """What happens to the broker that leads the first partition."""
+
+    def __init__(self, one: Simulation) -> None:
+        self.came = False
+        self._one = one
+        self._host: BrokerHost
+        one.world.at(_AT_SECONDS, self._begin)
+
+    def _begin(self) -> None:
+        self._host = self._one.hosts[self._one.watch.leader_of(self._one.topic_partitions[0])]
+        for other in self._one.hosts:
+            if other is not self._host:
+                self._one.pause(other, _STILL_SECONDS)
+        self._look()
+
+    def _look(self) -> None:
+        number, world = self._host.number, self._one.world
+        if all(state.isr == (number,) for state in self._one.watch.states.values()):
+            self.came = True
+            self._host.unmount(_UNMOUNTED_SECONDS)
+        elif world.now < _AT_SECONDS + _PATIENCE_SECONDS:
+            world.after(_LOOK_SECONDS, self._look)
+
+
+def _run(seed: int) -> bool:
+    """Whether the fault came; ViolationError where something is wrong after it."""
+    with simulation(seed, brokers=3, faults=0, seconds=_SECONDS, is_synced=False, min_in_sync=1) as one:
+        fault = _Fault(one)
+        try:
+            one.run()
+        except ViolationError as error:
+            print(f"seed {seed}: {error}")
+            raise
+        print(f"seed {seed}: {'nothing is lost' if fault.came else 'the fault did not come'}")
+        return fault.came
+
+
+def main() -> int:
+    logging.disable(logging.CRITICAL)
+    arguments = [argument for argument in sys.argv[1:] if argument != "--empty-leads"]
+    if len(arguments) < len(sys.argv) - 1:
+        ReplicaManager._has_lost_data = lambda self, topic_partition, leader, config: False  # type: ignore[method-assign]
+    try:
+        came = [_run(seed) for seed in range(1, 1 + (int(arguments[0]) if arguments else 3))]
+    except ViolationError:
+        return 1
+    return 0 if any(came) else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
