@@ -133,6 +133,7 @@ _REFUSED_SETTINGS = {
 _DELAY = re.compile(r"\s*(\d+)\s*(ms|s|sec|m|min|h|d)?\s*\Z")
 _DELAY_MS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1}
 _DEFAULT_DELAY_MS = 15 * 60_000
+_LONG_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +145,11 @@ class Subscription:
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
     with_internal: bool = False  # whether a pattern finds topics such as __consumer_offsets, too
+
+    def names(self, key: TopicPartition) -> bool:
+        """Whether the partition is one of those that are named; with a pattern, that is for the brokers' topics to
+        say."""
+        return self.pattern is not None or key in self.assigned or key.topic in self.topics
 
     def __str__(self) -> str:
         if self.pattern is not None:
@@ -350,9 +356,10 @@ class _Given:
         text = self.text(name)
         if text is None:
             return None
-        if not re.match(r"\d{1,18}\Z", text) or int(text) < least:
-            raise JesenskaError(f"The option {name} is {text!r}: write a whole number from {least} up.")
-        return int(text)
+        number = _long(text)
+        if number is None or number < least:
+            raise JesenskaError(f"The option {name} is {text!r}: write a whole number from {least} up, {_LONG_MAX} at most.")
+        return number
 
     def positive(self, name: str) -> int | None:
         return self.whole(name, 1)
@@ -367,6 +374,11 @@ class _Given:
 
     def boolean(self, name: str, default: bool) -> bool:
         return self.word(name, ("true", "false"), "true" if default else "false") == "true"
+
+
+def _long(text: str) -> int | None:
+    """The number that digits stand for; None where it is none, or more than Java's long holds."""
+    return int(text) if re.match(r"[0-9]{1,19}\Z", text) and int(text) <= _LONG_MAX else None
 
 
 def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str, Value]:
@@ -477,9 +489,10 @@ def _position(options: _Given, names: tuple[str, str, str], default: int, refuse
     time_name, by_time_name, offsets_name = names
     time = options.text(time_name)
     if time is not None:
-        if not re.match(r"\d{1,18}\Z", time):
+        at = _long(time)
+        if at is None:
             raise JesenskaError(f"The option {time_name} is {time!r}: write milliseconds since 1970-01-01 UTC.")
-        return Position(time_name, everywhere=int(time), is_time=True)
+        return Position(time_name, everywhere=at, is_time=True)
     by_time = options.text(by_time_name)
     if by_time is not None:
         return Position(by_time_name, by_partition=_by_partition(by_time, by_time_name, times=True), is_time=True)

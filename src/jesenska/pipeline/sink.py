@@ -338,6 +338,7 @@ class Packing(Placing):
         rows = parts[0] if len(parts) == 1 else pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
         names = rows.schema.names
         topic = self._topics[key.topic]
+        self._check_size(key, rows)
         headers = rows.column("headers") if "headers" in names else None
         if headers is not None:
             _check_headers(headers, topic)
@@ -351,6 +352,21 @@ class Packing(Placing):
             level=self._options.compression_level,
             max_batch_bytes=topic.batch_bytes,
         )
+
+    def _check_size(self, key: TopicPartition, rows: pa.RecordBatch) -> None:
+        """JesenskaError where a record is larger than kafka.max.request.size, which Kafka's producer refuses too."""
+        import pyarrow.compute as pc
+
+        limit = self._options.max_request_size
+        if rows.nbytes <= limit:
+            return
+        sizes = [pc.fill_null(pc.binary_length(rows.column(name)), 0) for name in ("key", "value") if name in rows.schema.names]
+        largest = pc.max(sizes[0] if len(sizes) == 1 else pc.add(*sizes)).as_py()
+        if largest > limit:
+            raise JesenskaError(
+                f"A row for partition {key.partition} of the topic {key.topic} has {largest} bytes of key and value, more than kafka.max.request.size "
+                f"allows ({limit}): raise it, or write smaller rows."
+            )
 
     def is_of_old_format(self, topic: str) -> bool:
         """Whether a topic that was packed for cannot have idempotent producers."""

@@ -278,7 +278,10 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         bounds = await self._present(connection, known.offsets.keys())
         missing = known.offsets.keys() - bounds.latest.keys()
         for key in sorted(missing - self._missing):
-            place = f"{key} does not exist any more; the stream stood at its offset {known.offsets[key]}."
+            option, reason = "assign" if self.options.subscription.assigned else "subscribe", "does not exist any more"
+            if not self.options.subscription.names(key):
+                reason = f"is in the stream's checkpoint, but not in the option {option}"
+            place = f"{key} {reason}; the stream stood at its offset {known.offsets[key]}."
             planning.data_loss(place, fail, "the stream goes on without it, and keeps its place in case that the same topic is seen again")
         self._missing = set(missing)
         begin = {}

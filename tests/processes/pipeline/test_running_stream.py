@@ -81,6 +81,14 @@ def test_a_topic_that_goes_stops_the_query_and_is_named(reading: Reading, topics
                 stream.query.processAllAvailable()
 
 
+def test_a_topic_that_is_taken_out_of_subscribe_is_told_from_one_that_is_gone(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+    first, second = topics.create(), topics.create()
+    topics.send(second, [b"x"])
+    reading.run(reading.stream(subscribe=f"{first},{second}", startingOffsets="earliest"), tmp_path)
+    with pytest.raises(Exception, match=f"{second}-0 is in the stream's checkpoint, but not in the option subscribe; the stream stood at its offset 1. Set"):
+        reading.run(reading.stream(subscribe=first, startingOffsets="earliest"), tmp_path)
+
+
 def test_without_fail_on_data_loss_the_query_goes_on_and_reads_the_topic_anew_when_it_comes_back(reading: Reading, topics: Topics, tmp_path: Path) -> None:
     first, second = topics.create(), topics.create()
     for topic in (first, second):

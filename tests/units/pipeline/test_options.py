@@ -72,6 +72,8 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries is '-1': write a whole number from 0 up"),
         ({"subscribe": "a", "fetchOffset.retryIntervalMs": "1s"}, "fetchOffset.retryIntervalMs is '1s': write a whole number from 0 up"),
         ({"subscribe": "a", "kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is '0': write a whole number from 1 up"),
+        ({"subscribe": "a", "minPartitions": "9223372036854775808"}, "write a whole number from 1 up, 9223372036854775807 at most"),
+        ({"subscribe": "a", "startingTimestamp": "9223372036854775808"}, "write milliseconds since 1970"),
         ({"subscribe": "a", "failOnDataLoss": "1"}, "failOnDataLoss is '1': write true or false"),
         ({"subscribe": "a", "includeHeaders": "yes"}, "write true or false"),
         ({"subscribe": "a", "columns": "value,offsets"}, "columns names 'offsets', which a row does not have: choose from key, value"),
@@ -98,6 +100,12 @@ def test_a_stream_refuses_an_end_and_limits_that_contradict_each_other() -> None
         source_options({**READ, "endingOffsets": "latest"}, streaming=True)
     with pytest.raises(JesenskaError, match="no trigger could meet both"):
         source_options({**READ, "minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, streaming=True)
+
+
+def test_numbers_may_be_as_large_as_javas() -> None:
+    largest = str(2**63 - 1)
+    assert source_options({**READ, "maxOffsetsPerTrigger": largest}, streaming=True).max_offsets_per_trigger == 2**63 - 1
+    assert source_options({**READ, "startingTimestamp": largest}, streaming=True).start.everywhere == 2**63 - 1
 
 
 @pytest.mark.parametrize(("text", "milliseconds"), [("15m", 900_000), ("30s", 30_000), ("250 ms", 250), ("2h", 7_200_000), ("7", 7)])

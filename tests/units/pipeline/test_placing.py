@@ -89,6 +89,23 @@ def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> N
     assert connection.asked == 5
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_record_over_the_largest_request_is_refused(key: str | None) -> None:
+    """The limit is of key and value together, of one record."""
+    options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.request.size": "1000"})
+    connection = GrowingTopic(1)
+
+    def pack(*sizes: int) -> int:
+        packing = Packing(cast("ClusterThread", connection), options, cast("Any", connection))
+        columns = {"value": [b"x" * size for size in sizes]} | ({} if key is None else {"key": [key] * len(sizes)})
+        return len([*packing.add(pa.RecordBatch.from_pydict(columns)), *packing.rest()])
+
+    largest = 1000 - len(key or "")
+    assert pack(largest, largest, 1) == 1
+    with pytest.raises(JesenskaError, match=r"partition 0 of the topic orders has 1001 bytes .* kafka\.max\.request\.size allows \(1000\): raise it"):
+        pack(1, largest + 1)
+
+
 def test_no_partition_has_a_negative_number() -> None:
     connection = GrowingTopic(2)
     with pytest.raises(JesenskaError, match="asks for partition -1"):

@@ -359,6 +359,8 @@ class KafkaStreams:
         application takes nothing from a process that runs it elsewhere."""
         take_over, self._take_over = self._take_over, None
         if take_over is not None:
+            for query in self._queries:
+                query.refuse_a_second_one()
             take_over()
 
 

@@ -117,6 +117,15 @@ class SubTopologyQuery:
             )
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
+    def refuse_a_second_one(self) -> None:
+        """StreamsError where a query of this name runs in the session, which Spark would not take either."""
+        name = self._application.name_of_query(self.part)
+        if any(query.name == name for query in self._spark.streams.active):
+            raise StreamsError(
+                f"a query with the name {name} runs in this session of Spark already, as of an application with the same application.id: close that one first, "
+                "or give this one another application.id."
+            )
+
     # The query
 
     def start(self, *, continuous: bool) -> None:
@@ -127,7 +136,7 @@ class SubTopologyQuery:
         self._source = source_options({**options, "includeHeaders": "true", "columns": ",".join(COLUMNS)}, streaming=True)
         self._ranges = BatchRanges(self._source, self._directory / "checkpoint")
         self._read = 0
-        writer = self._rows(options).writeStream.queryName(f"{self._config.application_id}-{self.part.number}").foreachBatch(self._process)
+        writer = self._rows(options).writeStream.queryName(self._application.name_of_query(self.part)).foreachBatch(self._process)
         writer = writer.option("checkpointLocation", str(self._directory / "checkpoint"))
         if continuous:
             writer = writer.trigger(processingTime=f"{self._config['commit.interval.ms']} milliseconds")

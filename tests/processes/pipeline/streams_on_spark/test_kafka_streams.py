@@ -189,6 +189,9 @@ def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Top
         assert dict(streams.store("counts").all())["kafka"] == 3
         with pytest.raises(StreamsError, match="runs already"):
             application.streams(topology).start()
+        with pytest.raises(StreamsError, match=r"a query with the name .* runs in this session of Spark already"):
+            Application(spark, topics, tmp_path / "other", f"runs-{source}").streams(topology).start()
+        assert streams.state() is State.RUNNING
     assert states == [State.REBALANCING, State.RUNNING, State.PENDING_SHUTDOWN, State.NOT_RUNNING]
 
 
