@@ -3,7 +3,9 @@
     write = ExactlyOnce("invoices", {"kafka.bootstrap.servers": "…", "topic": "invoices"})
     rows.writeStream.foreachBatch(write).option("checkpointLocation", "…").start()
 
-    driver    1  takes the transactional id of the query's name: whoever had it is fenced, what was open is aborted
+    driver    0  looks, at a start, which micro-batch is the last one that is committed: a query that is refused by it
+                 ends here, and whoever has the name goes on
+              1  takes the transactional id of the query's name: whoever had it is fenced, what was open is aborted
               2  writes the number of this micro-batch in the transaction, with the query's id in Spark and the offsets
                  at which its sources end, acknowledged by all in-sync replicas
               3  reads which micro-batch is the last one that is committed, up to where its own number stands. Is it
@@ -57,7 +59,7 @@ from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, ProducerF
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.producer import Producer
 from jesenska.pipeline.cluster_thread import ClusterThread, connect
-from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Query, Ticket, make_batches_topic
+from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Query, Ticket, first_look, make_batches_topic
 from jesenska.pipeline.options import SinkOptions, sink_options
 from jesenska.pipeline.sentences import plainly
 from jesenska.pipeline.sink import Packing, check_columns, sending, write_rows
@@ -159,7 +161,7 @@ class ExactlyOnce:
         connection = connect(self.options.client)
         begun = self._clock.monotonic()
         batch = MicroBatch.of(batch_id, *_checkpoint_of(rows, batch_id), self.options.topic or "")
-        writing = connection.run(self._begin(connection))
+        writing = connection.run(self._begin(connection, batch))
         is_committed = False
         try:
             if self._is_allowed is not None:
@@ -200,10 +202,11 @@ class ExactlyOnce:
             )  # fmt: skip
         logger.debug("Micro-batch %d of the query %s: %d records", batch_id, self.query, sum(written.values()))
 
-    async def _begin(self, connection: ClusterThread) -> MicroBatchTransaction:
+    async def _begin(self, connection: ClusterThread, batch: MicroBatch) -> MicroBatchTransaction:
         cluster = connection.cluster
         await connection.persistently(lambda: make_batches_topic(cluster, self.batches_topic))
         query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms, self._counted_as)
+        batch.is_written(self.query, await connection.persistently(lambda: first_look(cluster, query)))
         return await MicroBatchTransaction.begin(cluster, query)
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:

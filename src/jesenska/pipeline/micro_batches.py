@@ -27,6 +27,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
+from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.partitioner import partition_of_key
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
@@ -208,6 +209,18 @@ class MicroBatchTransaction:
             logger.info("The transaction of the query %s is left to the next attempt: %s", self._query.name, error)
         finally:
             await self._producer.close(flush=False)
+
+
+async def first_look(cluster: Cluster, query: Query) -> MicroBatch | None:
+    """The last micro-batch of a query that is committed by now, looked for where this process has not done so yet: it
+    fences nobody. None where there is none, or where this process knows the query already."""
+    topic = await cluster.topic(query.batches_topic)
+    name = (query.counted_as or query.name).encode()
+    key = TopicPartition(topic.name, partition_of_key(name, len(topic.partitions)))
+    if (key, name) in _followed.get(cluster, {}):
+        return None
+    end = (await list_offsets(cluster, {key: LATEST}))[key].offset
+    return await _read_on(cluster, key, name, end)
 
 
 async def make_batches_topic(cluster: Cluster, name: str) -> None:

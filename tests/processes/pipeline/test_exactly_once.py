@@ -382,9 +382,14 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: 
         if not first:
             shutil.copytree(checkpoint, copied)
     topics.send(source, [b"%d" % number for number in range(20, 30)])
+    connection = connect(ExactlyOnce("any", options(topics, target)).options.client)
+    micro_batches._followed.pop(connection.cluster)  # as in another process
+    before = connection.run(TransactionAdmin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}"))
     for topic in (target, other):
         with pytest.raises(StreamingQueryException, match=rf"belongs to a query with another checkpoint.*{source}.*20"):
             run(topic, tmp_path / f"new-{topic}")
+        if topic == target:
+            assert connection.run(TransactionAdmin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}")) == before, "nobody is fenced"
     with pytest.raises(StreamingQueryException, match="put back the newest checkpoint"):
         run(target, copied)
     run(target, checkpoint)

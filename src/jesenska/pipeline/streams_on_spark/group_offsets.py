@@ -2,14 +2,17 @@
 
 Each offset is committed with a text:
 
-    read by a query of Spark, state <id>    what is before the offset is counted in this state, and in no other
-    read by a query of Spark                the same, without the name of the state
-    another text                            Apache Kafka Streams has counted up to there
-    no text                                 a tool has set it: there an application without state is to begin
+    read by a query of Spark, state <id>, topology <digest>    what is before the offset is counted in this state, and
+                                                               in no other
+    read by a query of Spark                                   the same, without the name of the state
+    another text                                               Apache Kafka Streams has counted up to there
+    no text                                                    a tool has set it: there an application without state
+                                                               is to begin
 
 So an application that finds the name of another state knows that another process has gone on, with another state.dir:
-it ends, or both would count the same records. An application that begins with offsets of the group and without a state
-has lost it: it restores the state, or is refused.
+it ends, or both would count the same records. Two applications with one id are told by their topologies. An
+application that begins with offsets of the group and without a state has lost it: it restores the state, or is
+refused.
 
 Who restores a state names it in the offsets first (`claim`). Exactly once, this is a transaction of each query: what
 the other process had begun is aborted, and what it begins afterwards finds the new name before it is committed. At
@@ -18,7 +21,9 @@ least once, the other process looks at the beginning of each micro-batch.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import hashlib
+import re
+from collections.abc import Mapping
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.group_admin import GroupAdmin, OffsetAndMetadata
@@ -30,13 +35,19 @@ from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.application_topics import tell_group
 
 GroupOffsets = Mapping[TopicPartition, OffsetAndMetadata]
-_NAMED = f"{READ_BY_A_QUERY}, state "
+_NAMED = re.compile(re.escape(READ_BY_A_QUERY) + r", state (\w+), topology (\w+)")
 _CLAIM_TIMEOUT_MS = 60_000
 
 
-def text_of(state_id: str) -> str:
-    """With which offsets are committed that belong to this state."""
-    return f"{_NAMED}{state_id}"
+def text_of(state_id: str, topology: str) -> str:
+    """With which offsets are committed that belong to this state of an application with this topology."""
+    digest = hashlib.sha256(topology.encode()).hexdigest()[:16]
+    return f"{READ_BY_A_QUERY}, state {state_id}, topology {digest}"
+
+
+def application_text(application: Application) -> str:
+    """The text of this application's offsets."""
+    return text_of(application.state_id, application.topology.describe())
 
 
 def read_by_anybody(offsets: GroupOffsets) -> bool:
@@ -44,9 +55,16 @@ def read_by_anybody(offsets: GroupOffsets) -> bool:
     return any(item.metadata for item in offsets.values())
 
 
-def other_states(offsets: GroupOffsets, state_id: str) -> Collection[str]:
-    """What names others than this state: their ids, or what Kafka Streams has written."""
-    return {item.metadata.removeprefix(_NAMED) for item in offsets.values() if item.metadata not in ("", READ_BY_A_QUERY, text_of(state_id))}
+def belongs_to_others(offsets: GroupOffsets, text: str) -> bool:
+    """Whether an offset is of another state than the one that has this text, or of Kafka Streams."""
+    return any(item.metadata not in ("", READ_BY_A_QUERY, text) for item in offsets.values())
+
+
+def is_of_another_topology(offsets: GroupOffsets, text: str) -> bool:
+    """Whether an application with another topology has committed an offset."""
+    mine = _NAMED.fullmatch(text)
+    named = [found for item in offsets.values() if (found := _NAMED.fullmatch(item.metadata))]
+    return mine is not None and any(found[2] != mine[2] for found in named)
 
 
 def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
@@ -55,28 +73,25 @@ def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
 
 
 def committed(connection: ClusterThread, application: Application) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of the group in topics that the application reads. One that the log has no more is the log's first
-    one."""
+    """The offsets of the group. One that the log has no more is the log's first one."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         found = await GroupAdmin(connection.cluster).offsets(application.id)
         topics = await connection.cluster.topics()
         there = {key: item for key, item in found.items() if key.topic in topics and key.partition < len(topics[key.topic].partitions)}
-        mine = {key: item for key, item in there.items() if any(part.takes(key.topic) for part in application.parts if not part.is_global)}
-        first = await list_offsets(connection.cluster, dict.fromkeys(mine, EARLIEST)) if mine else {}
-        return {key: item._replace(offset=max(item.offset, first[key].offset)) for key, item in mine.items()}
+        first = await list_offsets(connection.cluster, dict.fromkeys(there, EARLIEST)) if there else {}
+        return {key: item._replace(offset=max(item.offset, first[key].offset)) for key, item in there.items()}
 
     return connection.persist(ask)
 
 
-def refuse_another_state(connection: ClusterThread, application: Application) -> None:
-    """StreamsError where another process has gone on, with a state of its own."""
+def refuse_another_state(connection: ClusterThread, application: Application, text: str) -> None:
+    """StreamsError where another process has gone on, with a state of its own. `text` is that of this one."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
-        found = await GroupAdmin(connection.cluster).offsets(application.id)
-        return {key: item for key, item in found.items() if any(part.takes(key.topic) for part in application.parts if not part.is_global)}
+        return await GroupAdmin(connection.cluster).offsets(application.id)
 
-    if other_states(connection.persist(ask), application.state_id):
+    if belongs_to_others(connection.persist(ask), text):
         raise StreamsError(
             f"another process has gone on with the application {application.id}, with a state that is not the one in {application.directory}, so this one "
             "has ended: one application.id is for one process at a time."
@@ -85,7 +100,7 @@ def refuse_another_state(connection: ClusterThread, application: Application) ->
 
 def claim(connection: ClusterThread, application: Application) -> dict[TopicPartition, int]:
     """Names this state in the offsets of the group, so that no other goes on; the offsets."""
-    text = text_of(application.state_id)
+    text = application_text(application)
     if not application.is_exactly_once:
         offsets = {key: item.offset for key, item in committed(connection, application).items()}
         tell_group(connection, application.id, offsets, text)

@@ -51,7 +51,7 @@ class SubTopologyQuery:
         self.begin: Mapping[TopicPartition, int] | None = None
         self.part = part
         self._application = application
-        self._text = group_offsets.text_of(application.state_id)
+        self._text = group_offsets.application_text(application)
         self._told: dict[TopicPartition, int] = {}
         self._spark = spark
         self._connection = connection
@@ -270,7 +270,7 @@ class SubTopologyQuery:
             self._tell(ends)
 
     def _is_allowed(self) -> None:
-        group_offsets.refuse_another_state(self._connection, self._application)
+        group_offsets.refuse_another_state(self._connection, self._application, self._text)
 
     def _tell(self, ends: Mapping[TopicPartition, int]) -> None:
         """Commits how far this state has read: tools show the lag of the application there, and who has lost the state

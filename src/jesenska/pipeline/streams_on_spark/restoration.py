@@ -86,7 +86,13 @@ def restore(application: Application, connection: ClusterThread, there: Mapping[
             "or begin anew with kafka-streams-application-reset."
         )
     offsets = group_offsets.committed(connection, application)
-    others = group_offsets.other_states(offsets, application.state_id)
+    text = group_offsets.application_text(application)
+    if group_offsets.is_of_another_topology(offsets, text):
+        raise StreamsError(
+            f"the application.id {application.id} belongs to another topology, which has run with another state than the one in {directory}: give this one "
+            "another application.id, or begin anew with kafka-streams-application-reset."
+        )
+    others = group_offsets.belongs_to_others(offsets, text)
     if has_run(directory):
         if others or _is_old(application, offsets):
             raise StreamsError(_gone_on(application))
@@ -126,7 +132,7 @@ def _is_old(application: Application, offsets: GroupOffsets) -> bool:
     planned: dict[TopicPartition, int] = {}
     for part in application.parts:
         planned |= planned_ends(application.directory / str(part.number) / "checkpoint")
-    text = group_offsets.text_of(application.state_id)
+    text = group_offsets.application_text(application)
     return any(item.metadata == text and key in planned and item.offset > planned[key] for key, item in offsets.items())
 
 

@@ -14,12 +14,12 @@ from jesenska.pipeline.streams import Serdes, SessionWindows, StreamsBuilder, St
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import planned_ends
 from jesenska.pipeline.streams_on_spark.cutting import cut
-from jesenska.pipeline.streams_on_spark.group_offsets import other_states, read_by_anybody, set_by_a_tool, text_of
+from jesenska.pipeline.streams_on_spark.group_offsets import belongs_to_others, is_of_another_topology, read_by_anybody, set_by_a_tool, text_of
 from jesenska.pipeline.streams_on_spark.restoration import is_gone, was_begun_without_changelogs
 
 STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 PARTITION, OTHER = TopicPartition("lines", 0), TopicPartition("lines", 1)
-READ = {PARTITION: OffsetAndMetadata(7, -1, text_of("one"))}
+READ = {PARTITION: OffsetAndMetadata(7, -1, text_of("one", "counts"))}
 SET = {PARTITION: OffsetAndMetadata(7, -1, "")}
 CHANGELOG = {"shop-counts-changelog": 1}
 
@@ -77,9 +77,16 @@ def test_old_releases_of_kafka_streams_commit_without_a_text() -> None:
 
 def test_the_text_of_an_offset_says_who_has_counted() -> None:
     assert read_by_anybody(READ) and not read_by_anybody(SET)
-    assert set(other_states({**READ, OTHER: OffsetAndMetadata(7, -1, READ_BY_A_QUERY)}, "one")) == set()
-    assert set(other_states(READ, "two")) == {"one"}
-    assert set(other_states({**READ, OTHER: OffsetAndMetadata(7, -1, "AgAAAXo=")}, "one")) == {"AgAAAXo="}
+    mine = text_of("one", "counts")
+    assert not belongs_to_others({**READ, OTHER: OffsetAndMetadata(7, -1, READ_BY_A_QUERY)}, mine)
+    assert belongs_to_others(READ, text_of("two", "counts"))
+    assert belongs_to_others({**READ, OTHER: OffsetAndMetadata(7, -1, "AgAAAXo=")}, mine), "that is Kafka Streams"
+
+
+def test_one_id_for_two_topologies_is_known() -> None:
+    assert is_of_another_topology(READ, text_of("two", "sums"))
+    assert not is_of_another_topology(READ, text_of("two", "counts"))
+    assert not is_of_another_topology({**SET, OTHER: OffsetAndMetadata(7, -1, "AgAAAXo=")}, text_of("two", "counts"))
 
 
 def test_a_state_that_was_begun_without_changelog_topics_is_known(tmp_path: Path) -> None:
