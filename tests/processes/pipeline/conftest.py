@@ -109,6 +109,9 @@ class Topics:
         found = self._connection.run(GroupAdmin(self._cluster).offsets(group))
         return {(key.topic, key.partition): item.offset for key, item in found.items()}
 
+    def delete_group(self, group: str) -> None:
+        self._raise(self._connection.run(GroupAdmin(self._cluster).delete_groups([group])))
+
     @staticmethod
     def _raise(results: Mapping[Any, Any]) -> None:
         for error in results.values():

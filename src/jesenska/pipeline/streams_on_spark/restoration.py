@@ -14,8 +14,9 @@ Where no query has run, and the group has offsets that belong to a state (group_
     else                                                the application is refused: from the earliest offsets, it would
                                                         count what is counted already
 
-Without such offsets the application begins as any new one. The note is written at the end, so what a crash has left is
-done again.
+Without such offsets the application begins as any new one, unless its internal topics have records: then the group was
+deleted, or its offsets have expired, and nobody knows what is counted. The note is written at the end, so what a crash
+has left is done again.
 
 While Kafka Streams runs with the same application.id, the application is refused: both would count. So it is where
 another state has gone on since.
@@ -104,6 +105,8 @@ def restore(application: Application, connection: ClusterThread, there: Mapping[
             for part in application.parts:
                 _restore_part(application, part, connection, counts)
             _write(begin, json.dumps(to_tree(claimed)))
+        elif not offsets:
+            _refuse_what_is_left(application, connection, there)
         if application.has_changelogs:
             _write(note, _RESTORED if begin.exists() else _BEGUN)
     return from_tree(json.loads(begin.read_text())).offsets if begin.exists() else None
@@ -124,6 +127,18 @@ def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str,
             "set state.dir to where the state is, or begin anew with kafka-streams-application-reset."
         )
     return True
+
+
+def _refuse_what_is_left(application: Application, connection: ClusterThread, there: Mapping[str, int]) -> None:
+    """StreamsError where internal topics have records of which a new application would count some once more."""
+    changelogs = [changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)]
+    internal = [*changelogs, *(f"{application.id}-{topic}" for topic in application.topology.processors.internal_topics)]
+    for topic, _, first, end in application_topics.bounds(connection, [topic for topic in internal if topic in there], there):
+        if end > first:
+            raise StreamsError(
+                f"the topic {topic} has records of an earlier run of the application {application.id}, but the group has no offsets that would say how far it "
+                "was: begin anew with kafka-streams-application-reset, which deletes the topic."
+            )
 
 
 def _is_old(application: Application, offsets: GroupOffsets) -> bool:

@@ -58,7 +58,7 @@ def test_a_lost_state_is_restored_and_an_old_one_refused(spark: SparkSession, to
         running.process_available()
 
 
-def test_a_directory_that_was_put_back_from_a_copy_is_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_a_directory_that_was_put_back_from_a_copy_and_a_group_that_is_gone_are_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     """At least once, where no transaction knows what was written."""
     source, sink = topics.create(1), topics.create(1)
     config = {**settings(topics.bootstrap, tmp_path / "state", f"copied-{source}"), "processing.guarantee": "at_least_once"}
@@ -75,4 +75,9 @@ def test_a_directory_that_was_put_back_from_a_copy_is_refused(spark: SparkSessio
     shutil.rmtree(tmp_path / "state")
     (tmp_path / "copied").rename(tmp_path / "state")
     with pytest.raises(StreamsError, match="has gone on elsewhere since the state in"):
+        run()
+    # Without the group nobody knows how far it was.
+    shutil.rmtree(tmp_path / "state")
+    topics.delete_group(f"copied-{source}")
+    with pytest.raises(StreamsError, match=r"the topic .* has records of an earlier run .*kafka-streams-application-reset"):
         run()
