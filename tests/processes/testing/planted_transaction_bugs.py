@@ -17,6 +17,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker import fetches
 from jesenska.broker.handlers.k00_produce import _Produce
 from jesenska.broker.transaction_markers import MarkerWriter, TransactionMarkers
+from jesenska.broker.transaction_verification import Guards
 from jesenska.coordination.operations import Append, Appended
 from jesenska.coordination.runtime import Runtime
 from jesenska.groups.coordinator import GroupCoordinator
@@ -160,6 +161,19 @@ def markers_of_groups_are_not_replayed() -> None:
     MarkerWriter.write = write_past  # type: ignore[method-assign]
 
 
+def the_guard_of_the_first_question_is_kept() -> None:
+    """A coordinator that has to be asked again is asked with what was noted before the first question, which the marker
+    of the transaction before takes away."""
+    Guards.hold = lambda self: True  # type: ignore[method-assign]
+    take = Guards.take
+
+    def take_once(self: Guards) -> None:
+        if not self._noted:
+            take(self)
+
+    Guards.take = take_once  # type: ignore[method-assign]
+
+
 #: Each mistake, how many brokers have it, and words of what a simulation must say of it.
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
@@ -176,6 +190,7 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
         (what_was_decided_is_forgotten_at_a_restart, 1, ("does not come to an end",)),
         (nothing_is_verified, 1, ("is accepted, and epoch", "does not come to an end", "is not to be committed so far")),
         (markers_of_groups_are_not_replayed, 1, ("are not told", "does not work on every")),
+        (the_guard_of_the_first_question_is_kept, 1, ("is refused as part of no transaction",)),
         (a_decision_is_carried_out_before_it_is_committed, 3, ("does not come to an end", "is committed, and", "is aborted, and", "is worked on twice")),
     )
 }

@@ -24,6 +24,10 @@ def _nothing() -> None:
     """What is done where nobody has asked for anything."""
 
 
+def _nothing_of(program: BrokerProgram) -> None:
+    """The same of a program."""
+
+
 class BrokerHost:
     """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` says why a broker that
     began to start then may fail to, None where it may not."""
@@ -51,6 +55,8 @@ class BrokerHost:
         self.is_cut_off_until = -1.0
         #: Called before its process ends by a fault.
         self.before_end: Callable[[], None] = _nothing
+        #: Called when its broker is ready.
+        self.when_ready: Callable[[BrokerProgram], None] = _nothing_of
         self._started: list[Callable[[], None]] = []
         self._network = network
         self._directory = directory
@@ -82,6 +88,7 @@ class BrokerHost:
         began = self.world.now
         try:
             await program.run()
+            self.when_ready(program)
         except (JesenskaError, OSError) as error:
             excuse = "while the disk is full" if self.files.is_full else self._excuse(self, began)
             if excuse is None:

@@ -53,6 +53,7 @@ _ATTEMPTS_MAX = 25
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 #: Nothing has come of the request, and nothing will.
 _AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
+_IN_NO_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
 _LEADER_MOVED = (
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -167,6 +168,8 @@ class TransactionalWriter(_Asking):
         self._needs_epoch = False
         self._number = self._serial = 0
         self._timeout_ms = self._random.choice((2500, 4000, 8000))
+        #: When its transaction began, or later: nothing was sent before.
+        self._begun = 0.0
 
     async def run(self) -> None:
         while not self.is_stopping:
@@ -204,6 +207,7 @@ class TransactionalWriter(_Asking):
         if present is not None and self._versions.init >= _KEEPS_ID:
             request.producer_id, request.producer_epoch = present
         while True:
+            self._known.begins(self.transactional_id, self.process.name)
             answer = await self._ask(request, InitProducerIdResponse, self.transactional_id, TRANSACTION, self._versions.init)
             if answer is not None:
                 if answer.error_code == ErrorCode.NONE:
@@ -227,6 +231,7 @@ class TransactionalWriter(_Asking):
         self._serial += 1
         transaction = self._known.open(f"{self.process.name}/{self._serial}")
         self._added.clear()
+        self._begun = self.process.world.now
         has_something = is_doomed = False
         if self._versions.raises_epochs and random.random() < 0.08:
             # An abort raises the epoch, also where there is nothing to be aborted.
@@ -289,6 +294,7 @@ class TransactionalWriter(_Asking):
             if error in _FENCED:
                 raise _GoneError("a record is refused")
             if error is not None and error not in _LEADER_MOVED:
+                self._judge_refusal(error, "a record")
                 raise _DoomedError(f"a record is answered {ErrorCode(error).name}")
             if attempts > 1:
                 await self._pause(error)
@@ -299,6 +305,11 @@ class TransactionalWriter(_Asking):
         for number, value in enumerate(values):
             self._history.sent(partition, offset + number, value)
             self._known.acknowledged(transaction, partition, offset + number)
+
+    def _judge_refusal(self, error: int, what: str) -> None:
+        if self._versions.raises_epochs and error in _IN_NO_TRANSACTION:
+            seconds_left = self._begun + self._timeout_ms / 1000 - self.process.world.now
+            self._known.kept_out(self.transactional_id, self.process.name, what, seconds_left)
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
         """The error of the answer, None where there is none, and the offset."""
@@ -345,6 +356,7 @@ class TransactionalWriter(_Asking):
             code = answer.topics[0].partitions[0].error_code
             if code == ErrorCode.NONE:
                 self._known.accepted(producer, successor, "an offset")
+            self._judge_refusal(code, "an offset")
             return (code,)
 
         await self._until_taken(commit, "an offset")

@@ -5,6 +5,8 @@ whole or not      of a transaction it gets all acknowledged records, or none
 committed         of a transaction whose commit was answered it gets all
 aborted           of a transaction whose abort was answered, or whose commit was refused, it gets none
 one producer      no two programs are told the same producer id and epoch
+let in            what a producer writes that leaves partitions to their leaders is in its transaction: it is not told
+                  that it is not, but where its time may be over, or another program has asked for its id
 fenced            a producer whose successor is known when it sends something is not told that this is written
 offsets           a group's offset in a transaction is not told before the commit is asked for; at the end the newest
                   of those stands whose transaction is committed
@@ -72,12 +74,26 @@ class TransactionHistory:
         #: The newest producer of each transactional id that anybody was told of.
         self._newest: dict[str, ProducerName] = {}
         self._programs: dict[ProducerName, str] = {}
+        #: The program that was the last to ask to be the producer of each transactional id.
+        self._askers: dict[str, str] = {}
+        #: A transaction's time may be over before its time.
+        self.clocks_were_set = False
         #: What readers of committed records have had.
         self.committed: dict[RecordPlace, bytes] = {}
         #: Transactions with offsets of a group, in the order of those.
         self._groups: dict[str, list[KnownTransaction]] = {}
 
     # --- producers ---------------------------------------------------------------------------------------------------
+
+    def begins(self, transactional_id: str, program: str) -> None:
+        """A program asks to be the producer."""
+        self._askers[transactional_id] = program
+
+    def kept_out(self, transactional_id: str, program: str, what: str, seconds_left: float) -> None:
+        """Something that a program writes, and that leaders add to its transaction, was refused as part of none.
+        Nobody ends a transaction for so long."""
+        if self._askers[transactional_id] == program and seconds_left > 0 and not self.clocks_were_set:
+            raise ViolationError(f"{what} of {program} is refused as part of no transaction, and nobody has ended that of {transactional_id}")
 
     def begun(self, transactional_id: str, program: str, told: ProducerName) -> None:
         """A program was told which producer it is from now on."""

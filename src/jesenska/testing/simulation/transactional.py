@@ -10,6 +10,8 @@ offsets wait     a broker has offsets of groups that wait for the end of a trans
 At the end clocks are set right, and every transaction must come to its end, by its producer or since its time is over:
 nothing holds back a last stable offset any more.
 
+In some seeds coordinators and logs are slow against each other (`paces`).
+
 On a lone broker whose topic asks for a sync before each answer all topics do: what was decided survives the power."""
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ from typing import Any
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
-from jesenska.testing.simulation.clients import create_topic
+from jesenska.testing.simulation.clients import BrokerProgram, create_topic
 from jesenska.testing.simulation.history import RecordPlace
 from jesenska.testing.simulation.host import BrokerHost
+from jesenska.testing.simulation.paces import Paces
 from jesenska.testing.simulation.process import Process
 from jesenska.testing.simulation.schedule import _REST_SECONDS, TOPIC, Simulation, simulation
 from jesenska.testing.simulation.transaction_clients import CLIENTS, TRANSFORMERS, CommittedReader, OffsetReader, TransactionalWriter, Transformer
@@ -53,6 +56,9 @@ class TransactionalSimulation(Simulation):
     def __init__(self, seed: int, directory: Path, **others: Any) -> None:
         super().__init__(seed, directory, **others)
         self.known = TransactionHistory()
+        self._paces = Paces(seed)
+        for host in self.hosts:
+            host.when_ready = self._set_pace
         self.transaction_watch = TransactionWatch(self.hosts, _OF_TRANSACTIONS.__contains__)
         self._transactional: list[TransactionalWriter] = []
         self._transformers: list[Transformer] = []
@@ -64,6 +70,10 @@ class TransactionalSimulation(Simulation):
             "transaction.state.log.min.isr": others.get("min.insync.replicas", "1"),
         }
         return _SETTINGS | replicas | ({"log.flush.interval.messages": "1"} if self.is_synced and brokers == 1 else {})
+
+    def _set_pace(self, program: BrokerProgram) -> None:
+        assert program.broker is not None
+        self._paces.set(program.broker, program.process)
 
     # --- programs ----------------------------------------------------------------------------------------------------
 
@@ -148,6 +158,10 @@ class TransactionalSimulation(Simulation):
             if leader >= 0 and self._may_be_hit(self.hosts[leader]):
                 return self.hosts[leader]
         return super()._one()
+
+    def _change_clock(self, host: BrokerHost) -> None:
+        self.known.clocks_were_set = True
+        super()._change_clock(host)
 
     def _heal(self) -> None:
         super()._heal()
