@@ -162,8 +162,8 @@ def markers_of_groups_are_not_replayed() -> None:
 
 
 def the_guard_of_the_first_question_is_kept() -> None:
-    """A coordinator that has to be asked again is asked with what was noted before the first question, which the marker
-    of the transaction before takes away."""
+    """A coordinator that has to be asked again is asked with what was noted before the first question, which the
+    marker of the transaction before takes away."""
     Guards.hold = lambda self: True  # type: ignore[method-assign]
     take = Guards.take
 

@@ -18,7 +18,8 @@ from jesenska.broker.server import Broker
 from jesenska.testing.simulation.process import Process
 
 _PACED: Final = 4
-#: Seconds that something takes at most, in brokers of each kind; and how many times as long as others their disks take.
+#: Seconds that something takes at most, in brokers of each kind; and how many times as long as others their disks
+#: take.
 _SECONDS: Final = (0.0, 0.005, 0.05)
 _DISKS: Final = (1.0, 1.0, 10.0)
 
