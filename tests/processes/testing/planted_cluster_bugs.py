@@ -17,6 +17,7 @@ from jesenska.broker.controllership import Controllership
 from jesenska.broker.order_desk import OrderDesk
 from jesenska.controller import brokers, many_elections
 from jesenska.controller.order_fence import OrderFence
+from jesenska.controller.topics_gone import TopicsGone
 from jesenska.coordination.runtime import Runtime
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.partition_log import PartitionLog
@@ -192,6 +193,11 @@ def too_few_in_sync_sync_nothing() -> None:
     Replicas.is_to_be_synced = property(lambda self: False)  # type: ignore[assignment,method-assign]
 
 
+def the_ghost_topic() -> None:
+    """A broker that missed a topic's deletion goes on with the topic."""
+    TopicsGone.told = lambda self, orderer, metadata, known: () if metadata.is_all else metadata.gone  # type: ignore[method-assign]
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -214,6 +220,7 @@ BUGS: dict[str, Callable[[], None]] = {
         what_is_being_loaded_is_kept,
         one_in_sync_is_enough,
         too_few_in_sync_sync_nothing,
+        the_ghost_topic,
     )
 }
 

@@ -29,6 +29,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import ControllerNode, PartitionStateNode, decode_controller_epoch
 from jesenska.metadata.tree_operations import DataSet, NodeCreated, NodeDeleted, Transaction
+from jesenska.testing.simulation.churn import CHURNED
 from jesenska.testing.simulation.clients import GROUP
 from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.host import BrokerHost
@@ -164,6 +165,8 @@ class ClusterWatch:
     def _note_state(self, path: str, data: bytes, zxid: int, *, is_first: bool = False) -> None:
         """`is_first`: others may have been written since the one that is known."""
         topic, _, number = path[len(_TOPICS) : -len(_STATE)].partition("/partitions/")
+        if topic == CHURNED:
+            return
         topic_partition = TopicPartition(topic, int(number))
         state, before = PartitionStateNode.decode(data), self.states.get(topic_partition)
         self.states[topic_partition] = state

@@ -29,6 +29,8 @@ time they hit a broker that is something at that moment: controller, coordinator
 While they run, `cluster_watch` looks at what must never be. At the end all replicas are in sync again, their logs are
 the same, and all brokers agree who is controller.
 
+Under every eleventh seed of several brokers a topic is made and deleted all the while (`churn`).
+
 Under every ninth seed brokers compact: __consumer_offsets, and a topic that has its own writer (`compacted`). The
 others have the cleaner off, as these are enough to meet every fault, and the others cost less."""
 
@@ -47,6 +49,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition_log import PartitionLog
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.testing.simulation import compacted
+from jesenska.testing.simulation.churn import CHURNED, Churner
 from jesenska.testing.simulation.clients import BrokerProgram, SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
 from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.combined import CombinedFaults
@@ -80,6 +83,10 @@ _SETTINGS = {
 }
 #: One of so many seeds compacts.
 _COMPACTING = 9
+#: One of so many seeds of several brokers, beginning with this one, makes and deletes a topic.
+_CHURNING, _FIRST_CHURNING = 11, 3
+#: So soon brokers agree on that topic when nothing fails any more.
+_CHURN_SECONDS = 100.0
 #: Where the tree is a program of its own.
 _TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
 _SEVERAL = {
@@ -129,6 +136,8 @@ class Simulation:
         self._tasks: list[tuple[Process, asyncio.Task[Any]]] = []
         self._writers: list[Writer | KeyedWriter] = []
         self._compacts = seed % _COMPACTING == 0
+        #: Makes and deletes a topic, under some seeds.
+        self._churner: Churner | None = None
         #: A tombstone's time may be over before its time.
         self._clocks_were_set = False
         self._members: list[SimulatedMember] = []
@@ -221,9 +230,24 @@ class Simulation:
             process = Process(self.world, self._network, self._name("writer"))
             self._writers.append(KeyedWriter(process, self._bootstrap, self.history.on_acknowledged))
             self._start(process, self._writers[0].run())
+        if self._several and self.world.seed % _CHURNING == _FIRST_CHURNING:
+            process = Process(self.world, self._network, self._name("operator"))
+            self._churner = Churner(process, self._bootstrap, lambda: [host.program.broker if host.is_up else None for host in self.hosts])
+            self._start(process, self._churner.run())
         for _ in range(2):
             self._new_writer()
             self._new_member()
+
+    def _end_churn(self) -> None:
+        """Faults are over: the topic is left as it is to be, and every broker tells that."""
+        churner = self._churner
+        if churner is None:
+            return
+        churner.is_stopping = True
+        (churning,) = (task for process, task in self._tasks if process is churner.process)
+        self._go_on(
+            lambda: churning.done() and churner.is_settled, _CHURN_SECONDS, "not all brokers agree on the topic that was made and deleted, or nobody leads it"
+        )
 
     def _end_clients(self) -> None:
         """Faults are over: has everybody come to an end."""
@@ -241,6 +265,7 @@ class Simulation:
         world.tell("simulation", "no more faults; everybody comes to an end")
         self._is_over = True
         self._heal()
+        self._end_churn()
         self._end_clients()
         self._go_on(self._is_in_sync, _REST_SECONDS, "not all replicas come into sync again")
         if self._several:
@@ -276,7 +301,7 @@ class Simulation:
         for host in self.hosts:
             assert host.program.broker is not None
             for topic in host.program.broker.view.topics.values():
-                for partition in topic.partitions:
+                for partition in topic.partitions if topic.name != CHURNED else ():
                     known.add(partition.topic_partition)
                     if partition.is_served:
                         led[partition.topic_partition] = len(partition.isr)
@@ -286,7 +311,7 @@ class Simulation:
         """A partition whose replicas do not have the same bytes; None where all have."""
         names = sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
         for name in names:
-            if self._compacts and name.rpartition("-")[0] != TOPIC:
+            if name.startswith(f"{CHURNED}-") or (self._compacts and name.rpartition("-")[0] != TOPIC):
                 continue
             logs = [b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self.hosts]
             if any(log != logs[0] for log in logs):

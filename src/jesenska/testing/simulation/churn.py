@@ -1,0 +1,90 @@
+"""A topic that is made and deleted again and again under one name while brokers stand still, are cut off and die.
+
+Nobody writes to it. At the end it is there or not, as chance has it, and every broker has to tell its clients so: a
+broker that missed a deletion must not go on with the topic that was, nor keep one that is made anew from being led.
+What the others of the simulation promise is not asked of it: each time its leader epochs begin anew."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from jesenska.base.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.server import Broker
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.testing.simulation.clients import cluster_of
+from jesenska.testing.simulation.process import Process
+
+CHURNED: Final = "churned"
+_PARTITIONS: Final = 2
+#: Pauses between two changes, and before one that was refused is tried again.
+_PAUSES_SECONDS, _AGAIN_SECONDS = (0.5, 2.0, 5.0), 0.5
+
+
+class Churner:
+    """An operator who makes the topic and deletes it, and half of the time goes on only when every broker tells what
+    came of that. `brokers` gives those that are up, None in the place of one that is not. `is_there`: as the topic was
+    left."""
+
+    def __init__(self, process: Process, bootstrap: str, brokers: Callable[[], Sequence[Broker | None]]) -> None:
+        self.process = process
+        self.is_stopping = self.is_there = False
+        self._bootstrap = bootstrap
+        self._brokers = brokers
+
+    async def run(self) -> None:
+        random, changes = self.process.world.random, 0
+        cluster = cluster_of(self.process, self._bootstrap)
+        stays = random.random() < 0.5
+        while not self.is_stopping or self.is_there is not stays:
+            if not await self._change(Admin(cluster)):
+                await asyncio.sleep(_AGAIN_SECONDS)
+                continue
+            changes += 1
+            if random.random() < 0.5:
+                await self._settles()
+            elif not self.is_stopping:
+                await asyncio.sleep(random.choice(_PAUSES_SECONDS))
+        await cluster.close()
+        self.process.world.tell(self.process.name, f"has made and deleted the topic in {changes} changes, and it is {'there' if stays else 'gone'}")
+
+    async def _settles(self) -> None:
+        # Nobody tells when: it is looked at.
+        while True:
+            await asyncio.sleep(_AGAIN_SECONDS)
+            if self.is_settled:
+                return
+
+    async def _change(self, admin: Admin) -> bool:
+        """Makes the topic, or deletes it; whether that is done."""
+        replicas = self.process.world.random.randrange(1, len(self._brokers()) + 1)
+        try:
+            if self.is_there:
+                (error,) = (await admin.delete_topics([CHURNED])).values()
+                is_done = error is None or isinstance(error, UnknownTopicOrPartitionError)
+            else:
+                (error,) = (await admin.create_topics([NewTopic(CHURNED, _PARTITIONS, replicas)])).values()
+                # One that is still being deleted exists, too.
+                is_done = error is None or (isinstance(error, TopicAlreadyExistsError) and "marked" not in str(error))
+        except KafkaError:
+            return False
+        if is_done:
+            self.is_there = not self.is_there
+        return is_done
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every broker is up and tells what the topic is now, and somebody leads each of its partitions if it
+        is there."""
+        ids: set[uuid.UUID | None] = set()
+        led: set[TopicPartition] = set()
+        for broker in self._brokers():
+            if broker is None:
+                return False
+            topic = broker.view.topics.get(CHURNED)
+            ids.add(None if topic is None else topic.topic_id)
+            led.update(partition.topic_partition for partition in (() if topic is None else topic.partitions) if partition.is_served)
+        return len(ids) == 1 and (None not in ids) is self.is_there and len(led) == (_PARTITIONS if self.is_there else 0)
