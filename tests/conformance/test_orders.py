@@ -253,6 +253,17 @@ def test_a_topic_keeps_its_id(broker: Ordered, version: int) -> None:
     assert broker.lead(7, topic, State(leader_epoch=3)) == Told(_NONE, {0: _NONE})
 
 
+def test_a_topic_that_is_made_anew_takes_the_place_of_one_without_data(broker: Ordered) -> None:
+    """The broker has deleted its data, and was not told that the topic is gone."""
+    topic = _led(broker, State(leader_epoch=5))
+    assert broker.update(8, {topic: [State(leader_epoch=5)]}) == _NONE
+    assert broker.stop(4, topic, Stop(leader_epoch=-2, delete=True)) == Told(_NONE, {0: _NONE})
+    anew = topic._replace(topic_id=uuid.uuid4())
+    assert broker.lead(7, anew, State()) == Told(_NONE, {0: _NONE})
+    assert broker.update(8, {anew: [State()]}) == _NONE
+    assert broker.end_offset(anew) == (_NONE, 0, 0)
+
+
 def test_an_id_is_looked_at_before_the_leader_epoch(broker: Ordered) -> None:
     topic = _led(broker, State(leader_epoch=5))
     assert broker.lead(7, topic._replace(topic_id=uuid.uuid4()), State(leader_epoch=4)).partitions == {0: ErrorCode.INCONSISTENT_TOPIC_ID}
