@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
-from jesenska.base.errors import ErrorCode
+from jesenska.base.errors import CoordinatorNotAvailableError, ErrorCode, NotCoordinatorError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.coordinated_topic import CoordinatedTopic
 from jesenska.broker.core import BrokerCore
@@ -62,6 +62,13 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
         super().__init__(TRANSACTIONS_TOPIC, tenant, core, store, create_topic)
         markers.coordinator_epoch_of = self._runtime.epoch_of
         markers.written = self._written
+
+    def partition_for(self, key: str) -> int:
+        """As everywhere, but NotCoordinatorError while the topic is not here, as in Kafka."""
+        try:
+            return super().partition_for(key)
+        except CoordinatorNotAvailableError as error:
+            raise NotCoordinatorError from error
 
     def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions are in the transaction that the producer has open; KafkaError if the coordinator is not

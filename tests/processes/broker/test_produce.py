@@ -12,7 +12,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
-from jesenska.records.header import Codec
+from jesenska.records.header import MAGIC_OFFSET, Codec
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
@@ -146,3 +146,30 @@ def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerPr
         )
         part = connection.ask(request, 11, FetchResponse).responses[0].partitions[0]
         assert part.last_stable_offset == part.high_watermark
+
+
+def test_what_of_a_request_with_transactional_batches_is_told_first(broker: BrokerProcess) -> None:
+    """As by Apache Kafka 4.3.1: what refuses the whole request, in the order in which it stands, whatever acks are."""
+    transactional, unreadable = _record(**_IN_TRANSACTION), bytearray(_record())
+    unreadable[MAGIC_OFFSET] = 3
+    with RawConnection(broker.bootstrap) as connection:
+
+        def codes(batches: dict[int, bytes], acks: int = -1, transactional_id: str | None = None) -> list[int]:
+            request = _request("mixed", batches)
+            request.acks, request.transactional_id = acks, transactional_id
+            return [part.error_code for part in connection.ask(request, 8, ProduceResponse).responses[0].partition_responses]
+
+        refused, corrupt = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CORRUPT_MESSAGE
+        assert codes({2: _record(), 3: transactional}, acks=2) == [refused, refused]
+        assert codes({2: transactional, 3: bytes(unreadable)}) == [refused, refused]
+        assert codes({2: bytes(unreadable), 3: transactional}) == [corrupt, corrupt]
+        assert codes({2: transactional, 3: bytes(unreadable)}, transactional_id="t") == [corrupt, corrupt]
+
+
+def test_what_a_coordinator_refuses_is_told_without_a_log_start_offset(broker: BrokerProcess) -> None:
+    with RawConnection(broker.bootstrap) as connection:
+        request = _request("mixed", {3: _record(**_IN_TRANSACTION)})
+        request.transactional_id = "t"
+        (part,) = connection.ask(request, 8, ProduceResponse).responses[0].partition_responses
+    assert part.error_code in (ErrorCode.INVALID_PRODUCER_ID_MAPPING, ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert part.log_start_offset == -1

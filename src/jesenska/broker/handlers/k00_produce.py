@@ -36,14 +36,16 @@ asked, as in Apache Kafka 4.3.1: a transaction of which nothing is written here 
 
 What cannot be found out is NOT_ENOUGH_REPLICAS, which every client tries again; from 12 on CONCURRENT_TRANSACTIONS,
 too. While it is asked the connection takes no further request. A request with a transactional batch and no
-transactional id is refused as a whole (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a transactional id without such
-batches nor such a batch without a producer id means anything; both are taken, as in Apache Kafka.
+transactional id is refused as a whole, whatever acks are (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a
+transactional id without such batches nor such a batch without a producer id means anything; both are taken, as in
+Apache Kafka.
 
 As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without
 partitions is not answered. Where one of the partition's records are ill-formed that is its answer, and, unlike in
 Kafka, nothing is written. A batch of an unknown magic refuses the whole request (CORRUPT_MESSAGE), for nothing can be
-read in it. Where acks is none of 0, 1 and -1, a partition that is not there and a batch that is none are told first.
-The log start offset is told with an error that was found in the log or in the records, not before.
+read in it; where a transactional batch stands before it and there is no transactional id, that is told. Where acks is
+none of 0, 1 and -1, a partition that is not there and a batch that is none are told first. The log start offset is
+told with an error that was found in the log or in the records, not before.
 
 Left out: quotas.
 """
@@ -143,7 +145,7 @@ _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 class _Item:
     """One partition of a request on its way into the log."""
 
-    __slots__ = ("answer", "checked", "error", "guards", "partition", "produce", "records", "rules")
+    __slots__ = ("answer", "checked", "error", "guards", "is_unverified", "partition", "produce", "records", "rules")
 
     def __init__(self, index: int) -> None:
         self.answer = ProduceResponsePartition(index=index)
@@ -154,6 +156,8 @@ class _Item:
         self.error: KafkaError | None = None
         #: The transaction of its batch is being verified.
         self.guards: Guards | None = None
+        #: It was refused by that, before the log was looked at.
+        self.is_unverified = False
         self.produce: _Produce | None = None
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
@@ -244,6 +248,7 @@ class _Produce:
                         producers.check_epoch(first.producer_id, first.producer_epoch)
                     except KafkaError as error:
                         item.error = error
+                        item.is_unverified = True
                         continue
                     if not producers.has_open_transaction(first.producer_id, first.producer_epoch):
                         asked.setdefault(Producer(first.producer_id, first.producer_epoch), []).append(item)
@@ -333,7 +338,7 @@ class _Produce:
                 if self._moved is None:
                     self._moved = set()
                 self._moved.add(item.partition.leader)
-            if _was_in_the_log(error, item.records):
+            if not item.is_unverified and _was_in_the_log(error, item.records):
                 answer.log_start_offset = item.partition.log_start_offset
 
 
@@ -364,6 +369,7 @@ class _Verified:
             error = for_producers(results[item.partition.topic_partition], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
             if error is ErrorCode.NONE:
                 continue
+            item.is_unverified = True
             if error in _ASK_AGAIN or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS):
                 item.error = NotEnoughReplicasError(f"the coordinator of the transaction cannot say now whether the partition is in it: {error.name}")
             else:
@@ -401,15 +407,16 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     items: list[_Item] = []
     response = ProduceResponse()
     refusal = _refuse_all(request)
-    is_transactional = is_unreadable = False
+    is_transactional = is_unreadable = unreadable_is_first = False
     budget = INLINE_DECOMPRESSED_MAX_BYTES
     now_ms = broker.clock.now_ms()
     topics = request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         topics = _once_each(topics, version)
         if topics is not request.topic_data:
-            kinds = {_kind_of(data.records) for wanted in request.topic_data for data in wanted.partition_data if isinstance(data.records, memoryview)}
+            kinds = [_kind_of(data.records) for wanted in request.topic_data for data in wanted.partition_data if isinstance(data.records, memoryview)]
             is_transactional, is_unreadable = _OF_TRANSACTION in kinds, _UNREADABLE in kinds
+            unreadable_is_first = is_transactional and is_unreadable and kinds.index(_UNREADABLE) < kinds.index(_OF_TRANSACTION)
     for wanted in topics:
         topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
         answers = []
@@ -435,14 +442,15 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
                     is_transactional = True
                 elif kind == _UNREADABLE:
                     is_unreadable = True
+                    unreadable_is_first = unreadable_is_first or not is_transactional
             if item.error is None:
                 pooled.append(item)
         response.responses.append(ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
-    if is_unreadable:
-        _refuse(items, CorruptMessageError("a batch of the request has an unknown magic number, so that nothing of the request is taken"))
-        pooled = []
-    elif is_transactional and request.transactional_id is None and refusal is None:
+    if is_transactional and not unreadable_is_first and request.transactional_id is None:
         _refuse(items, TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id"))
+        pooled = []
+    elif is_unreadable:
+        _refuse(items, CorruptMessageError("a batch of the request has an unknown magic number, so that nothing of the request is taken"))
         pooled = []
     produce = _Produce(broker, context, request.acks, request.timeout_ms, response, items)
     if not pooled:
