@@ -178,7 +178,11 @@ _MEANT: Final = (
     ),
     Known((32,), r"\.results\[\]\.configs\[\]\.value", "the limit of times to come is that of 4.x", ours="'3600000'", versions=(0,)),
     Known((32,), r"\.results\[\]\.error_message", "that a topic is not there is said in words; Kafka has none", ours="'<words>'", theirs="''"),
-    Known((18,), r"\.(supported_features|finalized_features)\[\]|\.finalized_features_epoch", "no feature is kept here; Kafka 4.3.1 has those of KRaft"),
+    Known(
+        (18,),
+        r"\.(supported_features|finalized_features)\[\]|\.finalized_features_epoch",
+        "of Kafka 4.3.1's features there is transaction.version here; the others are those of KRaft",
+    ),
     Known(
         (0,),
         r".*\.error_code",
