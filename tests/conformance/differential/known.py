@@ -181,7 +181,7 @@ _MEANT: Final = (
     Known(
         (18,),
         r"\.(supported_features|finalized_features)\[\]|\.finalized_features_epoch",
-        "of Kafka 4.3.1's features there is transaction.version here; the others are those of KRaft",
+        "of Kafka 4.3.1's features only transaction.version is here",
     ),
     Known(
         (0,),
