@@ -8,7 +8,8 @@ is one: pure decisions on plain values.
                       A broker whose inventory is not there keeps its place
     leader and ISR    the replicas whose log goes furthest: the newest leader epoch, and of these the highest offset.
                       Every record that was acknowledged with acks=all is on each member of the ISR, and no log of a
-                      member goes further than the furthest, so the furthest has them all
+                      member goes further than the furthest, so the furthest has them all.
+                      A partition that begins empty has no state, like one that was created a moment ago
     leader epoch      far above every one that a log has heard of: elections after which nothing was written stand in
                       no log, and clients do not believe in an epoch that goes back
     settings          of the backup. Without one: those of the internal topics, `compact` for topics that were
@@ -32,7 +33,7 @@ from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.internal_topics import INTERNAL_TOPICS, automatic_topic
-from jesenska.interchange.inventory import NO_EPOCH, Inventory, Replica
+from jesenska.interchange.inventory import Inventory, Replica
 from jesenska.interchange.nodes import Node, children
 from jesenska.interchange.takeover import is_left_out
 from jesenska.metadata import paths
@@ -111,7 +112,8 @@ def rebuild(
         nodes[paths.partitions(name)] = Node(None)
         for number, replicas in assignment.items():
             nodes[paths.partition(name, number)] = Node(None)
-            nodes[paths.partition_state(name, number)] = Node(_state(replicas, partitions.get(number, {}), brokers, controller_epoch).encode())
+            if number in partitions:
+                nodes[paths.partition_state(name, number)] = Node(_state(replicas, partitions[number], controller_epoch).encode())
         if known is None or paths.topic_config(name) not in nodes:
             nodes[paths.topic_config(name)] = Node(encode_config(_settings(name, name in compacted, len(brokers))))
             if name not in INTERNAL_TOPICS:
@@ -223,13 +225,10 @@ def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]
     return [brokers[(number + step) % len(brokers)] for step in range(min(factor, len(brokers)))]
 
 
-def _state(replicas: Sequence[int], holders: _Holders, brokers: set[int], controller_epoch: int) -> PartitionStateNode:
-    newest = max((max(replica.last_epoch, replica.newest_epoch) for replica in holders.values()), default=NO_EPOCH)
-    furthest = max(((replica.last_epoch, replica.end) for replica in holders.values()), default=None)
-    if furthest is None:
-        in_sync = tuple(broker_id for broker_id in replicas if broker_id in brokers) or tuple(replicas)
-    else:
-        in_sync = tuple(broker_id for broker_id in replicas if broker_id in holders and (holders[broker_id].last_epoch, holders[broker_id].end) == furthest)
+def _state(replicas: Sequence[int], holders: _Holders, controller_epoch: int) -> PartitionStateNode:
+    newest = max(max(replica.last_epoch, replica.newest_epoch) for replica in holders.values())
+    furthest = max((replica.last_epoch, replica.end) for replica in holders.values())
+    in_sync = tuple(broker_id for broker_id in replicas if broker_id in holders and (holders[broker_id].last_epoch, holders[broker_id].end) == furthest)
     return PartitionStateNode(in_sync[0], max(newest, 0) + _EPOCHS_UNHEARD_OF, in_sync, controller_epoch)
 
 
