@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -60,7 +61,9 @@ class Searches:
 
 
 def _seed(printed: str) -> int:
-    return int(printed.removeprefix("seed ").partition(":")[0])
+    found = re.match(r"seed (\d+)", printed)
+    assert found is not None, printed
+    return int(found[1])
 
 
 def main() -> int:
