@@ -25,6 +25,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from jesenska.broker import handlers
 from jesenska.cli import up_alone
 from jesenska.cli.ending import PARENT_DESCRIPTOR
 from jesenska.cli.jesenska import main as jesenska
@@ -41,6 +42,8 @@ def main() -> None:
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for key in handlers.keys():
+        handlers.load(key)
     gc.collect()
     # A collection in a broker would write to every page that it has in common with this process.
     gc.freeze()

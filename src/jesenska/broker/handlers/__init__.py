@@ -7,6 +7,7 @@ import asyncio
 import importlib
 import logging
 import pkgutil
+import sys
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,8 @@ async def load_all() -> None:
     """Imports every handler, one at a time between other work: the files of a package may be replaced while a broker
     runs, and a broker must not mix two versions."""
     for key in keys():
+        if _MODULES[key] in sys.modules:
+            continue
         await asyncio.sleep(_PAUSE_SECONDS)
         try:
             load(key)
