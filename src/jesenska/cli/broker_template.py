@@ -42,7 +42,7 @@ def main() -> None:
     signal.set_wakeup_fd(wakes)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for key in handlers.keys():
+    for key in handlers.all_keys():
         handlers.load(key)
     gc.collect()
     # A collection in a broker would write to every page that it has in common with this process.

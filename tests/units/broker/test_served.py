@@ -22,7 +22,7 @@ def test_a_key_in_the_table_has_a_handler_with_its_versions(key: int) -> None:
 
 
 def test_every_handler_stands_in_the_table() -> None:
-    assert handlers.keys() == list(VERSIONS)
+    assert handlers.all_keys() == list(VERSIONS)
 
 
 def test_a_key_that_is_not_served_has_no_handler() -> None:

@@ -22,7 +22,7 @@ def load(key: int) -> None:
     importlib.import_module(_MODULES[key])
 
 
-def keys() -> list[int]:
+def all_keys() -> list[int]:
     """The keys that have a handler."""
     return sorted(_MODULES)
 
@@ -30,7 +30,7 @@ def keys() -> list[int]:
 async def load_all() -> None:
     """Imports every handler, one at a time between other work: the files of a package may be replaced while a broker
     runs, and a broker must not mix two versions."""
-    for key in keys():
+    for key in all_keys():
         if _MODULES[key] in sys.modules:
             continue
         await asyncio.sleep(_PAUSE_SECONDS)
