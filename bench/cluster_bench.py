@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Protocol
 
 from tests.peers.apache_kafka import ApacheKafka, tool_command
-from tests.tree_process import TreeProcess
 
 from bench.brokers import KAFKA
 from bench.figures import Figures, cpu, resident_mb, table
@@ -31,6 +30,7 @@ from bench.machine import end_in_order, settle
 from bench.needs import kafka, require
 from bench.unfinished import Unfinished
 from jesenska.testing import BrokerProcess
+from jesenska.testing.tree import TreeProcess
 
 BROKERS = 3
 READY = "start to ready"

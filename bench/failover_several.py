@@ -42,7 +42,6 @@ from tests.peers.apache_kafka import ApacheKafka, java_command, tool_command, wa
 from tests.processes.crash.client_process import JAVA, LIBRDKAFKA, ClientProcess, Together
 from tests.raw_connection import ClosedByBrokerError, RawConnection
 from tests.several_brokers import SeveralBrokers
-from tests.tree_process import TreeProcess
 from tests.watched_processes import watched
 
 from bench.brokers import KAFKA
@@ -53,6 +52,7 @@ from bench.unfinished import Unfinished
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import check, read_history
+from jesenska.testing.tree import TreeProcess
 from jesenska.wire.messages.k00_produce import ProduceResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 

@@ -37,7 +37,6 @@ from typing import Protocol
 from tests.cluster.view import PartitionView, view_of
 from tests.peers.apache_kafka import ApacheKafka, java_command, wait_for_port
 from tests.raw_connection import ClosedByBrokerError, RawConnection
-from tests.tree_process import TreeProcess
 
 from bench import options as common
 from bench.brokers import KAFKA
@@ -49,6 +48,7 @@ from bench.unfinished import Unfinished
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
+from jesenska.testing.tree import TreeProcess
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse

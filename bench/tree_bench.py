@@ -32,13 +32,13 @@ from typing import NamedTuple, Protocol
 from tests.fsyncs import Fsyncs, can_trace
 from tests.peers.zookeeper import RELEASE as ZOOKEEPER
 from tests.peers.zookeeper import ZooKeeper
-from tests.tree_process import TreeProcess
 
 from bench.figures import Figures, cpu
 from bench.needs import kafka, require
 from bench.options import only_lists, parser_of, show
 from bench.tree_clients import Client, Work, create, creating, getting, run, setting
 from bench.unfinished import Unfinished
+from jesenska.testing.tree import TreeProcess
 
 _DATA = b"x" * 100
 _NODES_EACH = 100

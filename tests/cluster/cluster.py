@@ -41,13 +41,13 @@ from jesenska.records.batch import iter_headers
 from jesenska.records.record import Record
 from jesenska.testing.faults import FaultProxy
 from jesenska.testing.faults.load import cluster_of
+from jesenska.testing.tree import TreeProcess
 from tests.cluster.kafka_process import KafkaProcess
 from tests.cluster.members import Broker, OurProcess, Tree
 from tests.cluster.one_request import coordinator
 from tests.cluster.view import View, view_of
 from tests.peers.apache_kafka import free_port
 from tests.raw_connection import ClosedByBrokerError
-from tests.tree_process import TreeProcess
 
 Value = TypeVar("Value")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import FaultProxy, ServerFaults
+from jesenska.testing.tree import TreeProcess
 from tests.cluster.kafka_process import KafkaProcess
-from tests.tree_process import TreeProcess
 
 
 class OurProcess(BrokerProcess):

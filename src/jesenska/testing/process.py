@@ -73,6 +73,11 @@ class ServerProcess(ABC):
         return self._process.pid
 
     @property
+    def is_running(self) -> bool:
+        """It was started, and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
     def log(self) -> str:
         """Everything that it has said, over all its starts."""
         return b"".join(self._said).decode(errors="replace")

@@ -1,30 +1,44 @@
 """Fixtures for tests of programs that use Kafka; pytest finds them by itself once jesenska is installed.
 
-    kafka_broker     a broker for the whole run; `kafka_broker.bootstrap` is what clients connect to
-    kafka_topic      the name of a topic that exists, new for each test
+    kafka_broker          a broker for the whole run; `kafka_broker.bootstrap` is what clients connect to
+    kafka_topic           the name of a topic that exists, new for each test, with the broker's `num.partitions`
+    kafka_topic_factory   makes such topics: `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})`
+    kafka_cluster         three brokers for the whole run; `kafka_cluster.brokers` are its processes
 
-`pytest --kafka-setting NAME=VALUE` gives the broker a setting of server.properties; it may be repeated."""
+`pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. Where a test
+fails and a broker that it uses has ended, the report says so, and shows the end of its log.
+
+What the fixtures need is imported when a test uses one: a run without such a test does not wait for it."""
 
 from __future__ import annotations
 
-import asyncio
-import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
-from jesenska.base.errors import JesenskaError
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.client.cluster import Cluster
-from jesenska.testing.broker import BrokerProcess
+if TYPE_CHECKING:
+    from jesenska.testing.broker import BrokerProcess
+    from jesenska.testing.cluster import ClusterProcesses
+    from jesenska.testing.process import ServerProcess
 
-_NAME_MAX_CHARS = 200
-_count = 0
+_LOG_CHARS_SHOWN = 4000
+
+
+class TopicFactory(Protocol):
+    """What `kafka_topic_factory` gives."""
+
+    def __call__(
+        self, name: str | None = None, *, partitions: int | None = None, replication_factor: int | None = None, settings: Mapping[str, str] | None = None
+    ) -> str:
+        """Makes a topic and returns its name, which is made of the test's where none is given. Without `partitions` it
+        has the broker's `num.partitions`, without `replication_factor` its `default.replication.factor`. KafkaError
+        where the broker refuses it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("jesenska", "a Kafka broker for tests")
-    group.addoption("--kafka-setting", action="append", default=[], metavar="NAME=VALUE", help="A setting of the broker behind kafka_broker.")
+    group.addoption("--kafka-setting", action="append", default=[], metavar="NAME=VALUE", help="A setting of the brokers behind the fixtures.")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -32,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     given: list[str] = config.getoption("--kafka-setting")
     if not given:
         return
-    # Read here: a run without such a setting need not wait for the tables of settings.
+    from jesenska.base.errors import JesenskaError
     from jesenska.config.layers import BrokerConfig
     from jesenska.config.properties import PropertiesError
     from jesenska.config.safety import StartRefused, refuse_unsafe
@@ -51,29 +65,60 @@ def pytest_configure(config: pytest.Config) -> None:
         config.issue_config_time_warning(pytest.PytestConfigWarning(f"--kafka-setting: {unknown}"), 2)
 
 
+def _settings(request: pytest.FixtureRequest) -> dict[str, str]:
+    return dict(text.partition("=")[::2] for text in request.config.getoption("--kafka-setting"))
+
+
 @pytest.fixture(scope="session")
 def kafka_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """A broker for all tests of the run."""
-    settings = dict(text.partition("=")[::2] for text in request.config.getoption("--kafka-setting"))
-    with BrokerProcess(tmp_path_factory.mktemp("kafka") / "data", settings=settings, warm=True) as broker:
+    from jesenska.testing.broker import BrokerProcess
+
+    with BrokerProcess(tmp_path_factory.mktemp("kafka") / "data", settings=_settings(request), warm=True) as broker:
         yield broker
 
 
+@pytest.fixture(scope="session")
+def kafka_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+    """Three brokers for all tests of the run. New topics have a replica on each. A test that kills one starts it
+    again."""
+    from jesenska.testing.cluster import ClusterProcesses
+
+    with ClusterProcesses(tmp_path_factory.mktemp("kafka") / "data", settings=_settings(request)) as cluster:
+        yield cluster
+
+
 @pytest.fixture
-def kafka_topic(request: pytest.FixtureRequest, kafka_broker: BrokerProcess) -> str:
-    """The name of a new topic with one partition, made of the test's own name."""
-    global _count
-    _count += 1
-    name = re.sub(r"[^a-zA-Z0-9._-]", "-", request.node.name)[:_NAME_MAX_CHARS] + f"-{_count}"
+def kafka_topic_factory(request: pytest.FixtureRequest) -> TopicFactory:
+    """Makes topics, on `kafka_cluster` where the test uses that, else on `kafka_broker`."""
+    from jesenska.testing.topics import Topics
 
-    async def create() -> None:
-        cluster = Cluster(kafka_broker.bootstrap)
-        try:
-            error = (await Admin(cluster).create_topics([NewTopic(name, 1, 1)]))[name]
-            if error is not None:
-                raise error
-        finally:
-            await cluster.close()
+    where = "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
+    return Topics(request.getfixturevalue(where).bootstrap, request.node.name).make
 
-    asyncio.run(create())
-    return name
+
+@pytest.fixture
+def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
+    """The name of a new topic with the broker's `num.partitions`, made of the test's own name."""
+    return kafka_topic_factory()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to the report of a test that has failed which of its brokers have ended."""
+    report = yield
+    if report.failed:
+        fixtures = getattr(item, "funcargs", {})
+        for name in ("kafka_broker", "kafka_cluster"):
+            server = fixtures.get(name)
+            for broker in getattr(server, "brokers", [server] if server is not None else []):
+                if (said := _end_of(broker)) is not None:
+                    report.sections.append((name, said))
+    return report
+
+
+def _end_of(broker: ServerProcess) -> str | None:
+    """What a person should know of a broker that does not run; None of one that does."""
+    if broker.is_running:
+        return None
+    return f"The broker at {broker.address} does not run any more. The end of what it said:\n{broker.log[-_LOG_CHARS_SHOWN:]}"

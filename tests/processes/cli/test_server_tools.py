@@ -19,8 +19,8 @@ from jesenska.cli import kafka_server_start, kafka_server_stop, kafka_topics, zo
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import read_properties
 from jesenska.testing import BrokerProcess
+from jesenska.testing.tree import TreeProcess
 from tests.processes.cli.conftest import Tool
-from tests.tree_process import TreeProcess
 
 #: Locks a directory as Apache Kafka does: without writing its id.
 HOLD = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print('locked',flush=True); sys.stdin.read()"

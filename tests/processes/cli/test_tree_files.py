@@ -21,9 +21,9 @@ from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.producer import Producer
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.testing import BrokerProcess
+from jesenska.testing.tree import TreeProcess
 from tests.processes.cli.conftest import Tool
 from tests.several_brokers import SECONDS, SeveralBrokers
-from tests.tree_process import TreeProcess
 
 _PARTITIONS = 500
 _KEY = TopicPartition("orders", 3)

@@ -17,9 +17,9 @@ from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import ConnectRequest, CreateFlag, CreateRequest, OpCode, Reader, ReplyHeader, RequestHeader
+from jesenska.testing.tree import TreeProcess
 from tests.processes.crash.tree_load import Holder, InOrder, Load, Numberer, Session, Setter, Watcher, check_numbers
 from tests.profiles import rounds
-from tests.tree_process import TreeProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 

@@ -28,10 +28,10 @@ from jesenska.metadata.acl import digest_identity
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import Acl, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
 from jesenska.metadata.zookeeper.client import connect
+from jesenska.testing.tree import TreeProcess
 from tests.processes.fuzz.sender import send_all
 from tests.processes.fuzz.tree_frames import CLEANER, TreeFrames
 from tests.profiles import rounds
-from tests.tree_process import TreeProcess
 
 FRAMES = rounds(quick=1000, ci=5000, everything=25_000)
 SEED = int(os.environ.get("JESENSKA_SEED", "1"))

@@ -12,8 +12,8 @@ import pytest
 from jesenska.metadata.tree_operations import ConnectionLossError
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
 from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.testing.tree import TreeProcess
 from tests.on_a_loop import on_a_loop
-from tests.tree_process import TreeProcess
 
 _SECONDS = 20.0
 

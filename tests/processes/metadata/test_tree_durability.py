@@ -10,8 +10,8 @@ import pytest
 
 from jesenska.metadata.store import Store
 from jesenska.metadata.zookeeper.client import connect
+from jesenska.testing.tree import TreeProcess
 from tests.fsyncs import Fsyncs, can_trace
-from tests.tree_process import TreeProcess
 
 pytestmark = pytest.mark.skipif(not can_trace(), reason="needs strace")
 

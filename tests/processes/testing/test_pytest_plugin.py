@@ -12,6 +12,7 @@ from jesenska.testing import BrokerProcess
 
 _TESTS = """
 import asyncio
+from jesenska.client.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 
@@ -40,6 +41,27 @@ def test_two(kafka_broker, kafka_topic):
 
 def test_setting(kafka_broker):
     assert kafka_broker.settings == {"num.partitions": "3"}
+
+def replicas(server, topic):
+    async def work():
+        cluster = Cluster(server.bootstrap)
+        try:
+            return [len(item.replicas) for item in (await cluster.topic(topic)).partitions]
+        finally:
+            await cluster.close()
+    return asyncio.run(work())
+
+def test_topics(kafka_broker, kafka_topic, kafka_topic_factory):
+    assert replicas(kafka_broker, kafka_topic) == [1, 1, 1]
+    assert kafka_topic_factory("mine", partitions=5, settings={"cleanup.policy": "compact"}) == "mine"
+    assert replicas(kafka_broker, "mine") == [1] * 5
+
+def test_cluster(kafka_cluster, kafka_topic, kafka_topic_factory):
+    assert replicas(kafka_cluster, kafka_topic) == [3, 3, 3]
+    assert replicas(kafka_cluster, kafka_topic_factory(partitions=1, replication_factor=2)) == [2]
+    kafka_cluster.brokers[0].kill()
+    assert produced(kafka_cluster, kafka_topic)
+    kafka_cluster.brokers[0].start()
 """
 
 
@@ -48,7 +70,37 @@ def test_each_test_has_a_topic_of_its_own_on_one_broker(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kafka-setting", "num.partitions=3", str(tmp_path)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
+    assert "5 passed" in done.stdout
+
+
+def test_a_broker_that_was_killed_is_told_with_its_log(tmp_path: Path) -> None:
+    tests = """
+import os, signal
+import pytest
+
+def test_kills(kafka_broker):
+    os.kill(kafka_broker.pid, signal.SIGKILL)
+    while kafka_broker.is_running:
+        pass
+
+def test_after_it(kafka_broker, kafka_topic):
+    pass
+
+def test_of_something_else():
+    assert not "a broker"
+"""
+    (tmp_path / "test_mine.py").write_text(tests)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
+    assert done.stdout.count("does not run any more. The end of what it said:") == 1
+    assert "jesenska is up at" in done.stdout.partition("does not run any more")[2]
+
+
+def test_a_run_without_a_broker_imports_nothing_of_it() -> None:
+    program = "import sys; before = set(sys.modules); import jesenska.testing.pytest_plugin; print(*sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", f"import pytest; {program}"], capture_output=True, text=True, check=True, timeout=100)
+    # A checkout may ask for its source in place of what is compiled.
+    assert set(done.stdout.split()) - {"jesenska.base", "jesenska.base.source_only"} == {"jesenska", "jesenska.testing", "jesenska.testing.pytest_plugin"}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +156,7 @@ def test_settings_in_the_environment_of_the_tests_are_not_those_of_their_broker(
     assert not (tmp_path / "theirs").exists()
 
 
-@pytest.mark.parametrize(("document", "count"), [("testing.md", 5), ("faults.md", 2)])
+@pytest.mark.parametrize(("document", "count"), [("testing.md", 6), ("faults.md", 2)])
 def test_the_examples_of_the_documentation_pass(tmp_path: Path, document: str, count: int) -> None:
     pytest.importorskip("kafka")
     pytest.importorskip("confluent_kafka")

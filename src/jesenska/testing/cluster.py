@@ -1,0 +1,88 @@
+"""A cluster of brokers for tests: each a process, and their tree another one.
+
+with ClusterProcesses(tmp_path / "data") as cluster:
+    ... cluster.bootstrap ...
+    cluster.brokers[0].kill()       # SIGKILL, as a crash: another broker leads what it led
+    cluster.brokers[0].start()      # the same port, the same data
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from jesenska.testing.broker import BrokerProcess
+from jesenska.testing.tree import TreeProcess
+
+#: Kafka's default of 18 s is long for a test that kills a broker.
+_SESSION_TIMEOUT_MS = "2000"
+
+
+class ClusterProcesses:
+    """So many brokers, numbered from 0 on, and their tree, with what they keep below `data`. `settings` are those of
+    server.properties, for each broker. New topics have a replica on each of three brokers, Kafka's own topics too,
+    unless settings say otherwise. Ends with the `with` block."""
+
+    def __init__(self, data: Path, brokers: int = 3, *, settings: Mapping[str, str] | None = None) -> None:
+        if brokers < 1:
+            raise ValueError("a cluster has one broker at least")
+        self.data = Path(data)
+        self.settings = dict(settings or {})
+        self._count = brokers
+        self.tree = TreeProcess(self.data / "tree")
+        #: By number; before `start` there is none.
+        self.brokers: list[BrokerProcess] = []
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port of every broker, for clients."""
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    @property
+    def log(self) -> str:
+        """What the brokers have said, one after the other."""
+        return "".join(broker.log for broker in self.brokers)
+
+    def start(self) -> Self:
+        """Returns when clients can connect to every broker; ServerFailedError if one cannot start."""
+        (self.data / "tree").mkdir(parents=True, exist_ok=True)
+        self.tree.start()
+        if not self.brokers:
+            self.brokers = [BrokerProcess(self.data / f"broker-{number}", settings=self._settings(number), warm=True) for number in range(self._count)]
+        try:
+            with ThreadPoolExecutor(self._count) as threads:
+                list(threads.map(BrokerProcess.start, self.brokers))
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def _settings(self, number: int) -> dict[str, str]:
+        copies = str(min(3, self._count))
+        return {
+            "default.replication.factor": copies,
+            "offsets.topic.replication.factor": copies,
+            "transaction.state.log.replication.factor": copies,
+            "transaction.state.log.min.isr": str(min(2, self._count)),
+            "group.initial.rebalance.delay.ms": "0",
+            "zookeeper.session.timeout.ms": _SESSION_TIMEOUT_MS,
+            **self.settings,
+            "broker.id": str(number),
+            "zookeeper.connect": self.tree.address,
+        }
+
+    def stop(self) -> None:
+        """Stops the brokers in order, all at once, and then their tree."""
+        if self.brokers:
+            with ThreadPoolExecutor(self._count) as threads:
+                list(threads.map(BrokerProcess.stop, self.brokers))
+        self.tree.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
