@@ -320,7 +320,9 @@ class Broker(Services):
             def accepted(sock: socket.socket, host: str, listener_name: str = item.name) -> None:
                 self.dispatcher.accept(sock, host, listener_name)
 
-            listening = self.machine.network.listening_socket(item.host, item.port, backlog)
+            # Another one on the same port is for IPv4.
+            shares = any(other.port == item.port != 0 and other is not item for other in self._listeners_config.opened)
+            listening = self.machine.network.listening_socket(item.host, item.port, backlog, only_v6=shares)
             self._listeners.append(Listener(self._loop, item.name, listening, accepted))
 
     def _log_dirs(self) -> list[str]:

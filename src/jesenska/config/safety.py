@@ -121,7 +121,9 @@ def _roles(config: BrokerConfig) -> Iterator[StartRefused]:
         voters = [item for item in config.strings(name) if item]
         if len(voters) > 1:
             yield StartRefused(
-                name, f"{name} names {len(voters)} controllers, and jesenska keeps the metadata of one node itself: name this node alone, or leave it out."
+                name,
+                f"{name} names {len(voters)} controllers, and there is no quorum here: for one broker name this node alone; for several start "
+                "zookeeper-server-start, and each with zookeeper.connect in place of this setting.",
             )
         elif name.endswith("voters") and voters and voters[0].partition("@")[0].strip() != str(config.integer("node.id")):
             yield StartRefused(name, f"{name} names controller {voters[0]}, which is not this node: name this node alone, or leave the setting out.")

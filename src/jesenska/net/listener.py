@@ -57,15 +57,16 @@ class Listener:
         self._socket.close()
 
 
-def listening_socket(host: str, port: int, backlog: int = 100) -> socket.socket:
+def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool = False) -> socket.socket:
     """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both
-    versions. JesenskaError with one sentence if that is not possible, of which PortTakenError is one."""
+    versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the same
+    port. JesenskaError with one sentence if that is not possible, of which PortTakenError is one."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":
             return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port), backlog, dual=socket.has_dualstack_ipv6())
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        return _listening(family, address, backlog)
+        return _listening(family, address, backlog, dual=False if only_v6 and family == socket.AF_INET6 else None)
     except socket.gaierror as error:
         raise JesenskaError(f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine.") from error
     except OSError as error:
@@ -78,12 +79,12 @@ def listening_socket(host: str, port: int, backlog: int = 100) -> socket.socket:
         raise JesenskaError(f"Cannot listen on {wanted}: {error.strerror}.") from error
 
 
-def _listening(family: int, address: tuple[object, ...], backlog: int, dual: bool = False) -> socket.socket:
+def _listening(family: int, address: tuple[object, ...], backlog: int, dual: bool | None = None) -> socket.socket:
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if dual:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if dual is not None and family == socket.AF_INET6:
+            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, not dual)
         listening.setblocking(False)
         listening.bind(address)
         listening.listen(backlog)

@@ -13,8 +13,9 @@ from jesenska.net.listener import listening_socket
 
 
 class Network(Protocol):
-    def listening_socket(self, host: str, port: int, backlog: int) -> socket.socket:
-        """A socket that listens and does not block; JesenskaError with one sentence if that is not possible."""
+    def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
+        """A socket that listens and does not block; JesenskaError with one sentence if that is not possible.
+        `only_v6`: not for IPv4."""
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
         """A connected socket that does not block; OSError if nobody answers. Buffers of the system: as it sees fit
@@ -24,8 +25,8 @@ class Network(Protocol):
 class SystemNetwork:
     """The machine's own."""
 
-    def listening_socket(self, host: str, port: int, backlog: int) -> socket.socket:
-        return listening_socket(host, port, backlog)
+    def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
+        return listening_socket(host, port, backlog, only_v6=only_v6)
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
         loop = asyncio.get_running_loop()

@@ -294,7 +294,7 @@ class NetworkOfProcess:
         self._network = network
         self._process = process
 
-    def listening_socket(self, host: str, port: int, backlog: int) -> socket.socket:
+    def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
         return cast("socket.socket", self._network.listen(self._process, host, port))
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
