@@ -65,9 +65,7 @@ class ZooKeeperHome:
         try:
             store = await RenewedStore.open(connect)
         except ConnectionLossError as error:
-            raise JesenskaError(
-                f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave that line out for a broker that is alone."
-            ) from error
+            raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave it out for one broker alone.") from error
         except TreeError as error:
             raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
         return ZooKeeperHome(store, root, f"the tree at {servers}", session_ms, connect_ms / 1000, config.integer("zookeeper.max.in.flight.requests"))

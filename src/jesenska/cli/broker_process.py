@@ -22,6 +22,7 @@ from jesenska.cli.data_without_metadata import refuse_data_without_metadata
 from jesenska.cli.ending import parents_end, stopped_in_order
 from jesenska.cli.memory import Memory
 from jesenska.cli.stop_signals import heeded_signals
+from jesenska.cli.tool import telling
 from jesenska.config.layers import BrokerConfig
 from jesenska.net.event_loop import broker_loop
 from jesenska.records import codec
@@ -102,7 +103,8 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
     # The process ends: closing thousands of logs makes many objects, and what is garbage among them may stay.
     gc.disable()
     gc.freeze()
-    await broker.stop()
+    async with telling("Stopping: logs are synced and closed"):
+        await broker.stop()
     logger.info("the broker has stopped in order")
     stopped.cancel()
     stopped_in_order()
