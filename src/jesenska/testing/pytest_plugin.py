@@ -1,9 +1,9 @@
 """Fixtures for tests of programs that use Kafka; pytest finds them by itself once jesenska is installed.
 
-    kafka_broker          a broker for the whole run; `kafka_broker.bootstrap` is what clients connect to
-    kafka_topic           the name of a topic that exists, new for each test, with the broker's `num.partitions`
-    kafka_topic_factory   makes such topics: `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})`
-    kafka_cluster         three brokers for the whole run; `kafka_cluster.brokers` are its processes
+    kafka_broker          a broker for the whole run; `kafka_broker.bootstrap` is what clients connect to kafka_topic
+    the name of a topic that exists, new for each test, with the broker's `num.partitions` kafka_topic_factory   makes
+    such topics: `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})` kafka_cluster
+    three brokers for the whole run; `kafka_cluster.brokers` are its processes
 
 `pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. Where a test
 fails and a broker that it uses has ended, the report says so, and shows the end of its log.

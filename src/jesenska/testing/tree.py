@@ -1,5 +1,5 @@
-"""The tree of a cluster as a process for tests: zookeeper-server-start on loopback, killed or stopped, started again on
-the same port and directory.
+"""The tree of a cluster as a process for tests: zookeeper-server-start on loopback, killed or stopped, started again
+on the same port and directory.
 
 with TreeProcess(tmp_path) as tree:
     ... tree.address ...
