@@ -39,7 +39,9 @@ class Shell:
         """The lines of a tool that must succeed."""
         outcome = self.ask(tool, *arguments, given=given)
         assert outcome.code == 0, outcome
-        assert "Exception" not in outcome.errors, outcome
+        # A request that is under way when the tool ends, as that is done: Kafka's client logs that, with any broker.
+        errors = [line for line in outcome.errors.splitlines() if "NetworkClient is no longer active" not in line]
+        assert not any("Exception" in line for line in errors), outcome
         return outcome.lines
 
     def create(self, name: str, partitions: int = 1, *arguments: object) -> str:

@@ -44,7 +44,8 @@ async def state(store: Store) -> tuple[int, int, tuple[int, ...]]:
 
 
 def run(tmp_path: Path, isr: tuple[int, ...], settings: dict[str, str] | None, test: Callable[[Broker, Store], Awaitable[None]], crashed: bool = False) -> None:
-    """On a directory that was left in order, or not."""
+    """On a directory that was left in order, or not, and has a log of the partition."""
+    (tmp_path / "t-0").mkdir()
     if not crashed:
         (tmp_path / CLEAN_SHUTDOWN).touch()
 

@@ -156,7 +156,6 @@ def test_a_pattern_reads_all_topics_that_it_matches(at: Tool, send: Send) -> Non
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--topic", "not-there"], "create it with kafka-topics"),
         (["--topic", "console-errors", "--partition", "7"], "none with the number 7"),
         (["--topic", "console-errors", "--offset", "2"], "partition is required"),
         (["--topic", "console-errors", "--partition", "0", "--offset", "bla"], "'earliest', 'latest', or a non-negative long"),
@@ -167,7 +166,6 @@ def test_a_pattern_reads_all_topics_that_it_matches(at: Tool, send: Send) -> Non
         (["--topic", "console-errors", "--group", "g", "--partition", "0"], "Options group and partition cannot be specified together"),
         (["--topic", "console-errors", "--group", "g", "--consumer-property", "group.id=h"], "Detected group ids: 'g', 'h'"),
         (["--topic", "console-errors", "--group", ""], "name is empty"),
-        (["--topic", "not-there", "--group", "g"], "create it with kafka-topics"),
         (["--topic", "console-errors", "--group", "g", "--consumer-property", "partition.assignment.strategy=bla"], "names bla: use range"),
         (["--topic", "console-errors", "--group", "g", "--consumer-property", "heartbeat.interval.ms=45000"], "smaller than session.timeout.ms"),
         (["--topic", "console-errors", "--isolation-level", "bla"], "Invalid value bla for configuration isolation.level"),
@@ -309,11 +307,6 @@ def test_a_property_that_there_is_not_is_told_with_the_one_that_was_meant(send: 
     assert sent.err == "kafka-console-producer: parse.keys says nothing about how lines are read; it is ignored (did you mean parse.key?).\n"
     printed = read("console-properties", 1, "--property", "print.keys=true")
     assert printed.err.splitlines()[0].endswith("it is ignored (did you mean print.key?).")
-
-
-def test_a_topic_that_is_not_there_is_told_without_a_total(at: Tool) -> None:
-    result = at(kafka_console_consumer.main, "--topic", "console-never-was")
-    assert (result.code, result.err.count("\n"), "Processed" in result.err) == (1, 1, False)
 
 
 @pytest.mark.parametrize("group", [(), ("--group", "survivors")], ids=["by assignment", "in a group"])

@@ -36,6 +36,7 @@ ASKS = {
 }
 #: These make the topic, wait for it, or ask for none.
 WITHOUT_A_TOPIC = {
+    "kafka_console_consumer",
     "kafka_features",
     "kafka_verifiable_consumer",
     "kafka_broker_api_versions",

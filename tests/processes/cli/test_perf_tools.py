@@ -154,13 +154,15 @@ def test_a_mistake_of_the_producers_is_one_sentence(produce: Run, arguments: lis
 )
 def test_transactional_records_are_committed_under_the_id(produce: Run, tool: Tool, fast_broker: BrokerProcess, arguments: list[str], name: str) -> None:
     topic, at = f"perf-{name}", ("--bootstrap-server", fast_broker.bootstrap)
-    result = produce(topic, 2000, "--record-size", "50", *arguments)
+    # Enough records for many transactions of a millisecond, also where one of them takes long.
+    count = 20_000 if name == "perf-often" else 2000
+    result = produce(topic, count, "--record-size", "50", *arguments)
     assert (result.code, result.err) == (0, "")
     read = tool(
         kafka_console_consumer.main, *at, "--topic", topic, "--from-beginning", "--isolation-level", "read_committed",
-        "--max-messages", "2000", "--timeout-ms", "20000",
+        "--max-messages", str(count), "--timeout-ms", "20000",
     )  # fmt: skip
-    assert len(read.lines) == 2000
+    assert len(read.lines) == count
     listed = [line.split() for line in tool(kafka_transactions.main, *at, "list").lines[1:]]
     (found,) = [line for line in listed if line[0].startswith(name)]
     assert found[3] == "CompleteCommit"
