@@ -24,6 +24,7 @@ from jesenska.testing import BrokerProcess
 from jesenska.testing.tree import TreeProcess
 from tests.processes.cli.conftest import Tool
 from tests.several_brokers import SECONDS, SeveralBrokers
+from tests.watched_processes import watched
 
 _PARTITIONS = 500
 _KEY = TopicPartition("orders", 3)
@@ -101,9 +102,12 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
         asyncio.run(_write(brokers.bootstrap, range(1200, 1300)))
 
         # Everything dies at once, and no backup is there.
-        for process in (brokers.pid, *brokers.processes().values()):
-            os.kill(process, signal.SIGKILL)
-        brokers.kill()
+        processes = brokers.processes().values()
+        with watched(*processes, seconds=SECONDS) as have_ended:
+            for process in (brokers.pid, *processes):
+                os.kill(process, signal.SIGKILL)
+            brokers.kill()
+            assert have_ended()
         shutil.rmtree(data / "tree")
         built = tool(jesenska.main, "tree", "rebuild", *(str(data / f"broker-{broker}") for broker in (1, 2, 3)), "--data", str(data))
         assert built.code == 0, built.err
