@@ -219,9 +219,9 @@ class Transactions(RuleBasedStateMachine):
         self.waiting.clear()
         self.driver.crash()
         for name, value in self.logged.items():
-            if value is not None and Producer(value.producer_id, value.producer_epoch) not in self.given[name]:
+            if value is not None and (valid := _valid(value)) not in self.given[name]:
                 # Whoever it was given to has not heard of it; what it was told before does not hold any more.
-                self.given[name].append(Producer(value.producer_id, value.producer_epoch))
+                self.given[name].append(valid)
             if value is None or value.state is not TransactionState.ONGOING:
                 self.told = {key: partitions for key, partitions in self.told.items() if key[0] != name}
         self._look()
@@ -236,6 +236,13 @@ class Transactions(RuleBasedStateMachine):
             self.driver.tick(1000)
             self.let_through()
         assert not [value for value in self.logged.values() if value is not None and value.state in _PREPARED]
+
+
+def _valid(value: TransactionValue) -> Producer:
+    """Who may go on: where the epochs of a producer id are used up, the one that comes after the transaction's end."""
+    if value.next_producer_id >= 0:
+        return Producer(value.next_producer_id, 0)
+    return Producer(value.producer_id, value.producer_epoch)
 
 
 def _encoded(name: str, value: TransactionValue | None) -> KeyValue:
