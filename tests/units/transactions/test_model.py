@@ -93,6 +93,9 @@ class Transactions(RuleBasedStateMachine):
             assert before.state not in (*_PREPARED, TransactionState.ONGOING)
         if value is not None and value.state in _PREPARED:
             self.marked[name] = set()
+        if value is not None and value.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+            # It is over, also where whoever asked for its end was told of an error.
+            self.told = {key: partitions for key, partitions in self.told.items() if key[0] != name}
         self.logged[name] = value
 
     def _mark(self, index: int, partitions: frozenset[TopicPartition]) -> None:
