@@ -48,7 +48,7 @@ def export_directory(options: argparse.Namespace) -> int:
     with locked([path], files) as directories:
         nodes = journal_file.read_tree(path)
         broker_id = broker_of(directories, None)
-        written = asyncio.run(_write(options, nodes))
+        written = asyncio.run(write_into(options.zookeeper, nodes, replace=options.replace, dry_run=options.dry_run))
         if not options.keep and not options.dry_run:
             journal_file.mark_exported(path, files)
     topics = len(children(nodes, paths.TOPICS))
@@ -66,24 +66,25 @@ def export_directory(options: argparse.Namespace) -> int:
     return 0
 
 
-async def _write(options: argparse.Namespace, nodes: Mapping[str, Node]) -> int:
-    """Writes them; how many nodes are new, changed or gone."""
+async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool = False, dry_run: bool = False) -> int:
+    """Writes a cluster's nodes into a ZooKeeper, as --zookeeper names it; how many nodes are new, changed or gone.
+    JesenskaError with one sentence where it may not be written. `replace`: over this cluster's nodes that are
+    there."""
     try:
-        where = ConnectString.parse(options.zookeeper)
+        where = ConnectString.parse(zookeeper)
     except ValueError as error:
         raise JesenskaError(str(error)) from error
-    servers = options.zookeeper.partition("/")[0]
+    servers = zookeeper.partition("/")[0]
     told = Telling()
     async with telling("Writing to ZooKeeper"), tree_at(servers, any_release=True) as root:
-        if where.chroot and await root.exists(where.chroot) is None:
-            there = FoundTree({})
-        else:
-            there = await read_store(ChrootStore(root, where.chroot) if where.chroot else root, told.tell)
-        wanted = plan_handover(nodes, there, f"The ZooKeeper at {options.zookeeper}", replace=options.replace)
+        store = ChrootStore(root, where.chroot) if where.chroot else root
+        is_new = bool(where.chroot) and await root.exists(where.chroot) is None
+        there = FoundTree({}) if is_new else await read_store(store, told.tell)
+        wanted = plan_handover(nodes, there, f"The ZooKeeper at {zookeeper}", replace=replace)
         count = len(changes(there.nodes, wanted))
-        if options.dry_run:
+        if dry_run:
             return count
         if where.chroot:
             await make_path(root, where.chroot)
-        await write_store(ChrootStore(root, where.chroot) if where.chroot else root, there.nodes, wanted, told.tell)
+        await write_store(store, there.nodes, wanted, told.tell)
         return count

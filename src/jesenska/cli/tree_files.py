@@ -31,28 +31,25 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import random_uuid
+from jesenska.cli.exporting import write_into
 from jesenska.cli.importing import Telling
-from jesenska.cli.several_directories import brokers_with_data, tree_directory
+from jesenska.cli.several_directories import brokers_with_data, held_directory, tree_directory
 from jesenska.cli.stopping import lock_holder
 from jesenska.cli.tool import Command, add_output, print_json, telling
 from jesenska.cli.tree import tree_at
 from jesenska.cli.tree_serving import ADDRESS_FILE
 from jesenska.interchange import inventory as inventories
 from jesenska.interchange.directory_inventory import take
-from jesenska.interchange.handover import plan_handover
 from jesenska.interchange.inventory import Inventory
 from jesenska.interchange.journal_file import has_tree, read_tree_file, write_tree, write_tree_file
 from jesenska.interchange.kafka_directories import broker_of, locked
 from jesenska.interchange.nodes import FoundTree, children
 from jesenska.interchange.rebuilding import Rebuilt, raised, rebuild
 from jesenska.interchange.takeover import is_left_out
-from jesenska.interchange.zookeeper_copy import make_path, read_store, write_store
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, make_directory
+from jesenska.interchange.zookeeper_copy import read_store
 from jesenska.log.files import FileLayer
 from jesenska.metadata import paths
 from jesenska.metadata.journal import METADATA_FILE
-from jesenska.metadata.store import ChrootStore
-from jesenska.metadata.zookeeper.connect_string import ConnectString
 
 _INVENTORY_BYTES_MAX = 1 << 30
 
@@ -135,7 +132,7 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
                 f"{directory} is in use by a broker that has its tree for itself: stop it, or start it with --zookeeper-port and name that with --zookeeper."
             ) from None
         return asyncio.run(_read(address)), str(directory)
-    with _Held(directory):
+    with held_directory(directory):
         return read_tree_file(directory / METADATA_FILE), str(directory)
 
 
@@ -143,22 +140,6 @@ async def _read(servers: str) -> FoundTree:
     told = Telling()
     async with telling("Reading the tree"), tree_at(servers, any_release=True) as store:
         return await read_store(store, told.tell)
-
-
-class _Held:
-    """A directory that nobody else uses meanwhile."""
-
-    def __init__(self, directory: Path) -> None:
-        try:
-            self._lock = DirectoryLock(directory)
-        except LogDirectoryError as error:
-            raise JesenskaError(f"{directory} is in use: stop the process that uses it, or name another directory.") from error
-
-    def __enter__(self) -> None:
-        """Held already."""
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
 
 
 # --- restore
@@ -170,7 +151,7 @@ def _restore(options: argparse.Namespace) -> int:
     kept = FoundTree(raised({path: node for path, node in nodes.nodes.items() if not is_left_out(path)}), nodes.last_zxid)
     topics = len(children(kept.nodes, paths.TOPICS))
     if options.zookeeper is not None:
-        asyncio.run(_write(options.zookeeper, kept))
+        asyncio.run(write_into(options.zookeeper, kept.nodes))
         where = options.zookeeper
     else:
         directory = _directory(options.data)
@@ -204,31 +185,10 @@ def _read_backup(path: Path) -> FoundTree:
 
 def _put(directory: Path, found: FoundTree) -> None:
     """Writes a tree where there is none."""
-    files = FileLayer()
-    try:
-        make_directory(directory, files)
-    except OSError as error:
-        raise JesenskaError(f"{directory} cannot be made ({error.strerror}): name a directory that can be written.") from error
-    with _Held(directory):
+    with held_directory(directory):
         if has_tree(directory) and (directory / METADATA_FILE).stat().st_size:
             raise JesenskaError(f"{directory} has a tree already ({METADATA_FILE}): move that file away if it is not wanted any more.")
-        write_tree(directory, found.nodes, found.last_zxid, SystemClock().now_ms(), files)
-
-
-async def _write(servers: str, found: FoundTree) -> None:
-    try:
-        where = ConnectString.parse(servers)
-    except ValueError as error:
-        raise JesenskaError(str(error)) from error
-    told = Telling()
-    async with telling("Writing to ZooKeeper"), tree_at(servers.partition("/")[0], any_release=True) as root:
-        is_new = bool(where.chroot) and await root.exists(where.chroot) is None
-        store = ChrootStore(root, where.chroot) if where.chroot else root
-        there = FoundTree({}) if is_new else await read_store(store, told.tell)
-        wanted = plan_handover(found.nodes, there, f"The ZooKeeper at {servers}", replace=False)
-        if where.chroot:
-            await make_path(root, where.chroot)
-        await write_store(store, there.nodes, wanted, told.tell)
+        write_tree(directory, found.nodes, found.last_zxid, SystemClock().now_ms(), FileLayer())
 
 
 # --- inventory, rebuild

@@ -9,7 +9,7 @@ from pathlib import Path
 from jesenska.base.errors import CorruptMessageError, JesenskaError, UnsupportedForMessageFormatError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.interchange.inventory import NO_EPOCH, Inventory, Replica
-from jesenska.interchange.kafka_directories import KafkaDirectory, broker_of, cluster_of
+from jesenska.interchange.kafka_directories import KafkaDirectory, all_partitions, broker_of, cluster_of
 from jesenska.interchange.mapped_file import content_of
 from jesenska.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, OffsetCheckpoint
 from jesenska.log.epochs_file import read_leader_epochs
@@ -35,6 +35,7 @@ def take(directories: Sequence[KafkaDirectory], files: FileLayer, progress: Call
     broker_id, cluster_id = broker_of(directories, None), cluster_of(directories)
     if cluster_id is None:
         raise JesenskaError(f"{directories[0].path} names no cluster (cluster.id in meta.properties): name a directory of a broker since 0.10.1.")
+    all_partitions(directories)  # none of them is there twice
     replicas: dict[TopicPartition, Replica] = {}
     compacted: set[str] = set()
     producer_id = _NO_PRODUCER_ID
@@ -42,8 +43,6 @@ def take(directories: Sequence[KafkaDirectory], files: FileLayer, progress: Call
         starts = OffsetCheckpoint(directory.path / LOG_START_OFFSETS, files).read()
         compacted.update(at.topic for at in OffsetCheckpoint(directory.path / CLEANER_OFFSETS, files).read() if at in directory.partitions)
         for at, topic_id in directory.partitions.items():
-            if at in replicas:
-                raise JesenskaError(f"The partition {at} is in two of the directories: move one of the two away.")
             path = directory.path / f"{at.topic}-{at.partition}"
             try:
                 found = _LogFacts(path, files)

@@ -34,8 +34,8 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.internal_topics import INTERNAL_TOPICS, automatic_topic
 from jesenska.interchange.inventory import Inventory, Replica
-from jesenska.interchange.nodes import Node, children
-from jesenska.interchange.takeover import is_left_out
+from jesenska.interchange.nodes import Node
+from jesenska.interchange.takeover import is_left_out, topics_in
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import (
     NodeFormatError,
@@ -170,12 +170,8 @@ def _is_built_anew(path: str) -> bool:
 
 
 def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
-    found = {}
-    for name in children(backup, paths.TOPICS):
-        if paths.delete_topic(name) not in backup:
-            data = backup[paths.topic(name)].data or b""
-            found[name] = _decoded(partial(TopicNode.decode, data), paths.topic(name))
-    return found
+    """Those that were not being deleted."""
+    return {name: topic for name, topic in topics_in(backup, "the backup").items() if paths.delete_topic(name) not in backup}
 
 
 def _held(inventories: Iterable[Inventory], notes: list[str]) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:

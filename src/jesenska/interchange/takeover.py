@@ -80,7 +80,7 @@ def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
         raise JesenskaError(
             f"Broker {source.broker_id} is registered in {where}: stop it; one that was killed is gone when zookeeper.session.timeout.ms have passed."
         )
-    topics = _topics(nodes, where)
+    topics = topics_in(nodes, where)
     kept = {path: node for path, node in nodes.items() if not is_left_out(path)}
     notes: list[str] = []
     _refuse_moves(topics, where)
@@ -107,7 +107,8 @@ def _cluster_id(nodes: Mapping[str, Node], where: str) -> str | None:
         raise _unreadable(where, paths.CLUSTER_ID, error) from error
 
 
-def _topics(nodes: Mapping[str, Node], where: str) -> dict[str, TopicNode]:
+def topics_in(nodes: Mapping[str, Node], where: str) -> dict[str, TopicNode]:
+    """The topics of a tree, which is called `where`; JesenskaError with one sentence where one cannot be read."""
     found = {}
     for name in children(nodes, paths.TOPICS):
         path = paths.topic(name)

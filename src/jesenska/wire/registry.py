@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from jesenska.wire import messages
@@ -40,12 +40,17 @@ CONTROLLED_SHUTDOWN = 7
 API_VERSIONS = 18
 
 
+def modules_by_key(package: str, path: Iterable[str]) -> dict[int, str]:
+    """The modules of a package that has one file per API, `kNN_….py`, by the API's key, in the order of the keys."""
+    names = sorted(module.name for module in pkgutil.iter_modules(path) if module.name.startswith("k"))
+    return {int(name[1:].partition("_")[0]): f"{package}.{name}" for name in names}
+
+
 class _Apis(Mapping[int, Api]):
     """APIs by key, in the order of their keys. All of them are imported where all are asked for."""
 
     def __init__(self) -> None:
-        names = [module.name for module in pkgutil.iter_modules(messages.__path__) if module.name.startswith("k")]
-        self._modules = {int(name[1:].partition("_")[0]): f"{messages.__name__}.{name}" for name in sorted(names)}
+        self._modules = modules_by_key(messages.__name__, messages.__path__)
         self._found: dict[int, Api] = {}
 
     def __getitem__(self, key: int) -> Api:

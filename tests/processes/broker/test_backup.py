@@ -14,10 +14,10 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
+from tests.values_and_offset import values_and_offset
 
 _KEY = TopicPartition("kept", 0)
 
@@ -29,20 +29,6 @@ async def _write(bootstrap: str, numbers: range) -> None:
         await asyncio.gather(*sent)
     await GroupAdmin(cluster).alter_offsets("readers", {_KEY: numbers.stop})
     await cluster.close()
-
-
-async def _read(bootstrap: str, count: int) -> tuple[list[bytes | None], int]:
-    """The first values of the topic, and the group's offset."""
-    cluster = Cluster(bootstrap)
-    found: list[bytes | None] = []
-    async with Consumer(cluster) as consumer:
-        await consumer.assign({_KEY: 0})
-        while len(found) < count:
-            for records in (await consumer.poll(5)).values():
-                found += [record.value for record in records]
-    offsets = await GroupAdmin(cluster).offsets("readers")
-    await cluster.close()
-    return found, offsets[_KEY].offset
 
 
 @pytest.mark.parametrize("running", [False, True], ids=["stopped", "running"])
@@ -69,6 +55,6 @@ def test_a_broker_on_a_copy_has_everything_that_was_acknowledged(tmp_path: Path,
             broker.start()
         asyncio.run(_write(broker.bootstrap, range(2000, 2100)))
         with BrokerProcess(tmp_path / "copy") as restored:
-            values, committed = asyncio.run(_read(restored.bootstrap, 2000))
+            values, committed = asyncio.run(values_and_offset(restored.bootstrap, _KEY, "readers", 2000))
             assert values == [b"%d" % number for number in range(2000)]
             assert committed == 2000

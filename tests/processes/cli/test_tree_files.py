@@ -16,7 +16,6 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.cli import jesenska, kafka_configs, kafka_topics
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer
 from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.producer import Producer
 from jesenska.metadata.journal import METADATA_FILE
@@ -24,6 +23,7 @@ from jesenska.testing import BrokerProcess
 from jesenska.testing.tree import TreeProcess
 from tests.processes.cli.conftest import Tool
 from tests.several_brokers import SECONDS, SeveralBrokers
+from tests.values_and_offset import values_and_offset
 from tests.watched_processes import watched
 
 _PARTITIONS = 500
@@ -46,18 +46,10 @@ async def _write(bootstrap: str, numbers: range) -> None:
     await cluster.close()
 
 
-async def _read(bootstrap: str, count: int) -> tuple[list[bytes | None], int]:
-    """The values of partition 3 of orders, and the group's offset."""
-    cluster = Cluster(bootstrap)
-    found: list[bytes | None] = []
-    async with asyncio.timeout(SECONDS), Consumer(cluster) as consumer:
-        await consumer.assign({_KEY: 0})
-        while len(found) < count:
-            for records in (await consumer.poll(5)).values():
-                found += [record.value for record in records]
-    offsets = await GroupAdmin(cluster).offsets("readers")
-    await cluster.close()
-    return found, offsets[_KEY].offset
+def _holds(bootstrap: str, count: int) -> None:
+    """Partition 3 of orders has every value up to there, and the group's offset is behind them."""
+    values, committed = asyncio.run(values_and_offset(bootstrap, _KEY, "readers", count))
+    assert (values, committed) == ([b"%d" % number for number in range(count)], count)
 
 
 def _settings(tool: Tool, bootstrap: str, topic: str) -> str:
@@ -95,8 +87,7 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
         assert (said["topics"], said["partitions"], said["brokers"]) == (4, _PARTITIONS + 2 + 50, [1, 2, 3])
         assert [note for note in said["notes"] if "Nothing tells the settings of later:" in note] == said["notes"]
         brokers.start()
-        values, committed = asyncio.run(_read(brokers.bootstrap, 1200))
-        assert (values, committed) == ([b"%d" % number for number in range(1200)], 1200)
+        _holds(brokers.bootstrap, 1200)
         assert "retention.ms=123456789" in _settings(tool, brokers.bootstrap, "orders")
         assert "cleanup.policy=compact" in _settings(tool, brokers.bootstrap, "accounts")
         asyncio.run(_write(brokers.bootstrap, range(1200, 1300)))
@@ -112,8 +103,7 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
         built = tool(jesenska.main, "tree", "rebuild", *(str(data / f"broker-{broker}") for broker in (1, 2, 3)), "--data", str(data))
         assert built.code == 0, built.err
         brokers.start()
-        values, committed = asyncio.run(_read(brokers.bootstrap, 1300))
-        assert (values, committed) == ([b"%d" % number for number in range(1300)], 1300)
+        _holds(brokers.bootstrap, 1300)
         assert "retention.ms=-1" in _settings(tool, brokers.bootstrap, "orders")
         assert "cleanup.policy=compact" in _settings(tool, brokers.bootstrap, "__consumer_offsets")
         asyncio.run(_write(brokers.bootstrap, range(1300, 1400)))
@@ -139,8 +129,7 @@ def test_a_tree_that_was_backed_up_is_put_back(tmp_path: Path, tool: Tool) -> No
         put = tool(jesenska.main, "tree", "restore", str(backup), "--data", str(data))
         assert put.code == 0, put.err
         broker.start()
-        values, committed = asyncio.run(_read(broker.bootstrap, 100))
-        assert (values, committed) == ([b"%d" % number for number in range(100)], 100)
+        _holds(broker.bootstrap, 100)
         asyncio.run(_write(broker.bootstrap, range(100, 120)))
 
 

@@ -6,15 +6,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
-import pkgutil
 import sys
+
+from jesenska.wire.registry import modules_by_key
 
 logger = logging.getLogger(__name__)
 
 #: Between the imports of two handlers, so that requests are served meanwhile.
 _PAUSE_SECONDS = 0.02
 
-_MODULES = {int(module.name[1:].partition("_")[0]): f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__) if module.name.startswith("k")}
+_MODULES = modules_by_key(__name__, __path__)
 
 
 def load(key: int) -> None:
@@ -24,7 +25,7 @@ def load(key: int) -> None:
 
 def all_keys() -> list[int]:
     """The keys that have a handler."""
-    return sorted(_MODULES)
+    return list(_MODULES)
 
 
 async def load_all() -> None:
