@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.profiles import CI, EVERYTHING, QUICK
-from tests.tiers import SHARES, Commit, Hours, runs
+from tests.tiers import SHARES, Commit, Hours, rotation, runs
 
 NOTHING = frozenset[str]()
 ABOUT = Hours("tests/hour/test_made.py", ("setup.py", "src/jesenska/records"))
@@ -15,8 +15,8 @@ ABOUT = Hours("tests/hour/test_made.py", ("setup.py", "src/jesenska/records"))
 @pytest.mark.parametrize(("tier", "has"), [(None, True), (QUICK, False), (CI, False), (EVERYTHING, True)])
 def test_a_test_of_the_hour_runs_where_all_do_or_where_a_person_names_it(tier: str | None, has: bool) -> None:
     at = Commit(0, NOTHING)
-    assert runs(ABOUT, tier, False, at) is has
-    assert runs(None, tier, False, at)
+    assert runs(ABOUT, tier, at) is has
+    assert runs(None, tier, at)
 
 
 @pytest.mark.parametrize(
@@ -31,18 +31,26 @@ def test_a_test_of_the_hour_runs_where_all_do_or_where_a_person_names_it(tier: s
 )
 def test_ci_runs_what_is_about_something_that_was_changed(changed: str, has: bool) -> None:
     at = Commit(0, frozenset((changed,)))
-    assert runs(ABOUT, CI, False, at) is has
-    assert not runs(ABOUT, QUICK, False, at)
+    assert runs(ABOUT, CI, at) is has
+    assert not runs(ABOUT, QUICK, at)
 
 
-def test_six_commits_in_a_row_take_each_test_of_the_hour_once() -> None:
-    tests = [Hours(f"tests/hour/test_{number}.py", ()) for number in range(40)]
-    taken = [test for number in range(100, 100 + SHARES) for test in tests if runs(test, CI, True, Commit(number, NOTHING))]
-    assert sorted(test.path for test in taken) == sorted(test.path for test in tests)
+@pytest.mark.parametrize("count", [1, 5, 6, 8, 40])
+def test_six_commits_in_a_row_have_each_test_of_the_hour_and_none_has_nothing(count: int) -> None:
+    tests = [Hours(f"tests/hour/test_{number}.py", ()) for number in range(count)]
+    shares = [rotation(tests, Commit(number, NOTHING)) for number in range(100, 100 + SHARES)]
+    assert all(shares)
+    assert frozenset().union(*shares) == set(tests)
+    if count >= SHARES:
+        assert sum(map(len, shares)) == count
 
 
 def test_the_rotation_leaves_out_what_runs_already() -> None:
-    at = Commit(ABOUT.share, frozenset(("setup.py",)))
-    assert not runs(ABOUT, CI, True, at)
-    assert not runs(None, CI, True, at)
-    assert runs(ABOUT, CI, True, Commit(ABOUT.share, NOTHING))
+    other = Hours("tests/hour/test_other.py", ())
+    at = Commit(7, frozenset(("setup.py",)))
+    assert rotation([ABOUT, other], at) == {other}
+    of_the_same_file = Hours(ABOUT.path, ("src",))
+    assert rotation([ABOUT, of_the_same_file], at) == {of_the_same_file}
+    assert rotation([ABOUT], at) == frozenset()
+    assert rotation([], at) == frozenset()
+    assert rotation([ABOUT], Commit(7, NOTHING)) == {ABOUT}
