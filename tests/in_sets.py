@@ -13,8 +13,9 @@ comes a line for each set with its time and the CPU time of all its processes. T
 set has directories of its own for temporary files, for pytest's cache and for Hypothesis' examples; the temporary
 files of one that fails are kept. Ctrl-C ends every set with the processes that its tests have started.
 
-JESENSKA_SETS says how many run at a time (default: three more than there are processors, as tests wait for each
-other's processes). Beside them runs one of those that only compute, at a low priority: it takes what they leave idle.
+JESENSKA_SETS says how many run at a time (default: four more than there are processors, as tests wait for each
+other's processes). Beside them run as many of those that only compute as there are processors, at a low priority: they
+take what the others leave idle.
 """
 
 from __future__ import annotations
@@ -96,7 +97,7 @@ PATHS: Mapping[str, Sequence[str]] = {
 }
 COMPUTE = {"cluster-seeds", "simulator", "transaction-seeds", "seeds", "codecs", "streams", "units"}
 _QUICK = ("log", "units", "codecs", "streams", "seeds", "cluster-seeds", "transaction-seeds")
-_LOW_PRIORITY = 3
+_LOW_PRIORITY = 5
 _UNITS = ROOT / "tests" / "units"
 
 
@@ -179,11 +180,13 @@ class _Run:
 
 
 class Runner:
-    """Runs sets, `at_a_time` of them. Files of theirs lie below `directory`."""
+    """Runs sets, `at_a_time` of them, and beside these `computing` of those that only compute. Files of theirs lie below
+    `directory`."""
 
-    def __init__(self, waiting: Sequence[Set], at_a_time: int, directory: Path) -> None:
+    def __init__(self, waiting: Sequence[Set], at_a_time: int, directory: Path, computing: int = 1) -> None:
         self._waiting = list(waiting)
         self._at_a_time = at_a_time
+        self._computing = computing
         self._directory = directory
         self._running: list[_Run] = []
         self._ends: list[str] = []
@@ -222,7 +225,7 @@ class Runner:
         before = self._waiting[:first_alone]
         compute, others = [what for what in before if what.computes], [what for what in before if not what.computes]
         computing = sum(what.computes for what in running)
-        if compute and not computing:
+        if compute and computing < self._computing:
             return compute[0]
         if others:
             return others[0] if len(running) - computing < self._at_a_time else None
@@ -316,10 +319,11 @@ def main(arguments: Sequence[str]) -> int:
     if tier == QUICK and (source := changed_after_it_was_compiled()) is not None:
         _say(f"{source.relative_to(ROOT)} was changed after it was compiled: everything runs from source.")
         os.environ["JESENSKA_PURE"] = "1"
-    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or (os.cpu_count() or 1) + 3
+    processors = os.cpu_count() or 1
+    at_a_time = int(os.environ.get("JESENSKA_SETS", "0")) or processors + 4
     directory = Path(tempfile.mkdtemp(prefix="jesenska-tests-"))
     try:
-        passed = Runner(chosen, at_a_time, directory).run()
+        passed = Runner(chosen, at_a_time, directory, processors).run()
     except KeyboardInterrupt as interrupted:
         _say(f"Ended by {interrupted}.")
         return 130

@@ -94,17 +94,21 @@ def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
     assert (tmp_path / "order").read_text().split("\n")[:-1] == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
 
 
-def test_one_that_computes_runs_beside_the_others_at_a_low_priority(tmp_path: Path) -> None:
+@pytest.mark.parametrize("computing", [1, 2])
+def test_those_that_compute_run_beside_the_others_at_a_low_priority(tmp_path: Path, computing: int) -> None:
+    names = ["a", "b", "c"][: computing + 1]
+
     def waits(name: str) -> list[str]:
         """Waits for all others to have begun, for ten seconds at most."""
-        others = [str(tmp_path / other) for other in ("a", "b") if other != name]
+        others = [str(tmp_path / other) for other in names if other != name]
         told = f"open({str(tmp_path / name)!r}, 'w').write(str(os.nice(0)))"
         return _python(f"import os, sys, time; {told}\nfor _ in range(1000): all(map(os.path.exists, {others})) and sys.exit(0); time.sleep(0.01)\nsys.exit(1)")
 
     files = tmp_path / "files"
     files.mkdir()
-    assert Runner([Set("a", waits("a")), Set("b", waits("b"), computes=True)], 1, files).run()
-    assert int((tmp_path / "b").read_text()) == int((tmp_path / "a").read_text()) + 3
+    assert Runner([Set(name, waits(name), computes=name != "a") for name in names], 1, files, computing).run()
+    usual, *low = [int((tmp_path / name).read_text()) for name in names]
+    assert all(one > usual for one in low)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
