@@ -16,7 +16,9 @@ stdin     of `work`: its end has it finish. Of `watch`: "end" ends the transfers
 stdout    ready, seen N, fed N, complete; error WHAT: what a call was told; fatal WHAT: why it ends
 
 A producer of librdkafka 2.10 and newer may wait for a coordinator for good that was gone from the metadata for a while
-(librdkafka's issue 5511): it has no connection then and makes none. Its process begins again after STUCK_SECONDS."""
+(librdkafka's issue 5511): it has no connection then and makes none. Its process begins again after STUCK_SECONDS.
+Clients of these releases may also lock themselves up (its issue 5476): a call then does not return when its own time
+is up, whatever brokers do. The process says which call that was, and begins again."""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
@@ -58,6 +61,37 @@ class _BeginAgainError(Exception):
     """This producer cannot go on."""
 
 
+class _Calls:
+    """The calls to librdkafka. One that has not returned STUCK_SECONDS after its own time is up ends the process."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._what = ""
+        self._deadline: float | None = None
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    @contextmanager
+    def within(self, seconds: float, what: str) -> Iterator[None]:
+        self._set(what, time.monotonic() + seconds + STUCK_SECONDS)
+        try:
+            yield
+        finally:
+            self._set("", None)
+
+    def _set(self, what: str, deadline: float | None) -> None:
+        with self._changed:
+            self._what, self._deadline = what, deadline
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while True:
+                left = None if self._deadline is None else self._deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    end_process(BEGIN_AGAIN, "fatal", f"{self._what} does not return")
+                self._changed.wait(left)
+
+
 class Worker:
     def __init__(self, bootstrap: str, transactional_id: str, history: ClientHistory, isolation: str) -> None:
         self._history = history
@@ -81,10 +115,11 @@ class Worker:
         self._generation = 0
         self._member: Any = None
         self._count = 0
+        self._calls = _Calls()
         self.ending = threading.Event()
 
     def run(self) -> None:
-        self._until_done("init", self._producer.init_transactions)
+        self._until_done("init", lambda: self._producer.init_transactions(_CALL_SECONDS))
         self._history.transactional()
         self._consumer.subscribe([TRANSFERS], on_assign=self._given, on_revoke=self._taken, on_lost=self._taken)
         say("ready")
@@ -93,7 +128,8 @@ class Worker:
             if messages:
                 self._transaction(messages)
                 self.ending.wait(_PAUSE_SECONDS)
-        self._consumer.close()
+        with self._calls.within(_CALL_SECONDS, "close"):
+            self._consumer.close()
 
     def _given(self, consumer: Any, partitions: list[Any]) -> None:
         self._generation += 1
@@ -108,7 +144,8 @@ class Worker:
         found: list[Any] = []
         generation = self._generation
         while len(found) < _TRANSFERS_MAX:
-            message = self._consumer.poll(0.0 if found else 0.3)
+            with self._calls.within(0.3, "poll"):
+                message = self._consumer.poll(0.0 if found else 0.3)
             if self._generation != generation:
                 found, generation = [], self._generation
             if message is None:
@@ -132,7 +169,8 @@ class Worker:
         offsets = [Place(TRANSFERS, partition, offset) for partition, offset in ends.items()]
         commits = self._count % 5 != 0
         if self._count % 10 == 0:
-            self._producer.flush(_CALL_SECONDS)
+            with self._calls.within(_CALL_SECONDS, "flush"):
+                self._producer.flush(_CALL_SECONDS)
         try:
             self._until_done("offsets", lambda: self._producer.send_offsets_to_transaction(offsets, self._member, _CALL_SECONDS))
             if commits:
@@ -157,8 +195,10 @@ class Worker:
         generation = self._generation
         while self._generation == generation and not self.ending.is_set():
             try:
-                keys = self._consumer.assignment()
-                for item in self._consumer.committed(keys, timeout=_CALL_SECONDS) if keys else []:
+                with self._calls.within(_CALL_SECONDS, "committed"):
+                    keys = self._consumer.assignment()
+                    found = self._consumer.committed(keys, timeout=_CALL_SECONDS) if keys else []
+                for item in found:
                     if item.error is not None:
                         raise KafkaException(item.error)
                     self._consumer.seek(Place(item.topic, item.partition, item.offset if item.offset >= 0 else OFFSET_BEGINNING))
@@ -172,7 +212,8 @@ class Worker:
         deadline = time.monotonic() + STUCK_SECONDS
         while True:
             try:
-                call()
+                with self._calls.within(_CALL_SECONDS, what):
+                    call()
                 return
             except KafkaException as error:
                 told: Any = error.args[0]
