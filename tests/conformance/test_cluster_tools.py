@@ -112,7 +112,14 @@ async def _until(cluster: Cluster, topic: str, is_so: Callable[[PartitionInfo], 
         await asyncio.sleep(0.05)
 
 
-@pytest.fixture(scope="module", params=["jesenska", "3.9.1", "4.3.1"])
+#: What 3.9.1 and older are asked about.
+_OLDER = pytest.mark.hour(
+    *(f"src/jesenska/cli/{name}.py" for name in ("election_results", "kafka_leader_election", "kafka_log_dirs", "kafka_preferred_replica_election")),
+    *(f"src/jesenska/cli/{name}.py" for name in ("kafka_replica_verification", "replica_comparison", "topics_in_tree")),
+)
+
+
+@pytest.fixture(scope="module", params=["jesenska", pytest.param("3.9.1", marks=_OLDER), "4.3.1"])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     """A broker of ours; two of 3.9.1 on a ZooKeeper; two of 4.3.1 in KRaft mode."""
     if request.param == "jesenska":
@@ -343,6 +350,7 @@ def test_replicas_that_are_the_same_are_verified_alike(place: Place, tools: Tool
     assert lines(our.output)[0] == f"TIME: max lag is 0 for partition {topic}-0 at offset 20 among 1 partitions"
 
 
+@_OLDER
 def test_replicas_that_differ_are_told_alike(ours: Ours, tmp_path: Path) -> None:
     """On the disk of one broker a batch gets another checksum, which both tools see; and one gets another value under
     the checksum that it had, which only ours does."""
@@ -382,6 +390,7 @@ def test_replicas_that_differ_are_told_alike(ours: Ours, tmp_path: Path) -> None
         assert f"partition {topic}-0 has unmatched checksum at offset 7; replica 0's checksum {other.crc}; " in more
 
 
+@_OLDER
 def test_brokers_that_give_a_follower_to_nobody_but_a_debugging_consumer(ours: Ours, tmp_path: Path) -> None:
     """Releases before 2.4 are read, too."""
     need("java", "mvn")

@@ -73,6 +73,7 @@ def test_a_document_that_is_not_true_is_found_out(tmp_path: Path) -> None:
     assert "echo one printed\none" in done.stderr
 
 
+@pytest.mark.hour("docs/quickstart.md", "src/jesenska/cli/directory_layout.py")
 def test_the_tools_of_0_8_2_do_the_same(tmp_path: Path) -> None:
     need("unshare", "java", "mvn")
     scripts = tmp_path / "kafka" / "bin"
