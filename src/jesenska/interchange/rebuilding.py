@@ -10,8 +10,9 @@ is one: pure decisions on plain values.
                       Every record that was acknowledged with acks=all is on each member of the ISR, and no log of a
                       member goes further than the furthest, so the furthest has them all.
                       A partition that begins empty has no state, like one that was created a moment ago
-    leader epoch      far above every one that a log has heard of: elections after which nothing was written stand in
-                      no log, and clients do not believe in an epoch that goes back
+    leader epoch      far above every one that any log, or the backup, has heard of: elections after which nothing was
+                      written stand in no log, and clients do not believe in an epoch that goes back. What is built a
+                      second time is above the first time, also for partitions without records
     settings          of the backup. Without one: those of the internal topics, `compact` for topics that were
                       compacted, and `retention.ms=-1` for all others, so that nothing is deleted before somebody has
                       said so
@@ -23,7 +24,7 @@ What a directory cannot tell is in `Rebuilt.notes`, a sentence each."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
@@ -96,6 +97,7 @@ def rebuild(
     nodes[paths.BROKER_SEQUENCE] = Node(nodes[paths.BROKER_SEQUENCE].data, sequence)
 
     compacted = {name for item in inventories for name in item.compacted}
+    leader_epoch = _newest_epoch(inventories, backup) + _EPOCHS_UNHEARD_OF
     missing: list[TopicPartition] = []
     guessed: list[str] = []
     count = 0
@@ -113,7 +115,7 @@ def rebuild(
         for number, replicas in assignment.items():
             nodes[paths.partition(name, number)] = Node(None)
             if number in partitions:
-                nodes[paths.partition_state(name, number)] = Node(_state(replicas, partitions[number], controller_epoch).encode())
+                nodes[paths.partition_state(name, number)] = Node(_state(replicas, partitions[number], leader_epoch, controller_epoch).encode())
         if known is None or paths.topic_config(name) not in nodes:
             nodes[paths.topic_config(name)] = Node(encode_config(_settings(name, name in compacted, len(brokers))))
             if name not in INTERNAL_TOPICS:
@@ -138,12 +140,8 @@ def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:
     """A tree that was put back, with all epochs and producer ids far above those that it knows: brokers may have gone
     further since."""
     changed = dict(nodes)
-    for name, topic in _topics_of(nodes).items():
-        for number in topic.replicas:
-            path = paths.partition_state(name, number)
-            if (node := nodes.get(path)) is not None:
-                state = _decoded(partial(PartitionStateNode.decode, node.data or b""), path)
-                changed[path] = Node(replace(state, leader_epoch=state.leader_epoch + _EPOCHS_UNHEARD_OF).encode(), node.version)
+    for path, node, state in _states_of(nodes):
+        changed[path] = Node(replace(state, leader_epoch=state.leader_epoch + _EPOCHS_UNHEARD_OF).encode(), node.version)
     changed[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(_controller_epoch(nodes) + _EPOCHS_UNHEARD_OF))
     first_id = _next_producer_id(nodes) + _PRODUCER_IDS_UNHEARD_OF
     changed[paths.PRODUCER_ID_BLOCK] = Node(ProducerIdBlock(0, first_id, first_id + _PRODUCER_IDS_AT_ONCE - 1).encode())
@@ -221,11 +219,26 @@ def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]
     return [brokers[(number + step) % len(brokers)] for step in range(min(factor, len(brokers)))]
 
 
-def _state(replicas: Sequence[int], holders: _Holders, controller_epoch: int) -> PartitionStateNode:
-    newest = max(max(replica.last_epoch, replica.newest_epoch) for replica in holders.values())
+def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] | None) -> int:
+    """The newest leader epoch of any partition; 0 where nobody has heard of one."""
+    in_logs = (max(replica.last_epoch, replica.newest_epoch) for item in inventories for replica in item.replicas.values())
+    in_backup = (state.leader_epoch for _, _, state in _states_of(backup or {}))
+    return max(0, *in_logs, *in_backup)
+
+
+def _states_of(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node, PartitionStateNode]]:
+    """The states of all partitions of a tree: path, node, what stands in it."""
+    for name, topic in _topics_of(nodes).items():
+        for number in topic.replicas:
+            path = paths.partition_state(name, number)
+            if (node := nodes.get(path)) is not None:
+                yield path, node, _decoded(partial(PartitionStateNode.decode, node.data or b""), path)
+
+
+def _state(replicas: Sequence[int], holders: _Holders, leader_epoch: int, controller_epoch: int) -> PartitionStateNode:
     furthest = max((replica.last_epoch, replica.end) for replica in holders.values())
     in_sync = tuple(broker_id for broker_id in replicas if broker_id in holders and (holders[broker_id].last_epoch, holders[broker_id].end) == furthest)
-    return PartitionStateNode(in_sync[0], max(newest, 0) + _EPOCHS_UNHEARD_OF, in_sync, controller_epoch)
+    return PartitionStateNode(in_sync[0], leader_epoch, in_sync, controller_epoch)
 
 
 def _settings(name: str, was_compacted: bool, brokers: int) -> dict[str, str]:

@@ -91,6 +91,17 @@ def test_epochs_and_producer_ids_go_on_above_all_that_were_seen() -> None:
     assert decode_cluster_id(built.nodes[paths.CLUSTER_ID].data or b"") == "one"
 
 
+def test_a_partition_without_records_goes_on_above_what_another_one_has_heard_of() -> None:
+    """It had an epoch of an earlier rebuild, which stands in no log of its own."""
+    built = _rebuilt(_inventory(1, {"t-0": _replica(9, last_epoch=1003), "t-1": _replica(0, last_epoch=-1)}))
+    assert _state(built, 1).leader_epoch == _state(built).leader_epoch == 2003
+
+
+def test_epochs_go_on_above_those_of_the_backup() -> None:
+    backup = _backup({0: (1,)}) | {paths.partition_state("t", 0): Node(PartitionStateNode(1, 2700, (1,), 12).encode())}
+    assert _state(_rebuilt(_inventory(1, {"t-0": _replica(9, last_epoch=3)}), backup=backup)).leader_epoch == 3700
+
+
 def test_preferred_leaders_are_spread() -> None:
     built = _rebuilt(*(_inventory(broker, {f"t-{number}": _replica(5) for number in range(6)}) for broker in (1, 2, 3)))
     assert [replicas[0] for replicas in _topic(built).replicas.values()] == [1, 2, 3, 1, 2, 3]
