@@ -75,6 +75,7 @@ from jesenska.net.listener import Listener
 from jesenska.replication.follower_links import FollowerLinks
 from jesenska.replication.isr_changes import IsrChanges
 from jesenska.replication.lost_data import Written, lost_replicas
+from jesenska.replication.older_tree import Heard, newer_than_tree
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
@@ -200,6 +201,11 @@ class Broker(Services):
             for number, replicas in topic.node.replicas.items()
             if self.broker_id in replicas
         )
+        if self._ahead_of(facts) is not None:
+            # A server of an ensemble may be behind the others.
+            await again(store.sync)
+            facts = await again(home.facts)
+            self._refuse_older_tree(facts)
         lost = self._lost_replicas(facts)
         self.replicas.refuse_to_lead(lost)
         self.endpoints = self._endpoints()
@@ -243,6 +249,28 @@ class Broker(Services):
         self._ticking = self._loop.create_task(self._tick())
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
+
+    def _ahead_of(self, facts: ControllerContext) -> tuple[TopicPartition, int] | None:
+        """A partition whose log has heard of a newer leader epoch than the tree, and the tree's; None where there is
+        none."""
+        in_tree = {
+            TopicPartition(name, number): Heard(topic.topic_id, partition.state.leader_epoch)
+            for name, topic in facts.topics.items()
+            for number, partition in topic.partitions.items()
+        }
+        in_logs = {key: Heard(log.topic_id, log.leader_epochs.latest_epoch) for key, log in self.directories.logs.items()}
+        found = newer_than_tree(in_tree, in_logs)
+        return None if found is None else (found, in_tree[found].leader_epoch)
+
+    def _refuse_older_tree(self, facts: ControllerContext) -> None:
+        """JesenskaError with one sentence where the tree is older than the logs."""
+        found = self._ahead_of(facts)
+        if found is not None and self._home is not None:
+            log = self.directories.logs[found[0]]
+            raise JesenskaError(
+                f"The log directory {log.directory.parent} is newer than {self._home.name}: {found[0]} has heard of leader epoch "
+                f"{log.leader_epochs.latest_epoch}, and stands at {found[1]} there. Put the newest tree back, or build it anew with jesenska tree rebuild."
+            )
 
     def _lost_replicas(self, facts: ControllerContext) -> list[TopicPartition]:
         """The replicas of this broker that have lost data, as far as the tree and its disk can tell."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.clock import ManualClock
+from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.cluster import Cluster
+from jesenska.client.producer import Producer
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.testing import BrokerProcess
@@ -165,6 +169,45 @@ def test_partitions_beside_metadata_that_know_no_cluster_are_refused(tmp_path: P
     assert {name: content for name, content in contents(data).items() if METADATA_FILE not in name} == {
         name: content for name, content in before.items() if METADATA_FILE not in name
     }
+
+
+def test_metadata_that_are_older_than_the_logs_are_refused_and_the_newest_are_taken_again(tmp_path: Path) -> None:
+    """They were put back from a copy. The partition's leader epoch has gone up since, with the end of the broker."""
+    data, old, newest = tmp_path / "data", tmp_path / "old", tmp_path / "newest"
+    with BrokerProcess(data) as broker:
+        asyncio.run(_write_to_precious(broker))
+        broker.stop()
+    _move_metadata(data, old)
+    for file in old.iterdir():
+        shutil.copy(file, data)
+    with BrokerProcess(data) as broker:
+        broker.kill()
+    with BrokerProcess(data) as broker:
+        broker.stop()
+    _move_metadata(data, newest)
+    _move_metadata(old, data)
+    said = refused(data)
+    assert said.startswith(f"The log directory {data} is newer than the metadata file {METADATA_FILE} of the first of them: precious-0 has heard of leader")
+    assert "jesenska tree rebuild" in said
+    _move_metadata(data, old)
+    _move_metadata(newest, data)
+    with BrokerProcess(data) as broker:
+        assert broker.stop() == 0
+
+
+async def _write_to_precious(broker: BrokerProcess) -> None:
+    cluster = Cluster(broker.bootstrap)
+    (error,) = (await Admin(cluster).create_topics([NewTopic("precious", 1, 1)])).values()
+    assert error is None
+    async with Producer(cluster) as producer:
+        await (await producer.send("precious", b"one"))
+    await cluster.close()
+
+
+def _move_metadata(source: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    for file in list(source.glob(f"{METADATA_FILE}*")):
+        file.rename(target / file.name)
 
 
 async def _tree_without_cluster(data: Path) -> None:
