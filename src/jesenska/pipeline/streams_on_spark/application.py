@@ -73,7 +73,12 @@ class Application:
     @property
     def state_id(self) -> str:
         """What no other state has, and no state that is begun anew."""
-        return (self.directory / "id").read_text()
+        return (self.directory / "id").read_text().split("\n")[0]
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether all that belongs to the state has its name in it, as it has where the state was begun so."""
+        return "\n" in (self.directory / "id").read_text()
 
     def name_of_query(self, part: SubTopology) -> str:
         """Whoever begins a micro-batch under this name fences those that have begun one."""

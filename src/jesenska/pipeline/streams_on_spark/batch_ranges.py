@@ -47,16 +47,15 @@ class BatchRanges:
 
     def ends_of(self, batch_id: int) -> dict[TopicPartition, int]:
         """Where this micro-batch ends in every partition, those without records among them."""
-        return from_tree(self._end_of(batch_id)).offsets
+        return ends_in(self._offsets / str(batch_id))
 
     def _end_of(self, batch_id: int) -> Mapping[str, Any]:
         return _end_in(self._offsets / str(batch_id))
 
 
-def planned_ends(checkpoint: Path) -> dict[TopicPartition, int]:
-    """Where the last micro-batch ends that a query has planned; empty where it has planned none."""
-    numbers = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdecimal()]
-    return from_tree(_end_in(checkpoint / "offsets" / str(max(numbers)))).offsets if numbers else {}
+def ends_in(path: Path) -> dict[TopicPartition, int]:
+    """Where a micro-batch ends, by the checkpoint's file of it."""
+    return from_tree(_end_in(path)).offsets
 
 
 def _end_in(path: Path) -> Mapping[str, Any]:

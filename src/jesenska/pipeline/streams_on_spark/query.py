@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +16,13 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.options import SourceOptions, sink_options, source_options
 from jesenska.pipeline.streams.errors import StreamsError
-from jesenska.pipeline.streams_on_spark import application_topics, group_offsets
+from jesenska.pipeline.streams_on_spark import application_topics, checkpoints, group_offsets
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
 from jesenska.pipeline.streams_on_spark.partition_task import Work, dry_task
 from jesenska.pipeline.streams_on_spark.sent_modules import pickled
+from jesenska.pipeline.streams_on_spark.state_file import Binding, begin_file
 from jesenska.pipeline.streams_on_spark.ways import ways_of
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class SubTopologyQuery:
         from jesenska.pipeline.streams_on_spark.spark_task import COLUMNS
 
         self._check_stores()
+        checkpoints.give_id(self._application, self.part)
         options = self._source_options()
         self._source = source_options({**options, "includeHeaders": "true", "columns": ",".join(COLUMNS)}, streaming=True)
         self._ranges = BatchRanges(self._source, self._directory / "checkpoint")
@@ -144,7 +146,10 @@ class SubTopologyQuery:
             writer = writer.trigger(availableNow=True)
         self._failure = None
         with _plain_checkpoint_files(self._spark):
-            self._query = writer.start()
+            try:
+                self._query = writer.start()
+            except Exception as error:
+                raise self._worded(error) from error
 
     def run_to_end(self) -> int:
         """Processes what is there; how many records that was."""
@@ -247,11 +252,18 @@ class SubTopologyQuery:
         dealt = shares(ranges, max(1, self._spark.sparkContext.defaultParallelism), range(self._tasks) if self._asks_for_the_clock else ())
         ends = {key: offset for key, offset in self._ranges.ends_of(batch_id).items() if self._told.get(key) != offset}
         self._is_allowed()
+        if not batch_id:
+            # Those without records begin here: each partition has its file, and what is missing later is lost.
+            without = set(range(self._tasks)).difference(number for share in dealt for number, _ in share)
+            for number, binding in self._bindings(batch_id, without).items():
+                begin_file(self._directory / "stores" / f"{number}.state", batch_id, binding)
         if not dealt:
             self._tell(ends)
             return
         sink = None if self._exactly_once else self._sink
-        task = SparkTask(self._program, str(self._directory / "stores"), batch_id, self._source, tuple(dealt), sink, self._global_ends())
+        stores, taken = str(self._directory / "stores"), tuple(dealt)
+        bindings = self._bindings(batch_id, {number for share in dealt for number, _ in share})
+        task = SparkTask(self._program, stores, batch_id, self._source, taken, sink, self._global_ends(), bindings)
         if self._exactly_once:
             with quiet_about_pandas():
                 done = self._spark.range(0, len(dealt), 1, len(dealt)).mapInArrow(task, OUTPUT_SCHEMA)
@@ -268,6 +280,11 @@ class SubTopologyQuery:
         else:
             self._spark.sparkContext.parallelize(range(len(dealt)), len(dealt)).mapPartitions(task.write).collect()
             self._tell(ends)
+
+    def _bindings(self, batch_id: int, partitions: Collection[int]) -> dict[int, Binding]:
+        assert self._ranges is not None
+        starts = self._ranges.ends_of(batch_id - 1) if batch_id else None
+        return checkpoints.bindings(self._application, self.part, partitions, starts, self._ranges.ends_of(batch_id))
 
     def _is_allowed(self) -> None:
         group_offsets.refuse_another_state(self._connection, self._application, self._text)

@@ -4,6 +4,7 @@ An application notes beside its state:
 
     <state.dir>/<application.id>/changelogs     "begun": the topics were new when the state began
                                                 "restored": the state was made of them
+                                                "none": it has none
                                  begin          where queries without a checkpoint begin, if the state was lost before:
                                                 {"topic": {"partition": offset}}
 
@@ -19,7 +20,7 @@ deleted, or its offsets have expired, and nobody knows what is counted. The note
 has left is done again.
 
 While Kafka Streams runs with the same application.id, the application is refused: both would count. So it is where
-another state has gone on since.
+another state has gone on since, and where a checkpoint does not belong to the state (checkpoints.py).
 
 Restored are the rows of stores and what follows from them: the time that a store has observed. Not restored is what
 has no changelog topic.
@@ -41,15 +42,14 @@ from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.topology import changelog_topic
-from jesenska.pipeline.streams_on_spark import application_topics, group_offsets
+from jesenska.pipeline.streams_on_spark import application_topics, checkpoints, group_offsets
 from jesenska.pipeline.streams_on_spark.application import Application
-from jesenska.pipeline.streams_on_spark.batch_ranges import planned_ends
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
 from jesenska.pipeline.streams_on_spark.group_offsets import GroupOffsets
 from jesenska.pipeline.streams_on_spark.partition_task import FACTS
 from jesenska.pipeline.streams_on_spark.state_file import StateFile
 
-_BEGUN, _RESTORED = "begun", "restored"
+_BEGUN, _RESTORED, _NONE = "begun", "restored", "none"
 #: The version of a state before the first micro-batch.
 _BEFORE = -1
 _ORDERS = {"key-value": "", "window": "n, a, m", "session": "n, a, m"}
@@ -62,7 +62,12 @@ def has_run(directory: Path) -> bool:
 
 def was_begun_without_changelogs(directory: Path) -> bool:
     """Whether a state is there that changelog topics would not have from the beginning."""
-    return has_run(directory) and not (directory / "changelogs").exists()
+    return has_run(directory) and _note_in(directory) in (None, _NONE)
+
+
+def _note_in(directory: Path) -> str | None:
+    note = directory / "changelogs"
+    return note.read_text() if note.exists() else None
 
 
 def restore(application: Application, connection: ClusterThread, there: Mapping[str, int], counts: Mapping[str, int]) -> Mapping[TopicPartition, int] | None:
@@ -70,13 +75,15 @@ def restore(application: Application, connection: ClusterThread, there: Mapping[
     them. Gives the offsets at which queries without a checkpoint begin; None if that is for others to say."""
     directory = application.directory
     note, begin = directory / "changelogs", directory / "begin"
-    known = note.read_text() if note.exists() else None
+    known = _note_in(directory)
     if application_topics.has_members(connection, application.id):
         raise StreamsError(
             f"the group {application.id} has members, so Kafka Streams runs with this application.id: close it, and start again when its members have left, "
             "which may take its session.timeout.ms."
         )
-    if known is not None and not application.has_changelogs:
+    if known is None and has_run(directory) and application.is_bound:
+        raise StreamsError(f"{note} is missing, which says how the state is kept: put it back, or remove {directory}, so that it is restored.")
+    if known not in (None, _NONE) and not application.has_changelogs:
         raise StreamsError(
             f"the state in {directory} is in changelog topics as well, and they would fall behind: leave with_logging=False out, "
             "or begin anew with kafka-streams-application-reset."
@@ -94,12 +101,16 @@ def restore(application: Application, connection: ClusterThread, there: Mapping[
             "another application.id, or begin anew with kafka-streams-application-reset."
         )
     others = group_offsets.belongs_to_others(offsets, text)
+    starts = from_tree(json.loads(begin.read_text())).offsets if begin.exists() else {}
+    if others and has_run(directory):
+        raise StreamsError(checkpoints.gone_on(application))
+    for part in application.parts:
+        if not part.is_global:
+            checkpoints.check(application, part, offsets, text, starts)
     if has_run(directory):
-        if others or _is_old(application, offsets):
-            raise StreamsError(_gone_on(application))
         if known == _RESTORED and not begin.exists():
             return {key: item.offset for key, item in offsets.items()}
-    elif known is None or others:
+    elif known in (None, _NONE) or others:
         if is_gone(application, offsets, there):
             claimed = group_offsets.claim(connection, application)
             for part in application.parts:
@@ -107,8 +118,7 @@ def restore(application: Application, connection: ClusterThread, there: Mapping[
             _write(begin, json.dumps(to_tree(claimed)))
         elif not offsets:
             _refuse_what_is_left(application, connection, there)
-        if application.has_changelogs:
-            _write(note, _RESTORED if begin.exists() else _BEGUN)
+        _write(note, (_RESTORED if begin.exists() else _BEGUN) if application.has_changelogs else _NONE)
     return from_tree(json.loads(begin.read_text())).offsets if begin.exists() else None
 
 
@@ -139,25 +149,6 @@ def _refuse_what_is_left(application: Application, connection: ClusterThread, th
                 f"the topic {topic} has records of an earlier run of the application {application.id}, but the group has no offsets that would say how far it "
                 "was: begin anew with kafka-streams-application-reset, which deletes the topic."
             )
-
-
-def _is_old(application: Application, offsets: GroupOffsets) -> bool:
-    """Whether the offsets of the group are beyond what the checkpoints have planned, as where the directory was put
-    back from a copy."""
-    planned: dict[TopicPartition, int] = {}
-    for part in application.parts:
-        planned |= planned_ends(application.directory / str(part.number) / "checkpoint")
-    text = group_offsets.application_text(application)
-    return any(item.metadata == text and key in planned and item.offset > planned[key] for key, item in offsets.items())
-
-
-def _gone_on(application: Application) -> str:
-    """That the state is an old one."""
-    if application.stores_without_changelog:
-        remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
-    else:
-        remedy = f"set state.dir to where the newer state is, or remove {application.directory}, which is restored then"
-    return f"the application {application.id} has gone on elsewhere since the state in {application.directory} was written, which would count twice: {remedy}."
 
 
 def _write(path: Path, text: str) -> None:

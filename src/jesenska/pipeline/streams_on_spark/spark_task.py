@@ -34,6 +34,7 @@ from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables, Place
 from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
 from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
 from jesenska.pipeline.streams_on_spark.sent_modules import unpickled
+from jesenska.pipeline.streams_on_spark.state_file import Binding, bound
 from jesenska.pipeline.streams_on_spark.ways import Way, ways_of
 from jesenska.pipeline.worker_garbage import leave_modules_out
 
@@ -67,7 +68,8 @@ class GlobalEnds:
 
 @dataclass(frozen=True, slots=True)
 class SparkTask:
-    """One micro-batch. A task of Spark's takes the `shares` whose numbers it is given."""
+    """One micro-batch. A task of Spark's takes the `shares` whose numbers it is given. `bindings` say, by partition,
+    what state it has to have."""
 
     program: Program
     directory: str
@@ -76,6 +78,7 @@ class SparkTask:
     shares: tuple[Share, ...]
     sink: SinkOptions | None
     ends: GlobalEnds | None
+    bindings: Mapping[int, Binding]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The function of mapInArrow: rows with the numbers of shares in, the output out."""
@@ -99,7 +102,9 @@ class SparkTask:
         for share in shares:
             for partition, ranges in self.shares[share]:
                 batches = _read(self.source, ranges, maker)
-                yield from self._partition(partition, pa.Table.from_batches(batches, schema=maker.arrow_schema))
+                with bound(Path(self.directory) / f"{partition}.state", self.bindings.get(partition)):
+                    outputs = self._partition(partition, pa.Table.from_batches(batches, schema=maker.arrow_schema))
+                yield from outputs
                 if self.program.logged:
                     yield from output_rows(changes(_work(self.program), self.program.logged, Path(self.directory), partition))
 

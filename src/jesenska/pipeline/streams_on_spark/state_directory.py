@@ -1,7 +1,11 @@
-"""The directory of an application's state below state.dir: held while the application runs, and bound to the topology
-that has made the state.
+"""The directory of an application's state below state.dir: held while the application runs, and bound to the
+application and the topology that have made the state.
 
     <state.dir>/<application.id>/topology, id, lock, <n>/checkpoint, <n>/stores
+
+`id` is a number that no other state has, and the application.id in a second line. The number is in all that belongs
+to the state: in Spark's checkpoints (checkpoints.py) and in the state files (state_file.py). So a part of another
+state is not taken for its own. Where the second line is missing the state is an older one, whose parts do not say so.
 """
 
 from __future__ import annotations
@@ -52,11 +56,18 @@ class StateDirectory:
         if missing is not None:
             if any((self.path / str(number)).exists() for number in range(sub_topologies)):
                 raise StreamsError(f"{missing} is missing, which says what the state belongs to: put it back, or remove {self.path}, so that it is restored.")
-            for path, text in ((self.path / "id", f"{system_random().getrandbits(64):016x}"), (file, described)):
+            for path, text in ((self.path / "id", f"{system_random().getrandbits(64):016x}\n{self.path.name}"), (file, described)):
                 new = path.with_suffix(".new")
                 new.write_text(text)
                 new.rename(path)
-        elif file.read_text() != described:
+            return
+        owner = (self.path / "id").read_text().partition("\n")[2]
+        if owner not in ("", self.path.name):
+            raise StreamsError(
+                f"the state in {self.path} is that of the application {owner}: put back the one of {self.path.name}, or remove {self.path}, "
+                "so that it is restored."
+            )
+        if file.read_text() != described:
             raise StreamsError(
                 f"the topology is not the one that made the state in {self.path}: give the changed one another application.id, "
                 "or begin anew with kafka-streams-application-reset --state-dir."

@@ -19,14 +19,21 @@ same task wait for each other, and the second one does the first one's work agai
                                               after each version that has changed the store's rows
 
 The file is on a disk that all tasks see, and which can lock files.
+
+It says whose it is, and up to which offsets it has read (`bound`, meta "owner" and "read"). A micro-batch begins where
+the file has read to, or the file is not the one that belongs to the checkpoint: it is an old copy, another's, or was
+lost and is begun anew. Then it is refused.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -42,7 +49,81 @@ Row = tuple[bytes, int, int, bytes, int]
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 _WAIT_SECONDS = 60.0
-_VERSION = "version"
+_VERSION, _OWNER, _READ = "version", "owner", "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """Whose a file is, and where its micro-batch begins and ends, by topic. `starts` is None in a query's first
+    micro-batch, which begins where the query does."""
+
+    owner: str
+    starts: Mapping[str, int] | None
+    ends: Mapping[str, int]
+
+    def check(self, path: Path, version: int) -> None:
+        """StreamsError where the file at `path` is not the one with which micro-batch `version` goes on."""
+        if not path.exists():
+            _check(path, None, None, self)
+            return
+        file = ReadOnlyStateFile(path)
+        try:
+            last = int(file.meta(_VERSION) or -1)
+            _refuse_a_later_one(path, last, version)
+            _check(path, file.meta(_OWNER), file.meta(_READ, before=last == version), self)
+        except sqlite3.Error as error:
+            raise _failed(path, error) from error
+        finally:
+            file.close()
+
+
+def _refuse_a_later_one(path: Path, last: int, version: int) -> None:
+    if last > version:
+        raise StreamsError(
+            f"the state in {path} is of micro-batch {last}, but the checkpoint stands at {version}: "
+            "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so that it is restored."
+        )
+
+
+def _check(path: Path, owner: str | None, read: str | None, binding: Binding) -> None:
+    """StreamsError where what a file says is not what is bound to be."""
+    remedy = f"put it back, or remove {path.parents[2]}, so that it is restored."
+    starts, known = binding.starts or {}, json.loads(read or "null")
+    if owner not in (None, binding.owner):
+        raise StreamsError(f"the state in {path} belongs to another application or to another partition: {remedy}")
+    if known is None and any(starts.values()):
+        raise StreamsError(f"the state in {path} is gone, but the checkpoint beside it says what was read already: {remedy}")
+    for topic, start in starts.items():
+        if known is not None and known.get(topic, start) != start:
+            raise StreamsError(
+                f"the state in {path} has {topic} up to offset {known[topic]}, but the next micro-batch begins at {start}, so it is not the one that belongs "
+                f"to the checkpoint: {remedy}"
+            )
+
+
+_bindings: dict[Path, Binding] = {}
+
+
+@contextmanager
+def bound(path: Path, binding: Binding | None) -> Iterator[None]:
+    """A StateFile that is opened at this path within has to be the one that the binding says, and is so afterwards.
+    None: any file will do."""
+    if binding is None:
+        yield
+        return
+    _bindings[path] = binding
+    try:
+        yield
+    finally:
+        del _bindings[path]
+
+
+def begin_file(path: Path, version: int, binding: Binding) -> None:
+    """A file without rows, of a partition that has had no records so far."""
+    with bound(path, binding), StateFile(path, version):
+        pass
+    # Kept open it would be in the way of nobody, but it is the tasks that come back to it.
+    _open.pop(path)[2].close()
 
 
 class StateFile:
@@ -60,6 +141,8 @@ class StateFile:
             self.connection.execute("BEGIN IMMEDIATE")
             self.connection.execute("CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT, before TEXT) WITHOUT ROWID")
             self._begin()
+            if path in _bindings:
+                self._bind(_bindings[path])
         except sqlite3.Error as error:
             raise _failed(path, error) from error
         except StreamsError:
@@ -69,11 +152,7 @@ class StateFile:
     def _begin(self) -> None:
         there = self.meta(_VERSION)
         last = -1 if there is None else int(there)
-        if last > self.version:
-            raise StreamsError(
-                f"the state in {self.path} is of micro-batch {last}, but the checkpoint stands at {self.version}: "
-                "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so that it is restored."
-            )
+        _refuse_a_later_one(self.path, last, self.version)
         for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/undo'").fetchall():
             table = name.removesuffix("/undo")
             if last == self.version:
@@ -91,6 +170,11 @@ class StateFile:
         else:
             self.connection.execute("UPDATE meta SET before = value")
         self.set_meta(_VERSION, str(self.version))
+
+    def _bind(self, binding: Binding) -> None:
+        _check(self.path, self.meta(_OWNER), self.meta(_READ), binding)
+        self.set_meta(_OWNER, binding.owner)
+        self.set_meta(_READ, json.dumps(binding.ends))
 
     def _take_back_pages(self, name: str) -> None:
         table = name.removesuffix("/pages")
@@ -184,9 +268,12 @@ class ReadOnlyStateFile:
         except sqlite3.Error as error:
             raise _failed(path, error) from error
 
-    def meta(self, name: str) -> str | None:
-        found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        return None if found is None else found[0]
+    def meta(self, name: str, *, before: bool = False) -> str | None:
+        """As it is, or as it was in the version before. None where nothing has been kept yet."""
+        if "meta" not in self._names:
+            return None
+        found = self.connection.execute("SELECT value, before FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else found[before]
 
     def table(self, name: str, order: str = "") -> StateTable:
         if name not in self._names:

@@ -293,7 +293,7 @@ def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topi
         application.run(word_count(source, f"{source}-out"))
     directory = tmp_path / f"changed-{source}"
     shutil.rmtree(directory / "0" / "stores")
-    with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it stands"):
+    with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it says what was read already"):
         application.run(topology)
     (directory / "topology").unlink()
     with pytest.raises(StreamsError, match="topology is missing, which says what the state belongs to"):

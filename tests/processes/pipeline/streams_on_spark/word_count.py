@@ -19,6 +19,15 @@ def word_count(source: str, sink: str) -> Topology:
     return builder.build()
 
 
+def named_counts(source: str, sink: str, name: str) -> Topology:
+    """Words counted. The keys of the output have the name in front, which the description does not show."""
+    builder = StreamsBuilder()
+    words = builder.stream(source, **STRINGS).flat_map_values(lambda line: line.split())
+    counts = words.group_by(lambda key, word: word, **STRINGS).count(store="counts").to_stream()
+    counts.select_key(lambda word, count: f"{name} {word}", key=Serdes.string()).to(sink, value=Serdes.long())
+    return builder.build()
+
+
 def settings(bootstrap: str, directory: Path, name: str) -> dict[str, Any]:
     """Of an application that writes exactly once, as fast as it can."""
     return {

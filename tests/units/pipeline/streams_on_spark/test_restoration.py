@@ -12,7 +12,6 @@ from jesenska.client.group_admin import OffsetAndMetadata
 from jesenska.pipeline.options import READ_BY_A_QUERY
 from jesenska.pipeline.streams import Serdes, SessionWindows, StreamsBuilder, StreamsConfig, StreamsError, Suppressed
 from jesenska.pipeline.streams_on_spark.application import Application
-from jesenska.pipeline.streams_on_spark.batch_ranges import planned_ends
 from jesenska.pipeline.streams_on_spark.cutting import cut
 from jesenska.pipeline.streams_on_spark.group_offsets import belongs_to_others, is_of_another_topology, read_by_anybody, set_by_a_tool, text_of
 from jesenska.pipeline.streams_on_spark.restoration import is_gone, was_begun_without_changelogs
@@ -97,12 +96,3 @@ def test_a_state_that_was_begun_without_changelog_topics_is_known(tmp_path: Path
     assert was_begun_without_changelogs(tmp_path)
     (tmp_path / "changelogs").write_text("begun")
     assert not was_begun_without_changelogs(tmp_path)
-
-
-def test_the_last_micro_batch_that_was_planned_says_how_far_a_state_is(tmp_path: Path) -> None:
-    assert planned_ends(tmp_path) == {}
-    (tmp_path / "offsets").mkdir()
-    for number in (9, 10):
-        (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{}}\n{{"lines": {{"0": {number * 100}, "topicId": "x"}}}}')
-        (tmp_path / "offsets" / f".{number}.crc").touch()
-    assert planned_ends(tmp_path) == {PARTITION: 1000}

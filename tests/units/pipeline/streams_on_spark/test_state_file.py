@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from jesenska.pipeline.streams import StreamsError
 from jesenska.pipeline.streams_on_spark import state_segments
-from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, ReadOnlyStateFile, Rows, StateFile, StateTable
+from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, Binding, ReadOnlyStateFile, Rows, StateFile, StateTable, begin_file, bound
 
 Kept = dict[tuple[bytes, int, int], tuple[bytes, int]]
 
@@ -148,3 +149,49 @@ def test_a_micro_batch_that_fails_leaves_the_segments_as_they_were(tmp_path: Pat
         raise ValueError("failed")
     with StateFile(tmp_path / "0.state", 1) as file:
         assert _times(file) == [1]
+
+
+def _micro_batch(path: Path, version: int, starts: dict[str, int] | None, ends: dict[str, int], owner: str = "mine 0") -> None:
+    with bound(path, Binding(owner, starts, ends)), StateFile(path, version) as file:
+        file.table("kept").put(b"key", 0, 0, b"%d" % version, 0)
+
+
+def test_a_micro_batch_begins_where_the_state_has_read_to(tmp_path: Path) -> None:
+    path = tmp_path / "app" / "0" / "stores" / "0.state"
+    _micro_batch(path, 0, None, {"lines": 3})
+    _micro_batch(path, 0, None, {"lines": 5})  # of a query whose first micro-batch was run again, and ends elsewhere
+    for _ in range(2):
+        _micro_batch(path, 4, {"lines": 5, "others": 2}, {"lines": 9, "others": 4})
+    with pytest.raises(StreamsError, match=r"has lines up to offset 9, but the next micro-batch begins at 11, so .*: put it back, or remove \S+/app, so that"):
+        _micro_batch(path, 5, {"lines": 11, "others": 4}, {"lines": 12, "others": 4})
+    with pytest.raises(StreamsError, match="has lines up to offset 5, but the next micro-batch begins at 6"):
+        _micro_batch(path, 4, {"lines": 6}, {"lines": 9})
+    with pytest.raises(StreamsError, match="belongs to another application or to another partition"):
+        _micro_batch(path, 5, {"lines": 9}, {"lines": 12}, "mine 1")
+    _micro_batch(path, 5, {"lines": 9}, {"lines": 12})
+
+
+def test_a_state_file_that_is_lost_is_not_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "app" / "0" / "stores" / "0.state"
+    begin_file(path, 0, Binding("mine 0", None, {"lines": 7}))
+    _micro_batch(path, 1, {"lines": 7}, {"lines": 8})
+    path.unlink()
+    for binding in (Binding("mine 0", {"lines": 7}, {}), Binding("mine 0", {"lines": 8}, {})):
+        with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it says what was read already"):
+            binding.check(path, 1)
+        with pytest.raises(StreamsError, match="is gone, but the checkpoint beside it says what was read already"):
+            _micro_batch(path, 1, dict(binding.starts or {}), {"lines": 9})
+    Binding("mine 0", {"lines": 0}, {}).check(path, 1)
+    _micro_batch(path, 1, {"lines": 0}, {"lines": 9})  # a partition that was added
+
+
+def test_a_state_file_is_known_before_it_is_gone_on_from(tmp_path: Path) -> None:
+    path = tmp_path / "app" / "0" / "stores" / "0.state"
+    _micro_batch(path, 0, None, {"lines": 3})
+    _micro_batch(path, 1, {"lines": 3}, {"lines": 5})
+    Binding("mine 0", {"lines": 3}, {}).check(path, 1)
+    Binding("mine 0", {"lines": 5}, {}).check(path, 2)
+    with pytest.raises(StreamsError, match="is of micro-batch 1, but the checkpoint stands at 0"):
+        Binding("mine 0", None, {}).check(path, 0)
+    with pytest.raises(StreamsError, match="has lines up to offset 5, but the next micro-batch begins at 3"):
+        Binding("mine 0", {"lines": 3}, {}).check(path, 2)
