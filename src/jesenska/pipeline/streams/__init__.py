@@ -9,7 +9,15 @@ from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, To
 from jesenska.pipeline.streams.errors import ProcessorFailedError, SerializationError, SettingError, StreamsError, TopologyError
 from jesenska.pipeline.streams.expressions import Expression, aggregate, array, coalesce, concat, if_else, key, left, lit, right, struct, value
 from jesenska.pipeline.streams.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
-from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, dead_letter_topic, log_and_continue, log_and_fail
+from jesenska.pipeline.streams.handlers import (
+    Decision,
+    DeserializationFailure,
+    ProcessingFailure,
+    ProductionFailure,
+    dead_letter_topic,
+    log_and_continue,
+    log_and_fail,
+)
 from jesenska.pipeline.streams.kafka_names import of_module
 from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
 from jesenska.pipeline.streams.materialization import Stores
@@ -48,9 +56,11 @@ __all__ = [
     "KTable",
     "KeyValue",
     "Plan",
+    "ProcessingFailure",
     "Processor",
     "ProcessorContext",
     "ProcessorFailedError",
+    "ProductionFailure",
     "PunctuationType",
     "Record",
     "Serde",

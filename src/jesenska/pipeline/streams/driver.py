@@ -45,6 +45,7 @@ class TopologyTestDriver(SaysOurName):
     def __init__(self, topology: Topology, config: Mapping[str, Any] | StreamsConfig | None = None, *, initial_wall_clock_time_ms: int = 0) -> None:
         self.topology = Topology.expect(topology, "TopologyTestDriver")
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
+        self.config.check_names(self.topology.internal_names())
         self.wall_clock_time_ms = initial_wall_clock_time_ms
         self._processors, defaults = lower(topology.plan)
         defaults.key, defaults.value = self.config.key_serde, self.config.value_serde

@@ -13,9 +13,11 @@ from jesenska.base.errors import JesenskaError
 
 
 class StreamsError(JesenskaError):
-    """Processing cannot go on. `is_located` says that the message names the line of the program already."""
+    """Processing cannot go on. `is_located` says that the message names the line of the program already, `is_decided`
+    that a handler has been asked."""
 
     is_located = False
+    is_decided = False
 
 
 class TopologyError(StreamsError):

@@ -1,12 +1,18 @@
-"""What happens with records that the serdes cannot read: `default.deserialization.exception.handler`.
+"""What happens with records that fail. Three settings name a handler each:
+
+    deserialization.exception.handler    the serdes cannot read a record
+    processing.exception.handler         an operation or a processor raises while it has a record, or is called by the
+                                         clock
+    production.exception.handler         the serdes cannot write a record to a topic
 
     log_and_fail          the application stops, naming the record (the default)
-    log_and_continue      the record is dropped, counted and told in the log
-    dead_letter_topic     the record goes to a topic as it was, with headers that say where it was and why, and
-                          processing goes on
+    log_and_continue      the record is dropped, counted and told in the log; what it has done to stores before stays
+    dead_letter_topic     the record that was read goes to a topic as it was, with headers that say where it was and
+                          why, and processing goes on
 
-A handler of one's own is a function of a DeserializationFailure that gives a Decision. The settings also take Kafka's
-class names LogAndFailExceptionHandler and LogAndContinueExceptionHandler.
+With errors.dead.letter.queue.topic.name the first two write to that topic, too. A handler of one's own is a function
+of a DeserializationFailure, a ProcessingFailure or a ProductionFailure that gives a Decision. The settings also take
+the class names of Kafka's handlers.
 """
 
 from __future__ import annotations
@@ -35,6 +41,44 @@ class DeserializationFailure:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessingFailure:
+    """The record that was read when an operation failed, as it was in its topic, and the error. `node` is the
+    operation's name, `record` what it was given. Called by the clock there is neither a record nor a topic (""), and
+    the partition and the offset are -1."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+    error: StreamsError
+    node: str
+    record: Record | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProductionFailure:
+    """As ProcessingFailure. `record` could not be written to the topic `target`."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    headers: Headers
+    error: StreamsError
+    node: str
+    record: Record
+    target: str
+
+
+Failure = DeserializationFailure | ProcessingFailure | ProductionFailure
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Whether the application stops, and records to write before: pairs of a topic and a Record of bytes."""
 
@@ -50,25 +94,26 @@ class Decision:
         return cls(False, records)
 
 
-DeserializationHandler = Callable[[DeserializationFailure], Decision]
+Handler = Callable[[Any], Decision]
+"""handler(failure), which is one of those three"""
 
 
-def log_and_fail(failure: DeserializationFailure) -> Decision:
+def log_and_fail(failure: Failure) -> Decision:
     """Stops the application."""
     return Decision.fail()
 
 
-def log_and_continue(failure: DeserializationFailure) -> Decision:
+def log_and_continue(failure: Failure) -> Decision:
     """Drops the record."""
     return Decision.resume()
 
 
-def dead_letter_topic(topic: str) -> DeserializationHandler:
+def dead_letter_topic(topic: str) -> Handler:
     """Writes the record to that topic and goes on. Its headers are those that Kafka Streams has for it (KIP-1034):
     `__streams.errors.topic`, `.partition`, `.offset`, `.exception` and `.message`."""
     checked(topic)
 
-    def write(failure: DeserializationFailure) -> Decision:
+    def write(failure: Failure) -> Decision:
         told = {
             "exception": type(failure.error).__name__,
             "message": str(failure.error),
@@ -82,15 +127,34 @@ def dead_letter_topic(topic: str) -> DeserializationHandler:
     return write
 
 
+def with_dead_letters(handler: Handler, topic: str | None) -> Handler:
+    """One of the first two handlers as it is where dead letters have a topic. Others decide about that themselves."""
+    if topic is None or handler not in (log_and_fail, log_and_continue):
+        return handler
+    write = dead_letter_topic(topic)
+
+    def decide(failure: Failure) -> Decision:
+        return Decision(handler(failure).fails, write(failure).records)
+
+    return decide
+
+
 _JAVAS = "org.apache.kafka.streams.errors."
-_OURS: dict[str, DeserializationHandler] = {"log_and_fail": log_and_fail, "log_and_continue": log_and_continue}
-_BY_NAME = {**_OURS, "LogAndFailExceptionHandler": log_and_fail, "LogAndContinueExceptionHandler": log_and_continue}
+_OURS: dict[str, Handler] = {"log_and_fail": log_and_fail, "log_and_continue": log_and_continue}
+_BY_NAME = {
+    **_OURS,
+    "LogAndFailExceptionHandler": log_and_fail,
+    "LogAndContinueExceptionHandler": log_and_continue,
+    "LogAndFailProcessingExceptionHandler": log_and_fail,
+    "LogAndContinueProcessingExceptionHandler": log_and_continue,
+    "DefaultProductionExceptionHandler": log_and_fail,
+}
 
 
-def handler_named(setting: str, given: Any) -> DeserializationHandler:
+def handler_named(setting: str, given: Any) -> Handler:
     """The handler that a setting names: a function, the name of one that is here, or one of Kafka's classes."""
     if callable(given):
-        handler: DeserializationHandler = given
+        handler: Handler = given
         return handler
     found = _BY_NAME.get(str(given).removeprefix(_JAVAS))
     if found is None:

@@ -1,4 +1,4 @@
-"""Every setting of Kafka 1.0's table for Kafka Streams: what it does here, or what to set instead.
+"""Every setting of Kafka Streams from 1.0 to 4.3: what it does here, or what to set instead.
 
     effect     what is meant
     WORKS      the topology and the test driver act on it
@@ -27,7 +27,7 @@ from jesenska.config.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Table, value_text
 from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.pipeline.streams.errors import SettingError
-from jesenska.pipeline.streams.handlers import DeserializationHandler, handler_named, log_and_fail
+from jesenska.pipeline.streams.handlers import Handler, handler_named, log_and_fail, with_dead_letters
 from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.serdes import Serdes, serde_named
 from jesenska.pipeline.streams.timestamps import TimestampExtractor, extractor_named, fail_on_invalid_timestamp
@@ -112,6 +112,30 @@ def _plaintext(name: str, value: Any) -> str:
     return str(value)
 
 
+def _whether(name: str, value: Any) -> bool:
+    if str(value).lower() not in ("true", "false"):
+        raise SettingError(f"{name} is {value!r}: set true or false.")
+    return str(value).lower() == "true"
+
+
+def _topic(name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text := _text(name, value)) or text in (".", ".."):
+        raise SettingError(f"{name} is {text!r}, which cannot be a topic: use 1 to 249 ASCII letters, digits, '.', '_' and '-'.")
+    return text
+
+
+def _plain_stores(name: str, value: Any) -> str:
+    if str(value).upper() != "DEFAULT":
+        raise SettingError(f"{name} is {value!r}, and stores keep values and their times, and no headers: set DEFAULT.")
+    return "DEFAULT"
+
+
+_NOT_A_CLASS = "a class of Java cannot be loaded"
+_NO_GROUP = "the application has no members in its group, and Spark deals out the work"
+_NAMED_SERDES = "name the serde in the program"
+_SQLITE = "stores are SQLite files below state.dir"
 _SOURCE = "the source and the sink take it as a client's setting"
 _WATCH = "watch the query with Spark's StreamingQueryListener or its metrics"
 
@@ -126,8 +150,22 @@ SETTINGS: tuple[Setting, ...] = (
             "above 0: a table with a store sends on only the last update of each key in a micro-batch, as Kafka Streams does with its default of "
             "10485760; the size does not matter. 0: every update goes on, as in the test driver", _whole(0)),
     Setting("client.id", "", Effect.SPARK, f"{_SOURCE}: the name that brokers see in requests"),
-    Setting("default.deserialization.exception.handler", log_and_fail, Effect.WORKS,
+    Setting("default.deserialization.exception.handler", None, Effect.WORKS,
+            "is the earlier name of deserialization.exception.handler", handler_named),
+    Setting("deserialization.exception.handler", log_and_fail, Effect.WORKS,
             "what happens with records that the serdes cannot read: log_and_fail, log_and_continue, dead_letter_topic(…) or a function", handler_named),
+    Setting("processing.exception.handler", log_and_fail, Effect.WORKS,
+            "what happens with records with which an operation or a processor fails: the same", handler_named),
+    Setting("processing.exception.handler.global.enabled", False, Effect.WORKS,
+            "true: processing.exception.handler also decides about records of global tables and stores", _whether),
+    Setting("production.exception.handler", log_and_fail, Effect.WORKS,
+            "what happens with records that the serdes cannot write to a topic: the same. What a broker refuses ends the application", handler_named),
+    Setting("default.production.exception.handler", None, Effect.WORKS, "is the earlier name of production.exception.handler", handler_named),
+    Setting("errors.dead.letter.queue.topic.name", None, Effect.WORKS, "log_and_fail and log_and_continue also write the record to this topic, as it was",
+            _topic),
+    Setting("ensure.explicit.internal.resource.naming", False, Effect.WORKS,
+            "true: an application is refused whose stores or internal topics have names with a number that changes with the topology", _whether),
+    Setting("dsl.store.format", "DEFAULT", Effect.REFUSED, "DEFAULT is what stores keep: values and their times", _plain_stores),
     Setting("default.key.serde", Serdes.bytes(), Effect.WORKS, "how keys are read and written where the program names no serde", serde_named),
     Setting("default.timestamp.extractor", fail_on_invalid_timestamp, Effect.WORKS, "which time records have where the source names no extractor",
             extractor_named),
@@ -169,6 +207,45 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
     Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
             "how much longer than in the store windows stay in its changelog topic", _whole(0)),
+    Setting("acceptable.recovery.lag", 10_000, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("allow.os.group.write.access", False, Effect.INSTEAD, "state files get the rights that the umask leaves: set the umask of Spark's workers"),
+    Setting("built.in.metrics.version", "latest", Effect.INSTEAD, f"Spark measures: {_WATCH}"),
+    Setting("config.providers", (), Effect.INSTEAD, f"{_NOT_A_CLASS}: have the program read what it needs, and give the values"),
+    Setting("default.client.supplier", None, Effect.INSTEAD, f"{_NOT_A_CLASS}: nothing needs to be set instead"),
+    Setting("default.dsl.store", "rocksDB", Effect.INSTEAD, f"{_SQLITE}: nothing needs to be set instead"),
+    Setting("default.list.key.serde.inner", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.key.serde.type", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.value.serde.inner", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("default.list.value.serde.type", None, Effect.INSTEAD, f"there is no serde of lists: {_NAMED_SERDES}, such as Serdes.json()"),
+    Setting("dsl.store.suppliers.class", None, Effect.INSTEAD, f"{_SQLITE}: nothing needs to be set instead"),
+    Setting("enable.metrics.push", True, Effect.INSTEAD, f"Spark measures: {_WATCH}"),
+    Setting("group.protocol", "classic", Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("log.summary.interval.ms", 120_000, Effect.INSTEAD, f"Spark measures: {_WATCH}"),
+    Setting("max.task.idle.ms", 0, Effect.INSTEAD,
+            "a micro-batch takes what all topics have when it begins, by timestamp: set commit.interval.ms higher, so that more of it is there"),
+    Setting("max.warmup.replicas", 2, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("metadata.recovery.rebootstrap.trigger.ms", 300_000, Effect.INSTEAD,
+            "a client that finds no broker asks those of bootstrap.servers again: nothing needs to be set instead"),
+    Setting("metadata.recovery.strategy", "rebootstrap", Effect.INSTEAD,
+            "a client that finds no broker asks those of bootstrap.servers again: nothing needs to be set instead"),
+    Setting("probing.rebalance.interval.ms", 600_000, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("processor.wrapper.class", None, Effect.INSTEAD, f"{_NOT_A_CLASS}: wrap the processor where the program makes it"),
+    Setting("rack.aware.assignment.non_overlap_cost", None, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("rack.aware.assignment.strategy", "none", Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("rack.aware.assignment.tags", (), Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("rack.aware.assignment.traffic_cost", None, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("repartition.purge.interval.ms", 30_000, Effect.INSTEAD,
+            "records of internal topics are deleted when they have been read: nothing needs to be set instead"),
+    Setting("state.cleanup.dir.max.age.ms", -1, Effect.INSTEAD,
+            "state stays for as long as the application is to go on from it: KafkaStreams.clean_up() removes it"),
+    Setting("task.assignor.class", None, Effect.INSTEAD, f"{_NO_GROUP}: choose the master (local[4]) or the number of executors and cores"),
+    Setting("task.timeout.ms", 300_000, Effect.INSTEAD,
+            "a micro-batch that fails ends the application: set consumer.default.api.timeout.ms and producer.delivery.timeout.ms, for which brokers are asked"),
+    Setting("topology.optimization", "none", Effect.INSTEAD,
+            "the topology runs as it is written, which gives the same: use one group_by for several tables, so that they share a repartition topic"),
+    Setting("upgrade.from", None, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
+    Setting("window.size.ms", None, Effect.INSTEAD, f"{_NAMED_SERDES}: Serdes.time_windowed(inner, size)"),
+    Setting("windowed.inner.class.serde", None, Effect.INSTEAD, f"{_NAMED_SERDES}: Serdes.time_windowed(inner, size) or Serdes.session_windowed(inner)"),
     Setting("zookeeper.connect", "", Effect.INSTEAD, "it is deprecated and has no effect in Kafka either: set bootstrap.servers"),
 )
 # fmt: on
@@ -177,6 +254,8 @@ _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
 #: Deprecated names and what they stand for.
 _STAND_FOR = {"key.serde": "default.key.serde", "value.serde": "default.value.serde", "timestamp.extractor": "default.timestamp.extractor"}
+#: Earlier names, which programs go on to use, and the names of today.
+_EARLIER = {f"default.{kind}.exception.handler": f"{kind}.exception.handler" for kind in ("deserialization", "production")}
 
 
 class StreamsConfig:
@@ -194,6 +273,8 @@ class StreamsConfig:
                 continue
             made = value if setting.check is None else setting.check(name, value)
             self.values[name] = made
+            if name in _EARLIER and _EARLIER[name] not in given:
+                self.values[_EARLIER[name]] = made
             if setting.effect is Effect.INSTEAD and value != setting.default:
                 self.answers.append(f"{name} has no effect here: {setting.says}.")
             stands_for = _STAND_FOR.get(name)
@@ -232,10 +313,19 @@ class StreamsConfig:
         extractor: TimestampExtractor = self.values["default.timestamp.extractor"]
         return extractor
 
-    @property
-    def deserialization_handler(self) -> DeserializationHandler:
-        handler: DeserializationHandler = self.values["default.deserialization.exception.handler"]
-        return handler
+    def handler(self, kind: str) -> Handler:
+        """Who decides about records that fail: in "deserialization", "processing" or "production"."""
+        return with_dead_letters(self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"])
+
+    def check_names(self, names: Iterable[str]) -> None:
+        """SettingError where one of these names of stores and internal topics is a generated one, and the settings
+        want none."""
+        generated = [name for name in names if re.search(r"-[0-9]{10}(-|$)", name)]
+        if generated and self.values["ensure.explicit.internal.resource.naming"]:
+            raise SettingError(
+                "ensure.explicit.internal.resource.naming is true, but these names of stores and internal topics are generated ones: "
+                f"{', '.join(generated)}. Give the operations name= and store=."
+            )
 
     @staticmethod
     def matches(pattern: str, topic: str) -> bool:

@@ -79,6 +79,10 @@ class Topology(SaysOurName):
                 topics[changelog_topic(application_id, store.name)] = "changelog"
         return topics
 
+    def internal_names(self) -> list[str]:
+        """The names of its stores and of its repartition topics, without the application's."""
+        return [*self.processors.stores, *sorted(self.processors.internal_topics)]
+
     # Put together by hand
 
     def add_source(

@@ -115,6 +115,7 @@ class KafkaStreams:
         for name in ("application.id", "bootstrap.servers"):
             if not self.config[name]:
                 raise SettingError(f"{name} is not set: it is needed to run on Spark.")
+        self.config.check_names(topology.internal_names())
         self._spark = spark
         parts = tuple(cut(topology, self.config.application_id))
         self._application = Application(topology, self.config, parts, max_offsets_per_trigger, with_logging is not False)

@@ -1,4 +1,4 @@
-"""Every setting of Kafka 1.0's table for Kafka Streams has its effect or an answer."""
+"""Every setting of Kafka Streams, of 1.0 and of 4.3, has its effect or an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Any
 
 import pytest
 
-from jesenska.pipeline.streams import Serdes, SettingError, StreamsBuilder, StreamsConfig, TopologyTestDriver, log_and_continue, wallclock_timestamp
+from jesenska.pipeline.streams import (
+    Serdes,
+    SettingError,
+    StreamsBuilder,
+    StreamsConfig,
+    TopologyTestDriver,
+    log_and_continue,
+    log_and_fail,
+    wallclock_timestamp,
+)
 from jesenska.pipeline.streams.settings import SETTINGS, Effect, as_markdown
 
 PAGE = Path(__file__).parents[4] / "docs" / "streams.md"
@@ -24,11 +33,37 @@ retry.backoff.ms rocksdb.config.setter security.protocol send.buffer.bytes state
 windowstore.changelog.additional.retention.ms zookeeper.connect
 """
 OF_1_0 = frozenset(_TABLE_OF_1_0.split())
+#: What StreamsConfig.configDef() of Apache Kafka 4.3.1 has.
+_OF_4_3 = """
+acceptable.recovery.lag allow.os.group.write.access application.id application.server bootstrap.servers buffered.records.per.partition
+built.in.metrics.version cache.max.bytes.buffering client.id commit.interval.ms config.providers connections.max.idle.ms default.client.supplier
+default.deserialization.exception.handler default.dsl.store default.key.serde default.list.key.serde.inner default.list.key.serde.type
+default.list.value.serde.inner default.list.value.serde.type default.production.exception.handler default.timestamp.extractor default.value.serde
+deserialization.exception.handler dsl.store.format dsl.store.suppliers.class enable.metrics.push ensure.explicit.internal.resource.naming
+errors.dead.letter.queue.topic.name group.protocol log.summary.interval.ms max.task.idle.ms max.warmup.replicas metadata.max.age.ms
+metadata.recovery.rebootstrap.trigger.ms metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level
+metrics.sample.window.ms num.standby.replicas num.stream.threads poll.ms probing.rebalance.interval.ms processing.exception.handler
+processing.exception.handler.global.enabled processing.guarantee processor.wrapper.class production.exception.handler
+rack.aware.assignment.non_overlap_cost rack.aware.assignment.strategy rack.aware.assignment.tags rack.aware.assignment.traffic_cost
+receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms repartition.purge.interval.ms replication.factor request.timeout.ms
+retry.backoff.ms rocksdb.config.setter security.protocol send.buffer.bytes state.cleanup.delay.ms state.cleanup.dir.max.age.ms state.dir
+statestore.cache.max.bytes task.assignor.class task.timeout.ms topology.optimization upgrade.from window.size.ms windowed.inner.class.serde
+windowstore.changelog.additional.retention.ms
+"""
+OF_4_3 = frozenset(_OF_4_3.split())
 
 
 def test_every_setting_of_the_table_is_known() -> None:
-    assert {setting.name for setting in SETTINGS} >= OF_1_0
+    assert {setting.name for setting in SETTINGS} == OF_1_0 | OF_4_3
     assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
+
+
+def test_an_earlier_name_is_the_name_of_today() -> None:
+    for kind in ("deserialization", "production"):
+        assert StreamsConfig({f"default.{kind}.exception.handler": "log_and_continue"}).handler(kind) is log_and_continue
+        both = {f"default.{kind}.exception.handler": "log_and_continue", f"{kind}.exception.handler": "log_and_fail"}
+        assert StreamsConfig(both).handler(kind) is log_and_fail
+    assert StreamsConfig().handler("processing") is log_and_fail
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -86,6 +121,9 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
         ({"default.value.serde": "xml"}, "default.value.serde is 'xml', which names no serde"),
         ({"default.timestamp.extractor": "Mine"}, "default.timestamp.extractor is 'Mine', which names no extractor"),
         ({"default.deserialization.exception.handler": "Mine"}, "names no handler: give a function, or one of log_and_continue, log_and_fail"),
+        ({"ensure.explicit.internal.resource.naming": "yes"}, "ensure.explicit.internal.resource.naming is 'yes': set true or false"),
+        ({"dsl.store.format": "HEADERS"}, "dsl.store.format is 'HEADERS', and stores keep values and their times"),
+        ({"errors.dead.letter.queue.topic.name": "a b"}, "'a b'"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
         ({"producer.ack": "all"}, "the setting producer.ack is not known: did you mean producer.acks?"),
         ({"consumer.nonsense": 1}, "the setting consumer.nonsense is not known: nonsense is no setting of a consumer."),
@@ -111,6 +149,6 @@ def test_kafkas_class_names_are_understood() -> None:
             "bootstrap.servers": ["a:1", "b:2"],
         }
     )
-    assert config.deserialization_handler is log_and_continue
+    assert config.handler("deserialization") is log_and_continue
     assert config.timestamp_extractor is wallclock_timestamp
     assert config["bootstrap.servers"] == "a:1,b:2"

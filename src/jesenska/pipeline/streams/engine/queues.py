@@ -35,6 +35,7 @@ class ReadRecord:
     source: str
     metadata: RecordMetadata
     record: Record | None
+    raw: RawRecord | None = None
 
     @property
     def timestamp(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from jesenska.pipeline.streams.durations import Duration, milliseconds
 from jesenska.pipeline.streams.engine.queues import Punctuation, Punctuations, RawRecord, ReadRecord, TopicHeap, TopicQueue
 from jesenska.pipeline.streams.errors import ProcessorFailedError, StreamsError
-from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure
+from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, Handler, ProcessingFailure, ProductionFailure
 from jesenska.pipeline.streams.locations import Location
 from jesenska.pipeline.streams.processing import Cancellable, Processor, PunctuationType
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, ProcessorTopology, SinkNode, SourceNode
@@ -50,6 +50,7 @@ class Task:
         self.stream_time_ms = -1
         self.timestamp = -1  # of the record that is being processed
         self.metadata: RecordMetadata | None = None
+        self._raw: RawRecord | None = None  # what is being processed, as it was read
         self.dropped_records = 0
         self._topology = topology
         self._produce = produce
@@ -163,29 +164,29 @@ class Task:
         if timestamp < 0:
             self.drop(f"{raw.topic}-{raw.partition}, offset {raw.offset}: its timestamp {timestamp} is negative")
             return None
-        return ReadRecord(source.name, metadata, Record(key, value, timestamp, raw.headers))
+        return ReadRecord(source.name, metadata, Record(key, value, timestamp, raw.headers), raw)
 
     def _unreadable(self, failure: DeserializationFailure, source: SourceNode) -> None:
         if self._is_global:
             decision = Decision.resume()
         else:
-            decision = self.config.deserialization_handler(failure)
+            decision = self.config.handler("deserialization")(failure)
         for topic, record in decision.records:
             self._produce(topic, record)
         if decision.fails:
             raise StreamsError(
                 f"{source.made_at}: the record at {failure.topic}-{failure.partition}, offset {failure.offset}, cannot be read: {failure.error} "
-                "Or let default.deserialization.exception.handler go on without it."
+                "Or let deserialization.exception.handler go on without it."
             ) from failure.error
         self.drop(f"{failure.topic}-{failure.partition}, offset {failure.offset}: {failure.error}")
 
     def _process(self, read: ReadRecord) -> None:
         assert read.record is not None
-        self.metadata = read.metadata
+        self.metadata, self._raw = read.metadata, read.raw
         try:
             self.forward(read.source, read.record)
         finally:
-            self.metadata = None
+            self.metadata = self._raw = None
 
     # Within the topology
 
@@ -203,11 +204,35 @@ class Task:
                 node = self._topology.nodes[name]
                 if isinstance(node, SinkNode):
                     self._write(node, record)
-                else:
+                    continue
+                try:
                     with _Failing(name, node.made_at, self):
                         self.processors[name].process(record)
+                except StreamsError as error:
+                    self._failed(error, name, record)
         finally:
             self.timestamp = before
+
+    def _failed(self, error: StreamsError, node: str, record: Record | None) -> None:
+        """Goes on without the record, if the handler says so; else raises the error. The innermost operation asks."""
+        if not error.is_decided and (not self._is_global or self.config["processing.exception.handler.global.enabled"]):
+            raw = self._raw or RawRecord("", -1, None, None, self.timestamp, (), -1)
+            self._decide(
+                self.config.handler("processing"),
+                ProcessingFailure(raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error, node, record),
+            )
+        else:
+            raise error
+
+    def _decide(self, handler: Handler, failure: ProcessingFailure | ProductionFailure) -> None:
+        error = failure.error
+        error.is_decided = True
+        decision = handler(failure)
+        for topic, dead in decision.records:
+            self._produce(topic, dead)
+        if decision.fails:
+            raise error
+        self.drop(str(error))
 
     def store_for(self, processor: str, name: str) -> Any:
         node = self._topology.nodes[processor]
@@ -245,6 +270,8 @@ class Task:
         try:
             with _Failing(node.name, node.made_at, self):
                 punctuation.punctuator(now_ms)
+        except StreamsError as error:
+            self._failed(error, node.name, None)
         finally:
             self.metadata, self.timestamp = before
 
@@ -256,9 +283,17 @@ class Task:
         if not isinstance(topic, str):
             raise StreamsError(f"{sink.made_at}: the topic of a record is {topic!r}: let the function give the name of a topic.")
         topic = self.decorated(topic)
-        with _Failing(sink.name, sink.made_at, self):
-            key = self.key_serde(sink.key).serialize(topic, record.key)
-            value = self._framed(sink, self.value_serde(sink.value)).serialize(topic, record.value)
+        try:
+            with _Failing(sink.name, sink.made_at, self):
+                key = self.key_serde(sink.key).serialize(topic, record.key)
+                value = self._framed(sink, self.value_serde(sink.value)).serialize(topic, record.value)
+        except StreamsError as error:
+            raw = self._raw or RawRecord("", -1, None, None, self.timestamp, (), -1)
+            self._decide(
+                self.config.handler("production"),
+                ProductionFailure(raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error, sink.name, record, topic),
+            )
+            return
         if record.timestamp < 0:
             raise StreamsError(f"{sink.made_at}: a record with the timestamp {record.timestamp} goes to {topic}: give it a time of at least 0.")
         self._produce(topic, Record(key, value, record.timestamp, record.headers))
