@@ -359,7 +359,9 @@ def _field(container: Any, name: str | int) -> Any:
         return container.get(name)
     if hasattr(type(container), "DESCRIPTOR"):  # a Protobuf message
         return getattr(container, name, None)
-    raise StreamsError(f"{container!r} has no fields, so {name!r} is not in it: read the value with Serdes.json(), avro or protobuf.")
+    if (fields := getattr(type(container), "__dataclass_fields__", None)) is not None:
+        return getattr(container, name) if name in fields else None
+    raise StreamsError(f"{container!r} has no fields, so {name!r} is not in it: read the value with Serdes.json(), dataclass, avro or protobuf.")
 
 
 def _cast(what: Any, type_name: str) -> Any:

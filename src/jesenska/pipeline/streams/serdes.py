@@ -6,6 +6,7 @@
     Serdes.long()        8 bytes, big-endian, signed         (Java's LongSerializer)
     Serdes.double()      8 bytes, IEEE 754, big-endian       (Java's DoubleSerializer)
     Serdes.json()        JSON in UTF-8: null, booleans, numbers, strings, lists, dicts
+    Serdes.dataclass(C)  objects of a dataclass as JSON, with checked fields      (dataclass_json.py)
     Serdes.avro(...)     a schema registry's frame around Avro      (avro.py; needs fastavro)
     Serdes.protobuf(...) a schema registry's frame around Protobuf  (protobuf.py; needs protobuf)
     Serdes.time_windowed(inner, size) and Serdes.session_windowed(inner)   keys of windowed tables (windowed_keys.py)
@@ -22,6 +23,7 @@ import struct
 from typing import Any, ClassVar
 
 from jesenska.pipeline.streams.avro import AvroSerde
+from jesenska.pipeline.streams.dataclass_json import DataclassSerde
 from jesenska.pipeline.streams.durations import Duration, milliseconds
 from jesenska.pipeline.streams.errors import SerializationError, SettingError
 from jesenska.pipeline.streams.kafka_names import SaysOurNames
@@ -145,6 +147,11 @@ class Serdes(metaclass=SaysOurNames):
     @staticmethod
     def json() -> Serde:
         return _JSON
+
+    @staticmethod
+    def dataclass(kind: Any) -> Serde:
+        """Objects of that dataclass as JSON; `dataclass_json.py` says which types its fields may have."""
+        return DataclassSerde(kind)
 
     @staticmethod
     def avro(schema: Any, *, schema_id: Any = None, schemas: Any = None) -> Serde:

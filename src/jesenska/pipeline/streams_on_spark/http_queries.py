@@ -21,7 +21,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Protocol
@@ -267,4 +267,6 @@ def _as_json(value: Any) -> Any:
         from google.protobuf.json_format import MessageToDict
 
         return MessageToDict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
     return str(value)
