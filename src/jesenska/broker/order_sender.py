@@ -2,7 +2,8 @@
 is answered. What comes meanwhile is put together (`controller.order_queue`).
 
     answered                      the controller is told, by an event for each order in the request
-    not answered, another error   sent again after a pause; the connection is made anew
+    not answered, another error   sent again after a pause; the connection is made anew. A broker that is registered
+                                  and was not reached for ten seconds is named in a warning
     STALE_CONTROLLER_EPOCH        somebody else is controller: nothing is sent any more, and `refused` is told
     STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to what it was, and the same
 
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
 
+#: A broker that has gone is registered until its session ends. One that stays has another cause.
+_WARNED_AFTER_SECONDS: Final = 10.0
 #: Partitions in one request: neither side does anything else while it is made and read.
 _PARTITIONS_AT_ONCE: Final = 500
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
@@ -77,6 +80,7 @@ class OrderSender(PeerTask):
         refused: Callable[[int], None],
         pause_seconds: float = 0.3,
         timeout_seconds: float = 30.0,
+        warned_after_seconds: float = _WARNED_AFTER_SECONDS,
     ) -> None:
         super().__init__(connect)
         self.broker_id = broker_id
@@ -88,7 +92,10 @@ class OrderSender(PeerTask):
         self._refused = refused
         self._pause_seconds = pause_seconds
         self._timeout_seconds = timeout_seconds
+        self._warned_after_seconds = warned_after_seconds
         self._queue = OrderQueue()
+        #: Since when nothing was taken; None while the last request was.
+        self._failing_since: float | None = None
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
         """Comes after what was put before."""
@@ -109,11 +116,30 @@ class OrderSender(PeerTask):
                 self._refused(error.code)
                 return
             except KafkaError as error:
-                logger.info("broker %d was not told %s, which is tried again: %s", self.broker_id, type(request).__name__, error)
+                self._tell_failure(request, error)
                 self._disconnect()
                 await asyncio.sleep(self._pause_seconds)
             else:
+                self._failing_since = None
                 self._queue.done()
+
+    def _tell_failure(self, request: Request, error: KafkaError) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._failing_since is None:
+            self._failing_since = now
+        key = (self.broker_id, "not told")
+        if now - self._failing_since < self._warned_after_seconds:
+            logger.info(
+                "broker %d was not told %s, which is tried again: %s", self.broker_id, type(request).__name__, error, extra={"once_a_minute": (*key, "yet")}
+            )
+        else:
+            logger.warning(
+                "broker %d is registered, but this controller has not reached it for %.0f s (%s): correct its advertised.listeners, or the network between",
+                self.broker_id,
+                now - self._failing_since,
+                error,
+                extra={"once_a_minute": key},
+            )
 
     async def _send(self, request: Request) -> None:
         channel = await self._connected()

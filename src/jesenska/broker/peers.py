@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from jesenska import __version__
-from jesenska.base.errors import BrokerNotAvailableError
+from jesenska.base.errors import BrokerNotAvailableError, NetworkException
 from jesenska.broker.core import BrokerCore
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.net.channel import Channel, open_channel
@@ -36,12 +36,19 @@ class Peers:
         raise BrokerNotAvailableError(f"The broker has no listener {self.listener_name}.")
 
     async def _open(self, host: str, port: int) -> Channel:
-        return await open_channel(
-            host,
-            port,
-            f"broker-{self._core.broker_id}",
-            self._buffer,
-            software_version=__version__,
-            timeout_seconds=self._timeout_seconds,
-            network=self._core.machine.network,
-        )
+        try:
+            return await open_channel(
+                host,
+                port,
+                f"broker-{self._core.broker_id}",
+                self._buffer,
+                software_version=__version__,
+                timeout_seconds=self._timeout_seconds,
+                network=self._core.machine.network,
+            )
+        except NetworkException as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.strerror is None:
+                raise
+            # The sentence of a client names a flag, which nobody can give here.
+            raise NetworkException(f"{host}:{port}: {cause.strerror}") from cause

@@ -1,8 +1,9 @@
 """A broker's place among several in the tree: its node under /brokers/ids, for as long as its session lives, and with
 it its part in the election of a controller.
 
-    join      registered, once its logs are recovered; what a session of before has left is waited for, as long as such
-              a session may live. Then it takes part in the election
+    free      nobody else has this broker's addresses, nor its id where its directories are new: looked at before
+              anything is written. What a session of before has left is waited for, as long as such a session may live
+    join      registered, once its logs are recovered; the same is waited for. Then it takes part in the election
     renew     the same with another session, without waiting: whoever has the place meanwhile keeps it, and it is tried
               again
     told      a controller has told this broker of its replicas: that it crashed is dealt with, and its node says so no
@@ -15,17 +16,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.candidacy import Candidacy
+from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.registration import BrokerIdTaken, register_broker
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.tree_operations import ConnectionLossError, TreeError
+from jesenska.metadata.tree_operations import ConnectionLossError, NoNodeError, TreeError
 from jesenska.metadata.watches import WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -52,7 +54,7 @@ class Registration:
 
     async def join(self, on_progress: Progress | None = None) -> None:
         """JesenskaError with one sentence where another broker has the id; TreeError."""
-        ends = self._clock.monotonic() + self._session_timeout_ms / 1000 + (_LATE_SECONDS if self._session_timeout_ms else 0)
+        ends = _end_of_patience(self._clock, self._session_timeout_ms)
         while self.broker_epoch < 0:
             try:
                 await self._register()
@@ -89,6 +91,48 @@ class Registration:
         if state in (SessionState.EXPIRED, SessionState.CLOSED) and self.broker_epoch >= 0:
             self.broker_epoch = -1
             self._candidacy.session_ended()
+
+
+async def require_free(
+    store: Store,
+    broker_id: int,
+    endpoints: Sequence[Endpoint],
+    clock: Clock,
+    session_timeout_ms: int,
+    on_progress: Progress | None = None,
+    *,
+    is_new: bool,
+) -> None:
+    """Returns when no other broker has one of these addresses, nor this id where the broker `is_new` (no directory of
+    it says that it has been there before). JesenskaError with one sentence where another keeps it; TreeError.
+
+    A controller would send the orders for one of two brokers at the same address to the other."""
+    ends = _end_of_patience(clock, session_timeout_ms)
+    if is_new and not await _wait_until_gone(store, clock, paths.broker(broker_id), ends, on_progress):
+        raise JesenskaError(str(BrokerIdTaken(broker_id)))
+    own = {(item.host, item.port) for item in endpoints}
+    try:
+        names = (await store.children(paths.BROKER_IDS))[0]
+    except NoNodeError:
+        return
+    for name in names:
+        if name == str(broker_id):
+            continue
+        path = f"{paths.BROKER_IDS}/{name}"
+        try:
+            node = BrokerRegistration.decode((await store.get(path))[0])
+        except (NoNodeError, NodeFormatError):
+            continue
+        both = next((item for item in node.endpoints if (item.host, item.port) in own), None)
+        if both is not None and not await _wait_until_gone(store, clock, path, ends, on_progress):
+            raise JesenskaError(
+                f"Broker {name} is registered with {both.host}:{both.port} already, which this broker would tell clients, too: "
+                "set advertised.listeners to an address that only this broker has, or stop the other one."
+            )
+
+
+def _end_of_patience(clock: Clock, session_timeout_ms: int) -> float:
+    return clock.monotonic() + session_timeout_ms / 1000 + (_LATE_SECONDS if session_timeout_ms else 0)
 
 
 async def _wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:

@@ -40,7 +40,7 @@ from jesenska.broker.loop_lag import LoopLag
 from jesenska.broker.machine import Machine
 from jesenska.broker.order_desk import OrderDesk
 from jesenska.broker.peers import Peers
-from jesenska.broker.registration import Registration
+from jesenska.broker.registration import Registration, require_free
 from jesenska.broker.replica_manager import ReplicaManager, known_to
 from jesenska.broker.services import Services
 from jesenska.broker.settings_runtime import SettingsRuntime
@@ -180,6 +180,10 @@ class Broker(Services):
             known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
             reserved_max = self.config.integer("reserved.broker.max.id")
             self.broker_id = known_id if known_id is not None else await again(partial(next_broker_id, store, reserved_max))
+        self.endpoints = self._endpoints()
+        if home.is_shared:
+            is_new = all(item is None or item.broker_id is None for item in found)
+            await again(partial(require_free, store, self.broker_id, self.endpoints, self.clock, home.session_timeout_ms, on_progress, is_new=is_new))
         self.directories.claim(cluster_id, self.broker_id)
         self.view.cluster_id = cluster_id
         facts = await again(home.facts)
@@ -208,7 +212,6 @@ class Broker(Services):
             self._refuse_older_tree(facts)
         lost = self._lost_replicas(facts)
         self.replicas.refuse_to_lead(lost)
-        self.endpoints = self._endpoints()
         # Who has lost data is out of every ISR that has another member before it can lead, like who has crashed.
         crashed = not self.directories.was_clean or bool(lost)
         node = BrokerRegistration(self.endpoints, self.clock.now_ms(), self.config.string("broker.rack"), crashed=crashed)
@@ -322,10 +325,19 @@ class Broker(Services):
             except TimeoutError:
                 if self.orders.knows_cluster and not self.topics.is_controller:
                     return  # Apache Kafka's controller says nothing of replicas to a broker that has none
-                if self._controllership.controller_id not in (-1, self.broker_id):
+                controller_id = self._controllership.controller_id
+                if controller_id not in (-1, self.broker_id):
                     self._accept()
                 if on_progress is not None:
-                    on_progress("waiting for a controller to tell this broker of its partitions")
+                    on_progress(self._waits_for(controller_id))
+
+    def _waits_for(self, controller_id: int) -> str:
+        """Whom it waits for, and what keeps that one from it where an address is wrong."""
+        if controller_id in (-1, self.broker_id):
+            return "waiting for a controller to tell this broker of its partitions"
+        name = self._listeners_config.inter_broker
+        at = next((f"{item.host}:{item.port}" for item in self.endpoints if item.name == name), name)
+        return f"waiting for broker {controller_id}, the controller, to reach this broker at {at} (advertised.listeners) and to tell it of its partitions"
 
     def _tree_state(self, state: SessionState) -> None:
         """After the store was out of reach, everything is looked at."""

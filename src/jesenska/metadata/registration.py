@@ -30,6 +30,9 @@ _FIRST_CONTROLLER_EPOCH = 1
 class BrokerIdTaken(Exception):
     """Another broker is registered under this number; the text is one sentence."""
 
+    def __init__(self, broker_id: int) -> None:
+        super().__init__(f"A broker with id {broker_id} is registered already: stop it, or give this one another broker.id in its configuration.")
+
 
 async def ensure_paths(store: Store) -> None:
     """Makes the nodes that every broker expects, where they are missing."""
@@ -83,9 +86,7 @@ async def register_broker(store: Store, broker_id: int, node: BrokerRegistration
         if known is None:
             return await register_broker(store, broker_id, node)
         if known.ephemeral_owner != store.session_id:
-            raise BrokerIdTaken(
-                f"A broker with id {broker_id} is registered already: stop it, or give this one another broker.id in its configuration."
-            ) from None
+            raise BrokerIdTaken(broker_id) from None
         stat = await store.set(path, data)
     assert stat is not None
     return stat.czxid

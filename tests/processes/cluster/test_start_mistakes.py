@@ -17,15 +17,20 @@ from tests.cluster.view import view_of
 pytestmark = ours_only
 
 
-def _refused(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "") -> str:
-    """The one sentence of a broker that must not start."""
-    settings = {"broker.id": str(broker_id), "zookeeper.connect": cluster.tree.address + chroot, "zookeeper.session.timeout.ms": "1500"}
+def _command(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "", **more: str) -> list[str]:
+    settings = {"broker.id": str(broker_id), "zookeeper.connect": cluster.tree.address + chroot, "zookeeper.session.timeout.ms": "1500", **more}
     command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(data)]
     for name, value in settings.items():
         command += ["--override", f"{name}={value}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    return command
+
+
+def _refused(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "", **more: str) -> str:
+    """The one sentence of a broker that must not start."""
+    done = subprocess.run(_command(cluster, data, broker_id, chroot, **more), capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
+    assert "WARNING" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("jesenska: ")]
     assert "Traceback" not in done.stderr
     assert line.endswith(".")
@@ -52,9 +57,33 @@ def test_a_broker_whose_id_is_taken_is_refused_and_the_first_goes_on(undisturbed
     before = view.brokers, view.controller, view.topics["undisturbed"]
     node = undisturbed.node(paths.broker(2))
     said = _refused(undisturbed, tmp_path / "data", 2)
-    assert "2" in said
+    assert "A broker with id 2 is registered already" in said
     assert undisturbed.node(paths.broker(2)) == node
+    # With its id corrected it can use the directory.
+    assert not (tmp_path / "data" / "meta.properties").exists()
     _still_works(undisturbed, before)
+
+
+def test_an_address_that_another_broker_tells_clients_is_refused(undisturbed: BrokerCluster, tmp_path: Path) -> None:
+    """As by Apache Kafka: the controller would give one of the two the other's orders."""
+    view = undisturbed.view()
+    before = view.brokers, view.controller, view.topics["undisturbed"]
+    address = undisturbed.brokers[1].address
+    said = _refused(undisturbed, tmp_path / "data", 7, **{"advertised.listeners": f"PLAINTEXT://{address}"})
+    assert f"Broker 1 is registered with {address} already" in said
+    assert not (tmp_path / "data" / "meta.properties").exists()
+    _still_works(undisturbed, before)
+
+
+def test_a_broker_that_its_controller_cannot_reach_says_at_which_address(undisturbed: BrokerCluster, tmp_path: Path) -> None:
+    command = _command(undisturbed, tmp_path / "data", 7, **{"advertised.listeners": "PLAINTEXT://127.0.0.1:1"})
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("waiting for "))
+        process.terminate()
+        process.communicate(timeout=100)
+    assert f"broker {undisturbed.view().controller}, the controller, to reach this broker at 127.0.0.1:1 (advertised.listeners)" in said
+    undisturbed.until_whole()
 
 
 def test_data_of_another_cluster_are_refused(undisturbed: BrokerCluster, tmp_path: Path) -> None:

@@ -58,7 +58,15 @@ class Told:
         self.unreachable = 0
         self.channels: list[FakeChannel] = []
         self.sender = OrderSender(
-            2, ORDERER, self._connect, lambda: BROKERS, "INSIDE", answered=self.answered.append, refused=self.refused.append, pause_seconds=0.0
+            2,
+            ORDERER,
+            self._connect,
+            lambda: BROKERS,
+            "INSIDE",
+            answered=self.answered.append,
+            refused=self.refused.append,
+            pause_seconds=0.0,
+            warned_after_seconds=0.0,
         )
 
     async def _connect(self) -> Any:
@@ -188,3 +196,16 @@ async def test_a_broker_that_knows_another_controller_or_is_another_is_told_noth
     assert (told.heard, told.answered, told.refused) == ([], [], [error])
     assert told.channels[0].closed
     await told.sender.close()
+
+
+@on_a_loop
+async def test_a_broker_that_is_registered_and_not_reached_is_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    told = Told(NEWEST)
+    told.unreachable = 3
+    told.sender.put(LeaderAndIsr(11, 2, (_part(),)))
+    await told.until(lambda: len(told.answered) == 1)
+    await told.sender.close()
+    lines = [record for record in caplog.records if "broker 2 is registered, but this controller has not reached it" in record.getMessage()]
+    assert len(lines) == 3
+    assert {record.__dict__["once_a_minute"] for record in lines} == {(2, "not told")}
+    assert "(nobody answers)" in lines[0].getMessage()
