@@ -72,7 +72,11 @@ def held_directory(data: Path) -> Iterator[None]:
     except LogDirectoryError as error:
         if (holder := lock_holder(data)) is None:
             raise JesenskaError(f"The directory {data} is locked or cannot be written: name another one with --data.") from error
-        raise JesenskaError(f"The directory {data} is in use by process {holder}: stop it with kafka-server-stop, or name another one with --data.") from error
+        # Read here and not above: it brings the tree along.
+        from jesenska.cli.tree_serving import ADDRESS_FILE
+
+        tool = "zookeeper-server-stop" if (data / ADDRESS_FILE).exists() else "kafka-server-stop"
+        raise JesenskaError(f"The directory {data} is in use by process {holder}: stop it with {tool}, or name another one with --data.") from error
     try:
         yield
     finally:

@@ -9,6 +9,8 @@ jesenska tree restore FILE --zookeeper HOST:PORT/PATH  into a ZooKeeper that hol
 jesenska tree inventory DIR... > broker-1.json         what the directories of one broker hold, on its machine
 jesenska tree rebuild broker-1.json ... --data data    a tree from the inventories of all brokers, or from their
                                                        directories; --backup FILE adds what these cannot tell
+                                                       With --data, --chroot /kafka is the path that the brokers'
+                                                       zookeeper.connect ends in.
 
 A backup is a file of the format that our trees have, with everything at one moment and without what goes with a
 session (who is up, who is controller). A restored tree is the cluster as it was: leaders and ISRs, too. Where brokers
@@ -43,13 +45,15 @@ from jesenska.interchange.directory_inventory import take
 from jesenska.interchange.inventory import Inventory
 from jesenska.interchange.journal_file import has_tree, read_tree_file, write_tree, write_tree_file
 from jesenska.interchange.kafka_directories import broker_of, locked
-from jesenska.interchange.nodes import FoundTree, children
+from jesenska.interchange.nodes import FoundTree, Node, children
 from jesenska.interchange.rebuilding import Rebuilt, raised, rebuild
 from jesenska.interchange.takeover import is_left_out
 from jesenska.interchange.zookeeper_copy import read_store
 from jesenska.log.files import FileLayer
 from jesenska.metadata import paths
 from jesenska.metadata.journal import METADATA_FILE
+from jesenska.metadata.tree import check_path
+from jesenska.metadata.tree_operations import BadArgumentsError
 
 _INVENTORY_BYTES_MAX = 1 << 30
 
@@ -67,6 +71,7 @@ def add_tree(command: argparse.ArgumentParser) -> None:
     anew = actions.add_parser("rebuild", help="Build a tree from what the brokers hold, where it is lost.", allow_abbrev=False)
     anew.add_argument("sources", nargs="+", metavar="SOURCE", help="Directories of brokers, or files of jesenska tree inventory: those of all brokers.")
     anew.add_argument("--data", metavar="DIR", required=True, help="Where the tree is to be: the --data of jesenska up, or a dataDir.")
+    _add_chroot(anew)
     anew.add_argument("--backup", metavar="FILE", help="A backup of the tree: settings, users, quotas and the order of replicas come from it.")
     anew.add_argument("--allow-missing", action="store_true", help="Have partitions begin empty that no directory holds.")
     anew.add_argument("--dry-run", action="store_true", help="Say what would be built, and write nothing.")
@@ -81,6 +86,24 @@ def _add_place(parser: argparse.ArgumentParser, what: str) -> None:
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--data", metavar="DIR", help=f"{what}: the --data of jesenska up, or the dataDir of zookeeper-server-start.")
     place.add_argument("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help=f"{what}: a ZooKeeper that runs, as zookeeper.connect names it.")
+    _add_chroot(parser)
+
+
+def _add_chroot(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--chroot", metavar="/PATH", default="", help="With --data: the path that the brokers' zookeeper.connect ends in.")
+
+
+def _chroot(options: argparse.Namespace) -> str:
+    """The path, without a slash at its end; JesenskaError where it is none."""
+    chroot = str(options.chroot).rstrip("/")
+    if chroot and options.data is None:
+        raise JesenskaError("--chroot belongs to --data; with --zookeeper the path stands behind the servers.")
+    if chroot:
+        try:
+            check_path(chroot)
+        except BadArgumentsError as error:
+            raise JesenskaError(f"--chroot {chroot} is no path ({error.reason}): write it as zookeeper.connect does, such as /kafka.") from error
+    return chroot
 
 
 def tree(options: argparse.Namespace) -> int:
@@ -106,7 +129,7 @@ def _backup(options: argparse.Namespace) -> int:
         raise JesenskaError(f"There is no directory {target.parent}: make it, or name the file elsewhere.")
     found, where = _found(options)
     if paths.CLUSTER_ID not in found.nodes:
-        raise JesenskaError(f"{where} holds no cluster: correct the directory or the path.")
+        raise JesenskaError(f"{where} holds no cluster: correct the directory or the path (--chroot with --data).")
     kept = {path: node for path, node in found.nodes.items() if not is_left_out(path)}
     write_tree_file(target, kept, found.last_zxid, SystemClock().now_ms(), FileLayer())
     topics = len(children(kept, paths.TOPICS))
@@ -120,8 +143,10 @@ def _backup(options: argparse.Namespace) -> int:
 def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
     """The tree that is to be copied, and what it is called."""
     if options.zookeeper is not None:
+        _chroot(options)
         return asyncio.run(_read(options.zookeeper)), options.zookeeper
     directory = _directory(options.data)
+    chroot = _chroot(options)
     if not has_tree(directory):
         raise JesenskaError(f"{directory} holds no tree ({METADATA_FILE}): name the --data of jesenska up, or a dataDir.")
     if lock_holder(directory) is not None:
@@ -131,9 +156,13 @@ def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
             raise JesenskaError(
                 f"{directory} is in use by a broker that has its tree for itself: stop it, or start it with --zookeeper-port and name that with --zookeeper."
             ) from None
-        return asyncio.run(_read(address)), str(directory)
+        return asyncio.run(_read(address + chroot)), str(directory) + _told_path(chroot)
     with held_directory(directory):
-        return read_tree_file(directory / METADATA_FILE), str(directory)
+        return read_tree_file(directory / METADATA_FILE, chroot), str(directory) + _told_path(chroot)
+
+
+def _told_path(chroot: str) -> str:
+    return f" (below {chroot})" if chroot else ""
 
 
 async def _read(servers: str) -> FoundTree:
@@ -150,13 +179,14 @@ def _restore(options: argparse.Namespace) -> int:
     nodes = _read_backup(Path(options.file))
     kept = FoundTree(raised({path: node for path, node in nodes.nodes.items() if not is_left_out(path)}), nodes.last_zxid)
     topics = len(children(kept.nodes, paths.TOPICS))
+    chroot = _chroot(options)
     if options.zookeeper is not None:
         asyncio.run(write_into(options.zookeeper, kept.nodes))
         where = options.zookeeper
     else:
         directory = _directory(options.data)
-        _put(directory, kept)
-        where = str(directory)
+        _put(directory, kept, chroot)
+        where = str(directory) + _told_path(chroot)
     if options.output == "json":
         print_json({"where": where, "topics": topics, "nodes": len(kept.nodes)})
     else:
@@ -183,12 +213,15 @@ def _read_backup(path: Path) -> FoundTree:
     return found
 
 
-def _put(directory: Path, found: FoundTree) -> None:
+def _put(directory: Path, found: FoundTree, chroot: str) -> None:
     """Writes a tree where there is none."""
+    steps = chroot.strip("/").split("/") if chroot else []
+    nodes = {"/" + "/".join(steps[: count + 1]): Node(None) for count in range(len(steps))}
+    nodes |= {chroot + path: node for path, node in found.nodes.items()}
     with held_directory(directory):
         if has_tree(directory) and (directory / METADATA_FILE).stat().st_size:
             raise JesenskaError(f"{directory} has a tree already ({METADATA_FILE}): move that file away if it is not wanted any more.")
-        write_tree(directory, found.nodes, found.last_zxid, SystemClock().now_ms(), FileLayer())
+        write_tree(directory, nodes, found.last_zxid, SystemClock().now_ms(), FileLayer())
 
 
 # --- inventory, rebuild
@@ -209,6 +242,7 @@ def _taken(directories: Sequence[Path]) -> Inventory:
 
 
 def _rebuild(options: argparse.Namespace) -> int:
+    chroot = _chroot(options)
     base = None if options.backup is None else _read_backup(Path(options.backup))
     sources = [Path(name) for name in options.sources]
     directories = [path for path in sources if path.is_dir()]
@@ -218,7 +252,7 @@ def _rebuild(options: argparse.Namespace) -> int:
     built = rebuild(known, random_uuid, backup=None if base is None else base.nodes, allow_missing=options.allow_missing)
     directory = _directory(options.data)
     if not options.dry_run:
-        _put(directory, FoundTree(built.nodes, 0 if base is None else base.last_zxid))
+        _put(directory, FoundTree(built.nodes, 0 if base is None else base.last_zxid), chroot)
     _tell(options, built, sorted(item.broker_id for item in known), directory)
     return 0
 

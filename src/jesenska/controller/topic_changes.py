@@ -200,7 +200,9 @@ class TopicChanges:
     def _end(self, beginning: _Beginning) -> Steps:
         if beginning.is_creation and self._is_nowhere(beginning):
             name = beginning.topics[0].topic.name
-            error = KafkaStorageError(f"Topic '{name}' was not created, since the disk takes no new files: make room or mend it, then create it again.")
+            error = KafkaStorageError(
+                f"Topic '{name}' was not created, since a broker's disk takes no new files: its log says why. Mend that, then create it again."
+            )
             yield from self._deletions.begin(name, beginning.token, told=error)
             return
         for name in [part.topic.name for part in beginning.topics if self._is_being_branched(part.topic.name)]:

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.interchange.nodes import FoundTree, Node, is_kafkas
+from jesenska.interchange.nodes import FoundTree, Node, below
 from jesenska.log.files import FileLayer
 from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE, JournalError, SqliteJournal
 from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
@@ -72,15 +72,16 @@ def read_tree(directory: Path) -> dict[str, Node]:
     return dict(read_tree_file(path).nodes)
 
 
-def read_tree_file(path: Path) -> FoundTree:
-    """The tree of a file that is there, ephemerals left out; JesenskaError where it is none."""
+def read_tree_file(path: Path, chroot: str = "") -> FoundTree:
+    """The tree of a file that is there, as it is seen from a chroot, ephemerals left out; JesenskaError where it is
+    none."""
     try:
         journal, tree = SqliteJournal.open(path)
         journal.close()
     except JournalError as error:
         raise JesenskaError(str(error)) from error
-    nodes = {at: Node(node.data, node.version) for at, node in sorted(tree.walk()) if not node.ephemeral_owner and is_kafkas(at)}
-    return FoundTree(nodes, tree.last_zxid)
+    nodes = {at: Node(node.data, node.version) for at, node in tree.walk() if not node.ephemeral_owner}
+    return FoundTree(below(nodes, chroot), tree.last_zxid)
 
 
 def mark_exported(directory: Path, files: FileLayer) -> None:

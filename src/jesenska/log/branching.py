@@ -28,6 +28,7 @@ from uuid import UUID
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import BRANCH_COPIED_BYTES
+from jesenska.base.system_errors import remedy_of, told
 from jesenska.log.background import Background
 from jesenska.log.branch_files import BranchedLog, BranchPlan, SourceChangedError, StaleCheckpointError, make_branch
 from jesenska.log.closing import doomed_directory
@@ -167,7 +168,7 @@ class Branching:
             self._done(outcome)
         elif isinstance(outcome, OSError):
             self._source.writer.disk_failed(outcome, False)
-            self._fail(f"{outcome.strerror or outcome}: make room or mend the disk")
+            self._fail(f"{told(outcome)}: {remedy_of(outcome)}")
         else:
             raise outcome
 

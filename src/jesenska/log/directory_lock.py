@@ -35,7 +35,14 @@ class UnusableDirectoryError(LogDirectoryError):
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({error.strerror})"
-        super().__init__(f"The log directory {directory} cannot be {what} ({error.strerror}): {_REMEDIES[what]}.")
+        super().__init__(f"The log directory {directory} cannot be {what} ({error.strerror}): {_remedy(what, error)}.")
+
+
+def _remedy(what: str, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        # It may be there, and only its way be closed.
+        return "give this user the right to it and to all that is in it (chown -R), or name another (--data, or log.dirs)"
+    return _REMEDIES[what]
 
 
 def make_directory(path: Path, files: FileLayer) -> None:

@@ -87,7 +87,7 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
     if found.cluster_id is not None and found.cluster_id != cluster_id:
         raise ForeignDataError(
             f"The log directory {directory} belongs to cluster {found.cluster_id}, but this broker is of cluster {cluster_id}: "
-            "name another directory in log.dirs, or start with the metadata of that cluster."
+            "correct zookeeper.connect where it names the wrong tree, or name another directory in log.dirs."
         )
     if found.broker_id is not None and found.broker_id != broker_id:
         raise ForeignDataError(
@@ -104,7 +104,7 @@ def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]],
         if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
             raise ForeignDataError(
                 f"The log directory {directory} belongs to cluster {found.cluster_id}, but {tree} knows no cluster: correct the tree's address, "
-                "restore the tree from its backup, or name empty directories in log.dirs to begin another cluster."
+                "build a tree that is lost anew (jesenska tree rebuild), or name empty directories in log.dirs to begin another cluster."
             )
 
 

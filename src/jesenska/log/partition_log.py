@@ -50,6 +50,7 @@ from pathlib import Path
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.base.system_errors import remedy_of, told
 from jesenska.log.append_queue import AppendQueue, Pending, PendingAppend, PendingBarrier, PendingRoll
 from jesenska.log.background import DirectoryWriter
 from jesenska.log.epochs_file import EpochsFile
@@ -306,14 +307,14 @@ class PartitionLog:
 
     def storage_error(self, error: OSError) -> KafkaStorageError:
         """What people are told of a write that failed; logged, too."""
-        message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {error.strerror or error}; make room or mend the disk."
+        message = f"{self.topic_partition} in {self.directory.parent} cannot be written: {told(error)}; {remedy_of(error)}."
         logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
         self.writer.disk_failed(error, False)
         return KafkaStorageError(message)
 
     def read_error(self, error: OSError) -> KafkaError:
         """What people are told of a read that failed; logged, too."""
-        message = f"{self.topic_partition} in {self.directory.parent} cannot be read: {error.strerror or error}; check the disk."
+        message = f"{self.topic_partition} in {self.directory.parent} cannot be read: {told(error)}; {remedy_of(error)}."
         logger.error("%s", message)
         self.writer.disk_failed(error, False)
         return KafkaStorageError(message)

@@ -46,6 +46,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
+from jesenska.base.system_errors import remedy_of, told
 from jesenska.log import epochs_file
 from jesenska.log.checked_batches import Damage, indexed_positions, inspect
 from jesenska.log.damage import DamagedSegmentError, keep_end, keep_whole
@@ -317,7 +318,8 @@ class LogLoader:
                     self._clean, self._recovery_point = False, error.base_offset
         except OSError as error:
             self._close()
-            raise KafkaStorageError(f"The log in {self._directory} cannot be opened: {error}.") from error
+            what = f"{error.filename}: {told(error)}" if error.filename else told(error)
+            raise KafkaStorageError(f"The log in {self._directory} cannot be opened ({what}): {remedy_of(error)}.") from error
         except UnsupportedForMessageFormatError as error:
             self._close()
             raise KafkaStorageError(

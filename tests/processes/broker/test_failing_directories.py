@@ -335,6 +335,6 @@ def test_a_full_disk_among_several_is_no_failure_and_takes_writes_again_with_roo
             assert partition_of(address, full).leader_id == 1
             disk.free()
             assert produce(address, full, b"after") == (ErrorCode.NONE, 1)
-            assert "make room or mend the disk" in broker.log
+            assert "make room on the disk" in broker.log
             assert "is offline" not in broker.log
             assert broker.stop() == 0

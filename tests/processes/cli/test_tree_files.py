@@ -137,16 +137,43 @@ def test_a_tree_goes_from_one_zookeeper_to_another(tmp_path: Path, tool: Tool) -
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     with TreeProcess(tmp_path / "one") as first, TreeProcess(tmp_path / "two") as second:
+        first_data = str(tmp_path / "one" / "data")
         with BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": f"{first.address}/kafka"}) as broker:
             tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", "orders", "--partitions", "5")
             done = tool(jesenska.main, "tree", "backup", str(tmp_path / "backup"), "--zookeeper", f"{first.address}/kafka")
             assert done.code == 0, done.err
+            by_directory = tool(jesenska.main, "tree", "backup", str(tmp_path / "other"), "--data", first_data)
+            assert (by_directory.code, "holds no cluster: correct the directory or the path (--chroot with --data)" in by_directory.err) == (1, True)
+            by_directory = tool(jesenska.main, "tree", "backup", str(tmp_path / "other"), "--data", first_data, "--chroot", "/kafka")
+            assert by_directory.code == 0, by_directory.err
         put = tool(jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where")
         assert put.code == 0, put.err
         again = tool(jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where")
         assert (again.code, "holds metadata of Kafka already" in again.err) == (1, True)
         with BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": f"{second.address}/else/where"}) as broker:
             assert tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--list").lines == ["orders"]
+
+
+def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) -> None:
+    (tmp_path / "zookeeper").mkdir()
+    tree_data, data = tmp_path / "zookeeper" / "data", tmp_path / "data"
+    with TreeProcess(tmp_path / "zookeeper") as tree, BrokerProcess(data, settings={"zookeeper.connect": f"{tree.address}/one/cluster"}) as broker:
+        tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", "orders", "--partitions", "5")
+        asyncio.run(_write(broker.bootstrap, range(10)))
+        held = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data))
+        assert (held.code, "stop" in held.err) == (1, True)
+        broker.stop()
+        held = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "/one/cluster")
+        assert (held.code, f"in use by process {tree.pid}: stop it with zookeeper-server-stop" in held.err) == (1, True)
+        tree.stop()
+        shutil.rmtree(tree_data)
+        wrong = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "cluster")
+        assert (wrong.code, "--chroot cluster is no path" in wrong.err, tree_data.exists()) == (1, True, False)
+        built = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data), "--chroot", "/one/cluster")
+        assert built.code == 0, built.err
+        tree.start()
+        broker.start()
+        _holds(broker.bootstrap, 10)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -10,9 +12,11 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaStorageError
 from jesenska.log.closing import close_log
+from jesenska.log.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_start import delete_records
 from jesenska.log.producer_state import encode_snapshot
+from jesenska.log.recovery import LogLoader
 from jesenska.records.header import HEADER_SIZE
 from tests.profiles import examples
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -492,3 +496,30 @@ def test_snapshot_beyond_the_end_is_not_believed(tmp_path: Path) -> None:
         assert entry is not None
         assert entry.last_sequence == 4
         assert not later.exists()
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EACCES, "give this user the right to every file in it (chown -R)"),
+        (errno.EMFILE, "allow this process more open files (ulimit -n, LimitNOFILE)"),
+        (errno.ENOSPC, "make room on the disk"),
+        (errno.EIO, "mend the disk"),
+    ],
+)
+def test_a_log_that_cannot_be_opened_is_told_with_what_is_to_be_done(tmp_path: Path, number: int, remedy: str) -> None:
+    class RefusingFiles(FileLayer):
+        __slots__ = ()
+
+        def open(self, path: Path, flags: int) -> int:
+            if path.suffix == ".log":
+                raise OSError(number, os.strerror(number), str(path))
+            return super().open(path, flags)
+
+    with LogHarness(tmp_path / "t-0") as harness:
+        harness.append(make_batch())
+        close_log(harness.log, clean=True)
+        with pytest.raises(KafkaStorageError) as refused:
+            LogLoader(harness.directory, LogConfig(), RefusingFiles(), clean=True, recovery_point=0, log_start_offset=0, now_ms=NOW_MS).load()
+    where = harness.directory / "00000000000000000000.log"
+    assert str(refused.value) == f"The log in {harness.directory} cannot be opened ({where}: {os.strerror(number)}): {remedy}."

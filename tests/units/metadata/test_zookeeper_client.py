@@ -167,3 +167,35 @@ def test_a_server_that_takes_sessions_and_ends_their_connections_is_asked_ever_m
         assert times[6] - times[0] >= (0.05 + 0.1 + 0.2 + 0.4 + 0.8) / 2 - 0.05
 
     asyncio.run(body())
+
+
+def test_a_server_that_does_not_know_what_the_session_has_seen_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    """It is one with a tree of its own, or with an older copy of it: no pause will mend that."""
+
+    async def body() -> None:
+        connections = 0
+        enough = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            nonlocal connections
+            connections += 1
+            with contextlib.suppress(asyncio.IncompleteReadError, OSError):
+                await reader.readexactly(int.from_bytes(await reader.readexactly(4), "big"))
+                if connections == 1:
+                    writer.write(framed(messages.write(bytearray(), ConnectResponse(0, 4000, 7, bytes(16)))))
+                    writer.write(framed(messages.write(bytearray(), ReplyHeader(Xid.PING, 9, 0))))
+                    await writer.drain()
+                elif connections == 6:
+                    enough.set()
+            writer.close()
+
+        async with asyncio.timeout(30), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            store = await ZooKeeperStore.connect(ConnectString((("127.0.0.1", server.sockets[0].getsockname()[1]),)))
+            await enough.wait()
+            await store.close()
+
+    asyncio.run(body())
+    lines = [record for record in caplog.records if "ends every connection of this session" in record.getMessage()]
+    # From the third in a row on; the first may be a server that stops.
+    assert 2 <= len(lines) <= 4
+    assert all(record.levelname == "WARNING" and "once_a_minute" in record.__dict__ for record in lines)

@@ -55,6 +55,8 @@ T = TypeVar("T")
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
 #: A connection that has lasted so long is one that the server wanted.
 _STEADY_SECONDS = 2.0
+#: A server that stops closes a connection before it has answered; one that does so again and again means it.
+_SHUT_OUT_TIMES = 3
 
 
 class _Asked:
@@ -87,6 +89,8 @@ class ClientSession:
         self._asked: deque[_Asked] = deque()
         self._last_xid = 0
         self._last_zxid = 0
+        #: How often in a row a server has ended the connection in place of an answer to the handshake.
+        self._shut_out = 0
         self._heard = self._sent = 0.0
         self.watches = ClientWatches()
         self._first: asyncio.Future[None] | None = None
@@ -191,12 +195,26 @@ class ClientSession:
                 await asyncio.wait((link.connected,))
         except (OSError, TimeoutError) as error:
             link.end(str(error))
-            logger.info("no answer from the ZooKeeper at %s:%d (%s)", host, port, str(error) or "it took too long")
+            self._shut_out = 0
+            reason = str(error) or "it took too long"
+            logger.info("no answer from the ZooKeeper at %s:%d (%s)", host, port, reason, extra={"once_a_minute": (host, port, "no answer")})
             return None
         except asyncio.CancelledError:
             link.end("cancelled")
             raise
-        return None if link.connected.cancelled() or self._link is not link else link
+        if not link.connected.cancelled():
+            self._shut_out = 0
+            return link if self._link is link else None
+        self._shut_out += 1
+        if self._shut_out >= _SHUT_OUT_TIMES and self._last_zxid and not self._is_over():
+            logger.warning(
+                "the ZooKeeper at %s:%d ends every connection of this session, as one does that knows less than the session has seen: where its tree was "
+                "lost, or is an older copy, stop this process, mend the tree, and start this process again",
+                host,
+                port,
+                extra={"once_a_minute": (host, port, "shut out")},
+            )
+        return None
 
     def welcomed(self, link: Link, response: ConnectResponse) -> None:
         if response.timeout_ms <= 0:

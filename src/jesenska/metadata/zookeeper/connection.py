@@ -255,7 +255,13 @@ class ZooKeeperConnection(ServedConnection):
         if self._timer is not None:
             self._timer.cancel()
         if request.last_zxid_seen > server.tree.tree.last_zxid:
-            logger.warning("the client at %s has seen zxid %#x, which is not here: it is sent to another server", self._address, request.last_zxid_seen)
+            logger.warning(
+                "the client at %s has seen zxid %#x, which is not here: it is sent to another server. A tree that was lost or put back needs its brokers "
+                "started again",
+                self._address,
+                request.last_zxid_seen,
+                extra={"once_a_minute": ("", "zxid")},
+            )
             self.close()
             return
         if request.session_id == 0:
