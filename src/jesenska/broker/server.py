@@ -171,11 +171,14 @@ class Broker(Services):
         self.shares_tree = home.is_shared
         again = partial(until_reached, store, home.patience_seconds)
         found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
-        if found_id is not None and await again(partial(known_cluster_id, store)) is None:
+        is_first = await again(partial(known_cluster_id, store)) is None
+        if found_id is not None and is_first:
             refuse_empty_tree(zip(paths, found, strict=True), home.name, is_own=isinstance(home, EmbeddedHome))
         await again(home.prepare)
         await again(partial(ensure_paths, store))
         cluster_id = await again(partial(ensure_cluster_id, store, found_id or uuid_to_text(self.machine.new_uuid())))
+        if is_first and home.is_shared:
+            logger.info("%s knew no cluster: cluster %s begins there", home.name, cluster_id)
         if self.broker_id < 0:
             known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
             reserved_max = self.config.integer("reserved.broker.max.id")
