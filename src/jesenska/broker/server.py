@@ -89,6 +89,8 @@ _MOVER_THREADS_MAX = 32
 #: The longest pause before the controller is asked again to let others lead.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
+#: Who waits for a controller says so ever more seldom.
+_LONGEST_PROGRESS_SECONDS = 60.0
 
 
 def _nothing() -> None:
@@ -320,6 +322,7 @@ class Broker(Services):
 
     async def _wait_to_be_told(self, on_progress: Callable[[str], None] | None) -> None:
         """Until a controller has told this broker of its replicas and of the cluster."""
+        pause = silent = 0.0
         while True:
             try:
                 async with asyncio.timeout(_PROGRESS_SECONDS):
@@ -331,8 +334,10 @@ class Broker(Services):
                 controller_id = self._controllership.controller_id
                 if controller_id not in (-1, self.broker_id):
                     self._accept()
-                if on_progress is not None:
+                silent += _PROGRESS_SECONDS
+                if on_progress is not None and silent >= pause:
                     on_progress(self._waits_for(controller_id))
+                    pause, silent = min(max(2 * pause, _PROGRESS_SECONDS), _LONGEST_PROGRESS_SECONDS), 0.0
 
     def _waits_for(self, controller_id: int) -> str:
         """Whom it waits for, and what keeps that one from it where an address is wrong."""

@@ -13,6 +13,7 @@ from jesenska.metadata.renewed_store import RenewedStore
 from jesenska.metadata.store import ChrootStore, Store
 from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, TreeError
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client_session import NoSessionError, no_session
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 
 
@@ -64,6 +65,8 @@ class ZooKeeperHome:
         root = Root(where.chroot)
         try:
             store = await RenewedStore.open(connect)
+        except NoSessionError as error:
+            raise JesenskaError(no_session(servers)) from error
         except ConnectionLossError as error:
             raise JesenskaError(f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave it out for one broker alone.") from error
         except TreeError as error:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.stopping import lock_holder
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, make_directory
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, UnusableDirectoryError, make_directory
 from jesenska.log.files import FileLayer
 
 #: What a broker that was started once has in its directory: `metadata.journal.METADATA_FILE`, where it keeps its tree
@@ -69,9 +69,11 @@ def held_directory(data: Path) -> Iterator[None]:
         raise JesenskaError(f"The directory {data} cannot be made ({error.strerror}): name one that can be written with --data.") from error
     try:
         lock = DirectoryLock(data)
+    except UnusableDirectoryError as error:
+        raise JesenskaError(f"The directory {data} cannot be used, since {error.reason}: {error.remedy}.") from error
     except LogDirectoryError as error:
         if (holder := lock_holder(data)) is None:
-            raise JesenskaError(f"The directory {data} is locked or cannot be written: name another one with --data.") from error
+            raise JesenskaError(f"The directory {data} is locked by another program: name another one with --data.") from error
         # Read here and not above: it brings the tree along.
         from jesenska.cli.tree_serving import ADDRESS_FILE
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError
+from jesenska.base.system_errors import is_out_of_descriptors, remedy_of, told
 from jesenska.config.client_settings import ADMIN_SETTINGS
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.config.table import Table
@@ -168,6 +169,8 @@ def sentence_of_system(error: OSError) -> str:
     """What the system has refused, as one sentence."""
     if error.errno == errno.ENOSPC:
         return f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
+    if is_out_of_descriptors(error):
+        return f"{error.filename or 'A file or a connection'} cannot be opened ({told(error)}): {remedy_of(error)}."
     return f"{error.filename or 'A system call'}: {error.strerror or error}."
 
 
@@ -222,7 +225,8 @@ def read_properties(path: str | None) -> dict[str, str]:
     try:
         return parse_properties(Path(path).read_bytes())
     except OSError as error:
-        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): name one that exists.") from error
+        remedy = remedy_of(error) if is_out_of_descriptors(error) else "name one that exists"
+        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): {remedy}.") from error
     except PropertiesError as error:
         raise JesenskaError(f"The file {path} is not in the format of a property file: {error}") from error
 

@@ -13,6 +13,7 @@ from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import ConnectionLossError, NoNodeError, TreeError
 from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client_session import NoSessionError, no_session
 
 _SESSION_MS = 30_000
 _CONNECT_MS = 10_000
@@ -31,6 +32,8 @@ async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[S
         store = await connect(servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS, any_release=any_release)
     except ValueError as error:
         raise JesenskaError(str(error)) from error
+    except NoSessionError as error:
+        raise JesenskaError(no_session(servers)) from error
     except ConnectionLossError as error:
         raise JesenskaError(f"No ZooKeeper answers at {servers}: start it, correct --zookeeper, or name a broker with --bootstrap-server.") from error
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.memory import Memory
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, make_directory
+from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError, UnusableDirectoryError, make_directory
 from jesenska.log.files import FileLayer
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE, JournalError
@@ -92,10 +92,12 @@ def _nothing(transaction: Transaction) -> None:
 def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
     try:
         return DirectoryLock(directory)
+    except UnusableDirectoryError as error:
+        raise JesenskaError(f"{named} cannot be used, since {error.reason}: {error.remedy}.") from error
     except LogDirectoryError as error:
         # Read here and not above: it brings along what all tools share, several times this program's size.
         from jesenska.cli.stopping import lock_holder
 
         if (holder := lock_holder(directory)) is None:
-            raise JesenskaError(f"{named} is locked or cannot be written: name another directory.") from error
+            raise JesenskaError(f"{named} is locked by another program: name another directory.") from error
         raise JesenskaError(f"{named} is in use by process {holder}: stop it{tool}, or name another directory.") from error

@@ -61,6 +61,7 @@ from jesenska.metadata.tree_operations import (
 )
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client_session import NoSessionError, no_session
 from jesenska.metadata.zookeeper.connect_string import ConnectString
 
 _USAGE = __doc__.split("\n\n")[3].strip() if __doc__ else ""
@@ -132,6 +133,8 @@ async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
                 if await _is_a_broker(host, port):
                     raise JesenskaError(f"A Kafka broker answers at {host}:{port}, and no ZooKeeper: name the port of the tree, as 2181 mostly is.")
         return await connecting
+    except NoSessionError as error:
+        raise JesenskaError(no_session(", ".join(f"{host}:{port}" for host, port in where.servers))) from error
     except ConnectionLossError as error:
         raise JesenskaError(f"{error.reason[:1].upper()}{error.reason[1:]}: start it, or name another.") from error
     finally:

@@ -99,7 +99,9 @@ class Machine:
     def _look_again(self, look: Look, error: Exception) -> None:
         failures = self._failures[look.at] = self._failures.get(look.at, 0) + 1
         pause_ms = min(_FIRST_PAUSE_MS * 2 ** (failures - 1), _LONGEST_PAUSE_MS)
-        self._machine_desk.say("info", f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
+        # The first times may be a tree that is just away.
+        level = "warning" if pause_ms == _LONGEST_PAUSE_MS else "info"
+        self._machine_desk.say(level, f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
         self._machine_desk.put(Wake(pause_ms, look))
 
     def _for_clients(self, error: Exception) -> Exception:

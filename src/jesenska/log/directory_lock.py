@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.base.system_errors import is_passing, remedy_of, told
 from jesenska.log.files import FileLayer
 
 FILE_NAME = ".lock"
@@ -31,17 +32,20 @@ class LogDirectoryError(JesenskaError):
 
 class UnusableDirectoryError(LogDirectoryError):
     """The disk does not let a log directory be used (`what`: created, read, written). A broker with others goes on
-    without it. `reason` is the cause alone."""
+    without it. `reason` is the cause alone, `remedy` what is to be done."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
-        self.reason = f"it cannot be {what} ({error.strerror})"
-        super().__init__(f"The log directory {directory} cannot be {what} ({error.strerror}): {_remedy(what, error)}.")
+        self.reason = f"it cannot be {what} ({told(error)})"
+        self.remedy = _remedy(what, error)
+        super().__init__(f"The log directory {directory} cannot be {what} ({told(error)}): {self.remedy}.")
 
 
 def _remedy(what: str, error: OSError) -> str:
     if isinstance(error, PermissionError):
         # It may be there, and only its way be closed.
         return "give this user the right to it and to all that is in it (chown -R), or name another (--data, or log.dirs)"
+    if is_passing(error):
+        return remedy_of(error)
     return _REMEDIES[what]
 
 
@@ -80,8 +84,12 @@ class DirectoryLock:
             text = os.pread(self._descriptor, 32, 0).strip()
             os.close(self._descriptor)
             raise self._taken(int(text) if text.isdigit() else None) from error
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise UnusableDirectoryError(directory, "written", error) from error
         status = os.fstat(self._descriptor)
         self._key = (status.st_dev, status.st_ino)
         _held.add(self._key)

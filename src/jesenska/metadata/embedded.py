@@ -20,6 +20,7 @@ the simulator."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -57,6 +58,8 @@ DEFAULT_SESSION_TIMEOUT_MS = 18_000
 _SESSION_ID_BASE = 1 << 56  # as ZooKeeper's: the server's number in the highest byte
 CLIENT_SESSION_ID_BASE = 2 << 56
 
+logger = logging.getLogger(__name__)
+
 #: Who waits for a request: called once, when its answer may be given, with the results or why there are none. Runs on
 #: the loop and must not raise.
 Done = Callable[[tuple[Result, ...], Exception | None], None]
@@ -89,6 +92,8 @@ class EmbeddedTree:
         self._queue: deque[_Pending] = deque()
         self._committing = self._commit_is_due = False
         self._failure: str | None = None
+        #: A full disk is told in the log: clients that are refused a change cannot tell why.
+        self._tells_refusals = False
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
         self._listeners: list[Callable[[Transaction], None]] = []
@@ -108,6 +113,7 @@ class EmbeddedTree:
             executor.shutdown(wait=False)
             raise
         embedded = EmbeddedTree(tree, clock, journal, executor, journal.secret)
+        embedded._tells_refusals = served
         try:
             for session_id in sorted(tree.sessions):
                 if served and session_id >= CLIENT_SESSION_ID_BASE:
@@ -285,6 +291,8 @@ class EmbeddedTree:
         is_full = isinstance(failure, JournalFullError)
         if not is_full:
             self._failure = str(failure)
+        elif self._tells_refusals:
+            logger.error("%s", failure, extra={"once_a_minute": ("", "tree full")})
         for item in waiting:
             if is_full and item.transaction is None and item.error is None and not item.results:
                 item.done((), None)  # asked only to wait, and has waited

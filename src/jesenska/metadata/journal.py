@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from jesenska.base.system_errors import MORE_DESCRIPTORS, has_descriptors
 from jesenska.metadata.tree import Tree, TreeNode, split
 from jesenska.metadata.tree_operations import (
     OPEN_ACL,
@@ -88,6 +89,8 @@ _OPEN_SESSION = _Statement("INSERT INTO sessions VALUES ", "(?,?)", "")
 _CLOSE_SESSION = _Statement("DELETE FROM sessions WHERE id IN (", "?", ")")
 #: Rows of one statement; there is a prepared one for each number up to this.
 _ROWS_AT_ONCE = 64
+#: SQLite opens the file, its write-ahead log, that one's index, and the directory.
+_DESCRIPTORS = 4
 _PREPARED_STATEMENTS = 512
 
 
@@ -201,6 +204,8 @@ class SqliteJournal:
         try:
             connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=_PREPARED_STATEMENTS)
         except sqlite3.Error as error:
+            if not has_descriptors(_DESCRIPTORS):
+                raise _sentence(path, error) from error
             raise JournalError(f"The metadata file {path} cannot be opened ({error}): check the directory and its permissions.") from error
         try:
             journal = SqliteJournal(path, connection)
@@ -359,6 +364,8 @@ def _sentence(path: Path, error: Exception) -> JournalError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
         return JournalFullError(f"The disk is full, so the metadata file {path} cannot be written: make room; the change was not made.")
+    if name.startswith("SQLITE_CANTOPEN") and not has_descriptors(_DESCRIPTORS):
+        return JournalError(f"The metadata file {path} cannot be opened (too many open files): {MORE_DESCRIPTORS}.")
     if name.startswith("SQLITE_BUSY"):
         return JournalError(f"The metadata file {path} is in use by another process: stop that process, or give another directory in log.dirs.")
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):

@@ -17,6 +17,7 @@ from collections import deque
 from typing import Any, TypeVar
 
 from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, RequestTimedOutError, UnsupportedVersionError
+from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.net.network import Network, SystemNetwork
 from jesenska.wire.codec import MalformedMessageError, decode, encode_parts
@@ -236,4 +237,6 @@ async def open_channel(
         raise _because_of(error, f"The host {host!r} has no address ({error.strerror}): correct it.") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
+        if is_out_of_descriptors(error):
+            raise _because_of(error, f"No connection to {where} can be made ({reason}): {remedy_of(error)}.") from error
         raise _because_of(error, f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from error

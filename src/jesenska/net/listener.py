@@ -10,6 +10,7 @@ import socket
 from collections.abc import Callable
 
 from jesenska.base.errors import JesenskaError
+from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +77,8 @@ def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool 
             raise JesenskaError(f"This user may not listen on {wanted}: choose a port above 1023.") from error
         if error.errno == errno.EADDRNOTAVAIL:
             raise JesenskaError(f"{host} is not an address of this machine: name one of its addresses.") from error
+        if is_out_of_descriptors(error):
+            raise JesenskaError(f"Cannot listen on {wanted} ({error.strerror}): {remedy_of(error)}.") from error
         raise JesenskaError(f"Cannot listen on {wanted}: {error.strerror}.") from error
 
 

@@ -3,7 +3,10 @@ passed."""
 
 from __future__ import annotations
 
+import re
 import resource
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -77,3 +80,27 @@ def test_writes_go_on_when_the_moment_has_passed(tmp_path: Path) -> None:
         with no_more_files(broker):
             produce(connection, "synced", 0)
         assert produce(connection, "synced", 0) == ErrorCode.NONE
+
+
+def _first_words(descriptors: int, *words: str) -> str:
+    """What a tool says with so few descriptors, up to its end or to the line that says that it is up."""
+    limit = f"ulimit -n {descriptors} && exec " + shlex.join([sys.executable, "-m", *words])
+    with subprocess.Popen(["sh", "-c", limit], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        assert process.stdout is not None
+        said = process.stdout.readline()
+        process.terminate()
+        process.communicate(timeout=60)
+    return said
+
+
+def test_whoever_has_no_descriptors_left_says_so_and_what_to_do(tmp_path: Path) -> None:
+    """However far a start comes. With fewer than six Python itself cannot read the program."""
+    file = tmp_path / "zookeeper.properties"
+    file.write_text(f"dataDir={tmp_path}/data\nclientPort=0\nclientPortAddress=127.0.0.1\n")
+    said: list[str] = []
+    while not (said and " is up at " in said[-1]):
+        said.append(_first_words(6 + len(said), "jesenska.cli.zookeeper_server_start", str(file)))
+    assert len(said) > 2
+    said += [_first_words(6, "jesenska.cli.kafka_topics", "--bootstrap-server", "127.0.0.1:1", "--list")]
+    for line in said:
+        assert " is up at " in line or re.search(r"oo many open files\): allow this process more open files \(ulimit -n, LimitNOFILE\)\.$", line), line

@@ -655,7 +655,7 @@ def test_a_full_disk_leaves_nothing_of_a_branch(tmp_path: Path) -> None:
     directories = start(tmp_path, files=files)
     filled(directories)
     files.link_error = errno.ENOSPC
-    with pytest.raises(KafkaStorageError, match="mend the disk"):
+    with pytest.raises(KafkaStorageError, match="make room on the disk"):
         branch(directories)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("trial")]
     files.link_error = None

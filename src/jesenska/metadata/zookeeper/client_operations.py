@@ -55,6 +55,9 @@ _ERRORS: dict[int, type[TreeError]] = {
 
 def _error(code: int, path: str) -> TreeError:
     known = _ERRORS.get(code)
+    if code == TreeCode.CONNECTION_LOSS:
+        # No connection has ended: our server answers so where its disk takes nothing.
+        return ConnectionLossError(path, "the ZooKeeper server cannot write it, and its log says why")
     return known(path) if known is not None else TreeError(path, f"ZooKeeper's error {code}")
 
 

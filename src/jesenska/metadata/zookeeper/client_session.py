@@ -59,6 +59,17 @@ _STEADY_SECONDS = 2.0
 _SHUT_OUT_TIMES = 3
 
 
+class NoSessionError(ConnectionLossError):
+    """A server is there, and ends every connection in place of giving a session."""
+
+
+def no_session(servers: str) -> str:
+    """What a person is told of it."""
+    return (
+        f"What listens at {servers} ends every connection: it is no ZooKeeper, or one whose log says why (a full disk, too many connections from one address)."
+    )
+
+
 class _Asked:
     """A request in flight: what its answer is made of."""
 
@@ -101,7 +112,7 @@ class ClientSession:
 
     async def open(self, connect_timeout_ms: int | None) -> None:
         """Begins the session. ConnectionLossError where no server answers in time (a session's timeout, unless said
-        otherwise), NoAuthError where an identity is not taken."""
+        otherwise), NoSessionError where one is there and gives none, NoAuthError where an identity is not taken."""
         loop = asyncio.get_running_loop()
         self._first = loop.create_future()
         self._task = loop.create_task(self._run())
@@ -110,6 +121,8 @@ class ClientSession:
         except TimeoutError:
             await self._finish(SessionState.CLOSED)
             names = ", ".join(f"{host}:{port}" for host, port in self._where.servers)
+            if self._shut_out:
+                raise NoSessionError("/", f"the ZooKeeper at {names} gives no session") from None
             raise ConnectionLossError("/", f"no ZooKeeper answers at {names}") from None
         except BaseException:
             await self._finish(SessionState.CLOSED)
