@@ -164,6 +164,9 @@ def test_what_of_a_request_with_transactional_batches_is_told_first(broker: Brok
         assert codes({2: transactional, 3: bytes(unreadable)}) == [refused, refused]
         assert codes({2: bytes(unreadable), 3: transactional}) == [corrupt, corrupt]
         assert codes({2: transactional, 3: bytes(unreadable)}, transactional_id="t") == [corrupt, corrupt]
+        # A batch without its end is none of a transaction.
+        unknown, mistaken = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_REQUIRED_ACKS
+        assert codes({2**31 - 1: transactional[:-1], 3: _record()}, acks=2) == [unknown, mistaken]
 
 
 def test_what_a_coordinator_refuses_is_told_without_a_log_start_offset(broker: BrokerProcess) -> None:

@@ -576,12 +576,16 @@ def _is_one_batch(records: memoryview) -> bool:
 
 
 def _kind_of(records: memoryview) -> int:
-    if len(records) <= MAGIC_OFFSET:
+    """What the first batch is. One whose end is not there is no transaction's, whatever its attributes."""
+    size = len(records)
+    if size <= MAGIC_OFFSET:
         return _PLAIN
     magic = records[MAGIC_OFFSET]
     if magic != MAGIC_V2:
         return _UNREADABLE if magic > MAGIC_V2 else _PLAIN
-    return _OF_TRANSACTION if len(records) > _LOW_ATTRIBUTES and records[_LOW_ATTRIBUTES] & _TRANSACTIONAL else _PLAIN
+    if size <= _LOW_ATTRIBUTES or not records[_LOW_ATTRIBUTES] & _TRANSACTIONAL:
+        return _PLAIN
+    return _OF_TRANSACTION if int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD <= size else _PLAIN
 
 
 def _version_of_checks(version: int) -> int:
