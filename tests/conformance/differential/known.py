@@ -205,12 +205,6 @@ _MEANT: Final = (
         "markers of no producer are refused here, each; Kafka fails with them, and answers some of the others",
         when=lambda request: any(item.producer_id < 0 or item.producer_epoch < 0 for item in request.markers),
     ),
-    Known(
-        (27,),
-        r"\.markers\[\]",
-        "a producer without partitions to mark is not answered here, as by 3.9.1",
-        when=lambda request: any(not any(topic.partition_indexes for topic in item.topics) for item in request.markers),
-    ),
     Known((66,), r"\.transaction_states\[\]\.producer_id", "each broker hands out its own numbers"),
     Known(
         (33, 44),

@@ -239,6 +239,17 @@ def test_markers_are_refused_by_epochs(process: BrokerProcess, version: int) -> 
         older = asked.producer._replace(epoch=0)
         assert client.marker(older, commits=True, coordinator_epoch=5, version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
         assert client.marker(Who(-1, -1), commits=True, version=version) == ErrorCode.UNKNOWN_SERVER_ERROR
+        if version >= 2:
+            assert client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-1) == ErrorCode.UNKNOWN_SERVER_ERROR
+        twice = [
+            WriteTxnMarkersRequestMarker(
+                producer_id=4711, producer_epoch=0, coordinator_epoch=epoch, topics=[WriteTxnMarkersRequestTopic(name=TOPIC, partition_indexes=numbers)]
+            )
+            for epoch, numbers in ((5, [0]), (4, [1, 0]))
+        ]
+        (answered,) = client.ask(WriteTxnMarkersRequest(markers=twice), version, WriteTxnMarkersResponse).markers
+        codes = {part.partition_index: part.error_code for part in answered.topics[0].partitions}
+        assert codes == {0: ErrorCode.TRANSACTION_COORDINATOR_FENCED, 1: ErrorCode.NONE}
 
 
 def test_with_transaction_version_2_a_late_marker_does_not_end_the_transaction_that_is_open_now(process: BrokerProcess) -> None:

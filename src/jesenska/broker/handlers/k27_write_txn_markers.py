@@ -2,13 +2,16 @@
 the partitions that it leads. Answered when every marker is committed, or refused. Tools ask for it, too, to end a
 transaction that hangs.
 
-What stands twice is answered once, and a marker of no producer is UNKNOWN_SERVER_ERROR, as in Apache Kafka.
+As in Apache Kafka, a partition that stands twice for one producer has the answer of the last marker, and a marker of no
+producer or of a negative transaction version is UNKNOWN_SERVER_ERROR.
 
     2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,20 +39,30 @@ _AS_LEADER = {
 }
 
 
+@dataclass(slots=True)
+class _Result:
+    """What became of one marker; NONE until it is written or refused."""
+
+    error: ErrorCode = ErrorCode.NONE
+
+
 class _Request:
     """One request in work: what became of its markers, by producer, and how many are neither written nor refused."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self._lacking = 1
-        self._results: dict[int, dict[TopicPartition, ErrorCode]] = {}
+        self._results: dict[int, dict[TopicPartition, _Result]] = {}
         self.is_later = False
 
-    def add(self) -> None:
+    def add(self, producer_id: int, key: TopicPartition) -> Callable[[ErrorCode], None]:
+        """What is to be called with the result of one more marker. That of the last marker is told."""
         self._lacking += 1
+        result = self._results.setdefault(producer_id, {})[key] = _Result()
+        return partial(self._done, result)
 
-    def done(self, producer_id: int, key: TopicPartition, error: ErrorCode) -> None:
-        self._results.setdefault(producer_id, {})[key] = _AS_LEADER.get(error, error)
+    def _done(self, result: _Result, error: ErrorCode) -> None:
+        result.error = _AS_LEADER.get(error, error)
         self.went_on()
 
     def went_on(self) -> None:
@@ -65,9 +78,9 @@ class _Request:
         response = WriteTxnMarkersResponse()
         for producer_id, results in self._results.items():
             topics: dict[str, WriteTxnMarkersResponseTopic] = {}
-            for key, error in results.items():
+            for key, result in results.items():
                 topic = topics.setdefault(key.topic, WriteTxnMarkersResponseTopic(name=key.topic))
-                topic.partitions.append(WriteTxnMarkersResponsePartition(partition_index=key.partition, error_code=error))
+                topic.partitions.append(WriteTxnMarkersResponsePartition(partition_index=key.partition, error_code=result.error))
             response.markers.append(WriteTxnMarkersResponseMarker(producer_id=producer_id, topics=list(topics.values())))
         return response
 
@@ -80,11 +93,11 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: Context) 
         for topic in item.topics:
             for number in topic.partition_indexes:
                 key = TopicPartition(topic.name, number)
-                work.add()
-                if item.producer_id < 0 or item.producer_epoch < 0:
-                    work.done(item.producer_id, key, ErrorCode.UNKNOWN_SERVER_ERROR)
+                done = work.add(item.producer_id, key)
+                if item.producer_id < 0 or item.producer_epoch < 0 or item.transaction_version < 0:
+                    done(ErrorCode.UNKNOWN_SERVER_ERROR)
                 else:
-                    broker.marker_writer.write(key, marker, item.transaction_version, partial(work.done, item.producer_id, key))
+                    broker.marker_writer.write(key, marker, item.transaction_version, done)
     work.went_on()
     if work.is_done:
         return work.response()
