@@ -4,6 +4,7 @@
     log-start-offset-checkpoint         first offset that may be read, where it is not the first segment's base offset
     replication-offset-checkpoint       high watermark
     cleaner-offset-checkpoint           first offset that compaction has not seen
+    jesenska-cut-logs                   logs that have lost their ends, and where they ended; only where there are such
 
 each of the form
 
@@ -35,6 +36,7 @@ RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+CUT_LOGS = "jesenska-cut-logs"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"

@@ -197,7 +197,7 @@ class LogDirectories:
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
         """What the log has lost is not asked for any more."""
         for directory in self.directories:
-            directory.cut_logs.pop(topic_partition, None)
+            directory.take_as_it_is(topic_partition)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
         """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from
@@ -213,7 +213,8 @@ class LogDirectories:
         for directory in self.directories:
             if directory.is_offline:
                 self.take_offline(directory)
-            else:
+                continue
+            with FailingDirectory(directory, self.directories, "written"):
                 directory.compare_with_checkpoints()
         if self.moves is not None:
             self.moves.found(copies)

@@ -76,6 +76,7 @@ class LogDirectory:
         self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
         self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
         self.cleaner_checkpoint = OffsetCheckpoint(path / checkpoints.CLEANER_OFFSETS, files)
+        self.cut_checkpoint = OffsetCheckpoint(path / checkpoints.CUT_LOGS, files)
         #: First offset of each compacted log that compaction has not seen.
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.lock: DirectoryLock | None = None
@@ -146,6 +147,8 @@ class LogDirectory:
         return bool(self._writing)
 
     def write_high_watermarks(self, done: Written | None = None) -> None:
+        # Where the disk did not take it before.
+        self._write(self.cut_checkpoint, self.cut_logs.copy)
         self._write(self.high_watermarks, self._present_high_watermarks, done)
 
     def write_log_start_offsets(self, done: Written | None = None) -> None:
@@ -153,7 +156,7 @@ class LogDirectory:
 
     def read_checkpoints(self) -> None:
         """At a start: what `checkpointed` gives from then on."""
-        read = (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_checkpoint)
+        read = (self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaner_checkpoint, self.cut_checkpoint)
         self._written = {checkpoint.path.name: read_or_nothing(checkpoint) for checkpoint in read}
         self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
 
@@ -164,11 +167,22 @@ class LogDirectory:
 
     def compare_with_checkpoints(self) -> None:
         """At a start, when the logs are there. After an orderly stop everything was synced: who ends before that has
-        lost something. The checkpoint of high watermarks goes on saying so, for the starts after this one."""
-        for topic_partition, log in self.logs.items() if self.was_clean else ():
-            ended = max(self.checkpointed(checkpoint, topic_partition) for checkpoint in (self.recovery_points, self.high_watermarks))
+        lost something. A file of its own says so to the starts after this one, also where this one crashes; OSError if
+        the disk does not take it."""
+        known = self._written[checkpoints.CUT_LOGS]
+        for topic_partition, log in self.logs.items():
+            offsets = (self.checkpointed(checkpoint, topic_partition) for checkpoint in (self.recovery_points, self.high_watermarks) if self.was_clean)
+            ended = max([known.get(topic_partition, 0), *offsets])
             if log.next_offset < ended:
                 self.cut_logs[topic_partition] = ended
+        if self.cut_logs != known:
+            self.cut_checkpoint.write(self.cut_logs)
+            self._written[checkpoints.CUT_LOGS] = self.cut_logs.copy()
+
+    def take_as_it_is(self, topic_partition: TopicPartition) -> None:
+        """What the log has lost is not asked for any more."""
+        if self.cut_logs.pop(topic_partition, None) is not None:
+            self._write(self.cut_checkpoint, self.cut_logs.copy, _nobody_waits)
 
     def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
         """Writes the offsets that logs are about to start at. `done` is called on the owner's thread."""
@@ -315,7 +329,7 @@ class LogDirectory:
         return points
 
     def _present_high_watermarks(self) -> dict[TopicPartition, int]:
-        return {tp: max(log.high_watermark, self.cut_logs.get(tp, 0)) for tp, log in self._logs_here_soon().items()}
+        return {tp: log.high_watermark for tp, log in self._logs_here_soon().items()}
 
     def _logs_here_soon(self) -> Mapping[TopicPartition, PartitionLog]:
         return {**self.logs, **{tp: item.log for tp, item in self.incoming.items()}} if self.incoming else self.logs

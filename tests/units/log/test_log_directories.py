@@ -12,7 +12,7 @@ import pytest
 
 from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.checkpoints import HIGH_WATERMARKS, CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import LogDirectoryError, owner_pid
 from jesenska.log.directory_settings import DirectorySettings
 from jesenska.log.files import FileLayer
@@ -97,17 +97,19 @@ def test_a_log_that_ends_before_its_checkpoints_after_an_orderly_stop_has_lost_s
     segment.write_bytes(segment.read_bytes()[: len(make_batch(5))])
     # After a crash of the machine that may be: it was not synced.
     told = {key: 8} if clean else {}
-    for _ in range(2):
+    for ends_clean in (True, False, True):
         directories = start(path, names=(str(key),))
         assert directories.logs[key].log_end_offset == 5
-        assert directories.cut_logs == told, "a later start knows it still"
-        directories.close()
+        assert directories.cut_logs == told, "a later start knows it still, also after a crash"
+        directories.close(clean=ends_clean)
+        assert not clean or OffsetCheckpoint(path / HIGH_WATERMARKS, FileLayer()).read()[key] <= 5, "nobody has said that more was committed"
     directories = start(path, names=(str(key),))
     directories.take_as_it_is(key)
     directories.close()
-    directories = start(path, names=(str(key),))
-    assert directories.cut_logs == {}
-    directories.close()
+    for ends_clean in (False, True):
+        directories = start(path, names=(str(key),))
+        assert directories.cut_logs == {}
+        directories.close(clean=ends_clean)
 
 
 def test_partition_survives_an_orderly_stop_without_recovery(tmp_path: Path) -> None:
