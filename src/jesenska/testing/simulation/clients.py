@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from jesenska.base.errors import KafkaError
+from jesenska.base.errors import KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
 from jesenska.client.admin import Admin, NewTopic
@@ -210,7 +210,8 @@ async def create_topic(process: Process, bootstrap: str, name: str, partitions: 
     while True:
         try:
             for error in (await Admin(cluster).create_topics([NewTopic(name, partitions, replicas, configs=dict(settings))])).values():
-                if error is not None:
+                # It may be there since a request that was not answered.
+                if error is not None and not isinstance(error, TopicAlreadyExistsError):
                     raise error
             break
         except KafkaError:

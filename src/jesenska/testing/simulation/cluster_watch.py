@@ -92,6 +92,8 @@ class ClusterWatch:
         #: Partitions whose leader has written itself that nobody else is in sync.
         self.shrunk_by_leader: set[TopicPartition] = set()
         self.controller_id = -1
+        #: The tree that begins next is one of a while ago.
+        self._is_older = False
         self._controller_epoch = 0
         #: Everybody who was controller, in order.
         self._controllers: list[int] = []
@@ -131,6 +133,19 @@ class ClusterWatch:
             self._note_controller(controller.data)
         tree.on_commit(self._committed_to_tree)
 
+    def tree_was_replaced(self, *, is_older: bool = False) -> None:
+        """Nobody runs. What the next tree says need not follow on what the last one said, but for the epochs, and not
+        these if it `is_older`."""
+        self._is_older = is_older
+        self.states.clear()
+        self.shrunk_by_leader.clear()
+        self._looked_at.clear()
+        self._close.clear()
+        self._began.clear()
+        self._controllers.clear()
+        self._waiting_for_end.clear()
+        self._waiting_for_leader.clear()
+
     def _committed_to_tree(self, transaction: Transaction) -> None:
         try:
             for change in transaction.changes:
@@ -169,6 +184,10 @@ class ClusterWatch:
             return
         topic_partition = TopicPartition(topic, int(number))
         state, before = PartitionStateNode.decode(data), self.states.get(topic_partition)
+        if is_first and not self._is_older:
+            known = max(self._known.get((topic_partition, host.number), -1) for host in self._hosts)
+            if state.leader_epoch < known:
+                raise ViolationError(f"a tree begins with leader epoch {state.leader_epoch} of {topic_partition}, and a broker has known {known}")
         self.states[topic_partition] = state
         if before is None or state.leader_epoch != before.leader_epoch:
             self._began.setdefault(topic_partition, []).append((zxid, state.leader_epoch))
@@ -477,5 +496,6 @@ def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNo
         raise ViolationError(
             f"broker {one.number} has {one.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
         )
-    if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.end < committed:
+    # Who has lost data, and says so, is in sync by the tree until somebody else leads.
+    if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.end < committed and one.partition.has_log:
         raise ViolationError(f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.end}: {committed} is committed")

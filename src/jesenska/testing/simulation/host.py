@@ -18,6 +18,11 @@ from jesenska.testing.simulation.process import Process
 from jesenska.testing.simulation.world import World
 
 Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+#: Is told how a start has ended that should fail: with an error, or with None. Gives why that may be; None where it
+#: cannot tell.
+Judge = Callable[[Exception | None], str | None]
+#: A directory, and the disk that it is on.
+Disk = tuple[Path, SimulatedFiles]
 
 
 def _nothing() -> None:
@@ -26,6 +31,10 @@ def _nothing() -> None:
 
 def _nothing_of(program: BrokerProgram) -> None:
     """The same of a program."""
+
+
+def _nothing_in(directory: Path) -> None:
+    """An empty disk is left empty."""
 
 
 class BrokerHost:
@@ -65,6 +74,8 @@ class BrokerHost:
         self._excuse = excuse
         self._incarnation = 0
         self._clock_offset_ms = 0
+        #: What the next start has in place of its settings, and who judges how it ends.
+        self._trial: tuple[Mapping[str, str], Judge] | None = None
 
     @property
     def is_up(self) -> bool:
@@ -74,8 +85,9 @@ class BrokerHost:
     def start(self) -> None:
         process = Process(self.world, self._network, f"{self.name}.{self._incarnation}", self.files)
         process.clock.offset_ms = self._clock_offset_ms
-        self.program = BrokerProgram(process, self.data, self._settings)
-        self._start(process, self._run(self.program))
+        (others, judge), self._trial = self._trial or ({}, None), None
+        self.program = BrokerProgram(process, self.data, {**self._settings, **others})
+        self._start(process, self._run(self.program, judge))
         started, self._started = self._started, []
         for what in started:
             what()
@@ -84,13 +96,20 @@ class BrokerHost:
         """Calls `what` once, when the next process has begun to start."""
         self._started.append(what)
 
-    async def _run(self, program: BrokerProgram) -> None:
+    def try_once(self, settings: Mapping[str, str], judge: Judge) -> None:
+        """The next start, and no other, has these settings, too. `judge` is told how it ends."""
+        self._trial = settings, judge
+
+    async def _run(self, program: BrokerProgram, judge: Judge | None) -> None:
         began = self.world.now
         try:
             await program.run()
+            if judge is not None:
+                judge(None)
             self.when_ready(program)
         except (JesenskaError, OSError) as error:
-            excuse = "while the disk is full" if self.files.is_full else self._excuse(self, began)
+            excuse = "while the disk is full" if self.files.is_full else None if judge is None else judge(error)
+            excuse = excuse or self._excuse(self, began)
             if excuse is None:
                 raise ViolationError(f"{program.process.name} does not start: {error}") from error
             self.world.tell(program.process.name, f"cannot start {excuse}")
@@ -127,26 +146,50 @@ class BrokerHost:
         files.came_up_with(target)
         self._come_up_later(target, files, back_after)
 
+    def replace_disk(self, fill: Callable[[Path], None] = _nothing_in) -> Disk:
+        """The broker is killed and comes up on another disk: an empty one, or what `fill` makes of a copy of the one
+        that it had. Gives that one, for `mount`."""
+        self.before_end()
+        self.program.end()
+        had, other = self._next_data(), self._next_data()
+        files, others = self.files.after_kill(self.data, had), SimulatedFiles(self.world.random)
+        if fill is _nothing_in:
+            other.mkdir()
+        else:
+            shutil.copytree(had, other)
+            fill(other)
+            others.came_up_with(other)
+        self._come_up_later(other, others)
+        return had, files
+
+    def mount(self, disk: Disk) -> None:
+        """The broker is killed and comes up on that disk."""
+        self.before_end()
+        self.program.end()
+        self._incarnation += 1
+        self._come_up_later(*disk)
+
     def unmount(self, seconds: float) -> None:
         """The broker is killed and comes up on an empty disk. After so long it is killed once more, and finds the disk
         that it had."""
+        had = self.replace_disk()
+        self.world.after(seconds, lambda: self.mount(had))
+
+    def go_down(self) -> None:
+        """The broker is killed, and comes up when it is told to (`come_up`). What it wrote is on the disk."""
         self.before_end()
         self.program.end()
-        mounted, empty = self._next_data(), self._next_data()
-        files = self.files.after_kill(self.data, mounted)
-        empty.mkdir()
-        self._come_up_later(empty, SimulatedFiles(self.world.random))
+        target = self._next_data()
+        files = self.files.after_kill(self.data, target)
+        self.files.leave()
+        self.data, self.files = target, files
+        self._trial = None
 
-        def mount() -> None:
-            self.before_end()
-            self.program.end()
-            self._incarnation += 1
-            self._come_up_later(mounted, files)
+    def come_up(self) -> None:
+        self._later(self.world.random.uniform(0.1, 5.0), self.start)
 
-        self.world.after(seconds, mount)
-
-    def stop(self) -> None:
-        """In order; then the broker starts again."""
+    def stop(self, then: Callable[[], object] | None = None) -> None:
+        """In order; `then` something is done, if not the broker starts again."""
         process, program = self.program.process, self.program
         assert program.broker is not None
         program.is_ready = False
@@ -155,7 +198,7 @@ class BrokerHost:
 
         def stopped(task: asyncio.Task[Any]) -> None:
             if incarnation == self._incarnation and not process.is_dead:
-                self._later(0.0, self._again)
+                self._later(0.0, then or self._again)
 
         self._start(process, program.broker.stop()).add_done_callback(stopped)
 
@@ -200,7 +243,7 @@ class BrokerHost:
         self.data, self.files = data, files
         self._later(self.world.random.uniform(0.1, 5.0) if seconds is None else seconds, self.start)
 
-    def _later(self, seconds: float, what: Callable[[], None]) -> None:
+    def _later(self, seconds: float, what: Callable[[], object]) -> None:
         """Has something happen, unless the next incarnation has begun by then."""
         incarnation = self._incarnation
 

@@ -29,6 +29,9 @@ time they hit a broker that is something at that moment: controller, coordinator
 While they run, `cluster_watch` looks at what must never be. At the end all replicas are in sync again, their logs are
 the same, and all brokers agree who is controller.
 
+Under every seventh seed disks are replaced, logs lose their ends, and trees are lost, or are not the right ones
+(`disasters`).
+
 Under every eleventh seed of several brokers a topic is made and deleted all the while (`churn`).
 
 Under every ninth seed brokers compact: __consumer_offsets, and a topic that has its own writer (`compacted`). The
@@ -55,6 +58,7 @@ from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.combined import CombinedFaults
 from jesenska.testing.simulation.compacted import KEYED, PARTITION, KeyedWriter
 from jesenska.testing.simulation.coverage import Coverage
+from jesenska.testing.simulation.disasters import MADE_SINCE, Disasters
 from jesenska.testing.simulation.history import History, ViolationError
 from jesenska.testing.simulation.host import BrokerHost
 from jesenska.testing.simulation.network import SimulatedNetwork
@@ -159,6 +163,7 @@ class Simulation:
         self.watch = ClusterWatch(self.world, self.hosts)
         self.coverage = Coverage()
         self.combined = CombinedFaults(self)
+        self.disasters = Disasters(self, seed)
         self._is_over = False
         #: The broker that was looked at last, where there is one, and the high watermarks that it had.
         self._seen_last: tuple[BrokerProgram, dict[TopicPartition, int]] | None = None
@@ -219,8 +224,10 @@ class Simulation:
         self._begin_clients(settings)
         self._watch()
         for _ in range(self._fault_count):
-            world.at(world.random.uniform(2.0, self._seconds - 5.0), self._fault)
+            world.at(world.random.uniform(2.0, self._seconds - 5.0), self._struck)
+        self.disasters.begin(self._seconds)
         world.run_until(lambda: False, self._seconds)
+        self._go_on(lambda: not self.disasters.is_under_way, _REST_SECONDS, "brokers do not get back what they had")
         self._judge_tasks()
         self._end()
 
@@ -270,6 +277,7 @@ class Simulation:
         self._go_on(self._is_in_sync, _REST_SECONDS, "not all replicas come into sync again")
         if self._several:
             self._go_on(self.watch.is_agreed, _REST_SECONDS, "not all brokers agree who is controller and who is up")
+        self.disasters.judge()
         reader = Process(world, self._network, "last-reader")
         reading = self._start(reader, read_everything(reader, self.history, self._bootstrap, TOPIC, PARTITIONS))
         self._go_on(reading.done, _REST_SECONDS, "the last reader does not come to an end")
@@ -305,6 +313,9 @@ class Simulation:
                     known.add(partition.topic_partition)
                     if partition.is_served:
                         led[partition.topic_partition] = len(partition.isr)
+                        # A tree that is built anew has the replicas that were made, where a topic was just being made.
+                        if topic.name == MADE_SINCE and len(partition.isr) == len(partition.replicas):
+                            led[partition.topic_partition] = len(self.hosts)
         return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
 
     def _different_log(self) -> str | None:
@@ -346,6 +357,7 @@ class Simulation:
         for host in self.hosts:
             if hasattr(host, "program"):
                 host.end()
+        self.disasters.close()
         if self._tree is not None:
             self._tree.process.end()
 
@@ -417,7 +429,44 @@ class Simulation:
     def _tree_is_ready(self) -> bool:
         return self._tree is not None and self._tree.is_ready
 
+    @property
+    def tree(self) -> TreeProgram | None:
+        """The tree's program where it is one of its own and serves; None where not."""
+        return self._tree if self._tree_is_ready() else None
+
+    @property
+    def directory(self) -> Path:
+        """Where everything lies."""
+        return self._directory
+
+    def replace_tree(self, data: Path) -> None:
+        """The tree's program is gone, and one begins on another directory."""
+        assert self._tree is not None
+        self._tree.process.end()
+        self._tree_incarnation += 1
+        self._tree_is_gone_for(0.0)
+        self._start_tree(data)
+
+    @property
+    def churns(self) -> bool:
+        """Whether a topic is made and deleted all the while."""
+        return self._churner is not None
+
+    @property
+    def compacts(self) -> bool:
+        """Whether a topic is compacted."""
+        return self._compacts
+
+    def make_topic(self, name: str) -> asyncio.Task[None]:
+        """An operator makes a topic with a replica on each broker, and asks until it is there."""
+        process = Process(self.world, self._network, self._name("operator"))
+        return self._start(process, create_topic(process, self._bootstrap, name, 1, len(self.hosts), {}))
+
     # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _struck(self) -> None:
+        if not self.disasters.holds_all:
+            self._fault()
 
     def _fault(self) -> None:
         if self._several and self.world.random.random() < 0.5:
@@ -451,7 +500,7 @@ class Simulation:
         """Something of a fault that comes later, unless faults are over by then."""
 
         def happen() -> None:
-            if not self._is_over:
+            if not (self._is_over or self.disasters.holds_all):
                 what()
 
         self.world.after(seconds, happen)
@@ -468,22 +517,22 @@ class Simulation:
         watch, random = self.watch, self.world.random
         aims = (watch.controller_id, watch.leader_of(watch.offsets_partition), watch.leader_of(random.choice(self.topic_partitions)), -1, -1, -1)
         number = random.choice(aims)
-        if number >= 0 and self._may_be_hit(self.hosts[number]):
+        if number >= 0 and self.may_be_hit(self.hosts[number]):
             return self.hosts[number]
-        return random.choice([host for host in self.hosts if self._may_be_hit(host)])
+        return random.choice([host for host in self.hosts if self.may_be_hit(host)])
 
-    def _may_be_hit(self, host: BrokerHost) -> bool:
+    def may_be_hit(self, host: BrokerHost) -> bool:
         return host is not self._spared or self.world.now >= self._spared_until
 
     def _tell(self, host: BrokerHost, what: str) -> None:
         self.world.tell("fault", what.format(host.name if self._several else "the broker"))
 
-    def _met(self, host: BrokerHost, fault: str) -> None:
+    def met(self, host: BrokerHost, fault: str) -> None:
         """Notes what a broker is when a fault hits it."""
         if self._several:
             self.coverage.met(self.watch.states_of(host), fault)
 
-    def _is_calm(self) -> bool:
+    def is_calm(self) -> bool:
         """Whether all replicas are in sync, and nobody is about to leave an ISR."""
         return self._is_in_sync() and self.world.now > max(self._trouble_until, self._tree_gone_until)
 
@@ -493,9 +542,9 @@ class Simulation:
     # Of one broker each. They say whether it was hit.
 
     def kill(self, host: BrokerHost) -> bool:
-        if not self._may_be_hit(host):
+        if not self.may_be_hit(host):
             return False
-        self._met(host, "killed")
+        self.met(host, "killed")
         self._tell(host, "{} is killed")
         host.kill()
         return True
@@ -506,18 +555,22 @@ class Simulation:
     def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool:
         """Two machines that lose what was not synced may lose what was acknowledged: where not all are in sync, the
         broker is killed."""
-        if self._several and not (self._may_be_hit(host) and self._is_calm()):
+        if self._several and not (self.may_be_hit(host) and self.is_calm()):
             self.kill(host)
             return False
-        self._met(host, "power loss")
+        self.met(host, "power loss")
         self._tell(host, "{}'s machine loses its power")
         if self._several:
-            self._spared = self.world.random.choice([other for other in self.hosts if other is not host])
-            self._spared_until = self.world.now + _SPARED_SECONDS
+            self.spare(self.world.random.choice([other for other in self.hosts if other is not host]))
         else:
             self.history.power_was_lost()
         host.lose_power(back_after)
         return True
+
+    def spare(self, host: BrokerHost) -> None:
+        """Nothing hits a broker for a while."""
+        self._spared = host
+        self._spared_until = self.world.now + _SPARED_SECONDS
 
     def _power_loss(self) -> None:
         self.lose_power(self._one())
@@ -526,7 +579,7 @@ class Simulation:
         """Whether a broker is alone in sync somewhere, and must lose nothing if it loses its power now. Where it is
         alone it has synced what was acknowledged, before it wrote that itself or a moment after a controller has told
         it. Wherever it is not, one other broker is in sync, too, and stays."""
-        if self.watch.min_in_sync < 2 or not (host.is_up and self._may_be_hit(host)):
+        if self.watch.min_in_sync < 2 or not (host.is_up and self.may_be_hit(host)):
             return False
         if host.program.process.is_paused or host.program.process.is_slow:
             self._told_alone.clear()
@@ -556,17 +609,17 @@ class Simulation:
 
     def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
         """The broker loses its power that `is_left_alone`."""
-        self._met(host, "power loss")
+        self.met(host, "power loss")
         self._tell(host, "{}'s machine loses its power, and nobody else is in sync")
         if self._to_spare:
-            self._spared, self._spared_until = self.world.random.choice(self._to_spare), self.world.now + _SPARED_SECONDS
+            self.spare(self.world.random.choice(self._to_spare))
         host.lose_power(back_after)
         return True
 
     def stop(self, host: BrokerHost) -> bool:
-        if not host.is_up or not self._may_be_hit(host):
+        if not host.is_up or not self.may_be_hit(host):
             return False
-        self._met(host, "stopped")
+        self.met(host, "stopped")
         self._tell(host, "{} is stopped in order")
         host.stop()
         return True
@@ -575,9 +628,9 @@ class Simulation:
         self.stop(self._one())
 
     def pause(self, host: BrokerHost, seconds: float) -> bool:
-        if not self._may_be_hit(host):
+        if not self.may_be_hit(host):
             return False
-        self._met(host, "pause")
+        self.met(host, "pause")
         self._tell(host, f"{{}} stands still for {seconds:.3f} s")
         self._trouble(seconds)
         # One that is about to start may lose its session.
@@ -589,10 +642,10 @@ class Simulation:
         self.pause(self._one(), self.world.random.uniform(0.5, 10.0))
 
     def cut_between(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
-        if not (self._may_be_hit(host) and self._may_be_hit(other)):
+        if not (self.may_be_hit(host) and self.may_be_hit(other)):
             return False
         for one in (host, other):
-            self._met(one, "partition")
+            self.met(one, "partition")
         self._tell(host, f"{{}} and {other.name} do not reach each other for {seconds:.1f} s")
         self._cut_until_end(seconds)
         self._network.cut_between(host.program.process, other.program.process, seconds)
@@ -600,19 +653,19 @@ class Simulation:
 
     def hold_back(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
         """What a broker sends another arrives later."""
-        if not (self._may_be_hit(host) and self._may_be_hit(other)):
+        if not (self.may_be_hit(host) and self.may_be_hit(other)):
             return False
         for one in (host, other):
-            self._met(one, "partition")
+            self.met(one, "partition")
         self._tell(host, f"what {{}} sends {other.name} is held back for {seconds:.3f} s")
         self._cut_until_end(seconds)
         self._network.hold_back(host.program.process, other.program.process, seconds)
         return True
 
     def cut_from_tree(self, host: BrokerHost, seconds: float) -> bool:
-        if self._tree is None or not self._may_be_hit(host):
+        if self._tree is None or not self.may_be_hit(host):
             return False
-        self._met(host, "partition")
+        self.met(host, "partition")
         self._tell(host, f"{{}} and the tree do not reach each other for {seconds:.1f} s")
         self._cut_until_end(seconds)
         host.is_cut_off_until = self.world.now + seconds + _TREE_BACK_SECONDS
@@ -633,16 +686,16 @@ class Simulation:
             self.cut_from_tree(host, seconds)
             return
         reaches = ("nothing reaches {}", "nothing comes from {}", "{} is cut off")[kind - 1]
-        self._met(host, "partition")
+        self.met(host, "partition")
         self._tell(host, f"{reaches} for {seconds:.1f} s")
         self._cut_until_end(seconds)
         host.is_cut_off_until = self.world.now + seconds + _TREE_BACK_SECONDS
         self._network.cut_off(host.program.process, seconds, sends=kind != 1, receives=kind != 2)
 
     def slow_down(self, host: BrokerHost, times: float, seconds: float) -> bool:
-        if not self._may_be_hit(host):
+        if not self.may_be_hit(host):
             return False
-        self._met(host, "slow disk")
+        self.met(host, "slow disk")
         self._tell(host, f"the disk of {{}} takes {times:g} times as long")
         self._trouble(seconds)
         host.slow_down(times, seconds)
@@ -653,7 +706,7 @@ class Simulation:
         clients = {process.name for process in self._clients()}
         ends = [sock for sock in self._network.live() if sock.peer is not None]
         chosen = [sock for sock in ends if sock.process.name in clients and sock.peer is not None and sock.peer.process is host.program.process]
-        self._met(host, "cut")
+        self.met(host, "cut")
         self._tell(host, f"{len(chosen)} connections of clients to {{}} are cut")
         for sock in chosen:
             self._network.reset(sock)
@@ -666,7 +719,7 @@ class Simulation:
     def _cut(self) -> None:
         live = self._network.live()
         for host in self.hosts:
-            self._met(host, "cut")
+            self.met(host, "cut")
             if not host.is_up:
                 # Its session with the tree may break before it can be renewed.
                 host.is_cut_off_until = max(host.is_cut_off_until, self.world.now)
@@ -681,7 +734,7 @@ class Simulation:
 
     def hit(self, host: BrokerHost) -> None:
         """A fault that comes alone hits that broker, whatever it is doing."""
-        if not self._may_be_hit(host):
+        if not self.may_be_hit(host):
             return
         uniform, choice = self.world.random.uniform, self.world.random.choice
         others = [one for one in self.hosts if one is not host]
@@ -703,7 +756,7 @@ class Simulation:
         self._fill_disk(self._one())
 
     def _fill_disk(self, host: BrokerHost) -> None:
-        self._met(host, "full disk")
+        self.met(host, "full disk")
         host.files.is_full = True
         self._tell(host, "the disk of {} is full")
         self.world.after(self.world.random.uniform(0.5, 4.0), lambda: self._make_room(host))
@@ -718,7 +771,7 @@ class Simulation:
     def _change_clock(self, host: BrokerHost) -> None:
         change_ms = self.world.random.choice((-3_600_000, -1000, 1000, 60_000))
         self._clocks_were_set = self._clocks_were_set or change_ms > 1000
-        self._met(host, "clock")
+        self.met(host, "clock")
         host.set_clock(change_ms)
         self._tell(host, f"the clock of {{}} is set by {change_ms / 1000:g} s")
 
@@ -742,7 +795,7 @@ class Simulation:
         if tree is None or not tree.is_ready:
             return
         for host in self.hosts:
-            self._met(host, "tree killed")
+            self.met(host, "tree killed")
         self.world.tell("fault", "the tree is killed")
         self._tree_incarnation += 1
         target = self._directory / f"tree-{self._tree_incarnation}"
@@ -759,7 +812,7 @@ class Simulation:
             return
         seconds = self.world.random.uniform(0.5, 12.0)
         for host in self.hosts:
-            self._met(host, "tree cut off")
+            self.met(host, "tree cut off")
         self.world.tell("fault", f"the tree is cut off for {seconds:.1f} s")
         self._tree_is_gone_for(seconds)
         self._network.cut_off(self._tree.process, seconds)

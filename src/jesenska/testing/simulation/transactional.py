@@ -155,7 +155,7 @@ class TransactionalSimulation(Simulation):
     def _one(self) -> BrokerHost:
         if self._several and self.world.random.random() < 0.3:
             leader = self.watch.leader_of(TopicPartition(TRANSACTIONS_TOPIC, self.world.random.randrange(2)))
-            if leader >= 0 and self._may_be_hit(self.hosts[leader]):
+            if leader >= 0 and self.may_be_hit(self.hosts[leader]):
                 return self.hosts[leader]
         return super()._one()
 

@@ -26,12 +26,14 @@ class TreeProgram:
         self.process = process
         self.data = data
         self.is_ready = False
+        #: What it serves, once it is open.
+        self.tree: EmbeddedTree | None = None
         self._begun = begun
 
     async def run(self) -> None:
         process = self.process
         self.data.mkdir(parents=True, exist_ok=True)
-        tree = await EmbeddedTree.open(self.data / METADATA_FILE, process.clock, served=True, executor=process.new_threads(1, "metadata"))
+        self.tree = tree = await EmbeddedTree.open(self.data / METADATA_FILE, process.clock, served=True, executor=process.new_threads(1, "metadata"))
         if self._begun is not None:
             self._begun(tree)
         server = ZooKeeperServer(tree, process.clock, _CONFIG, process.machine.streams)
@@ -43,6 +45,10 @@ class TreeProgram:
         """Its process is gone; its journal, which syncs by itself, is in `target` from now on."""
         self.process.end()
         self.is_ready = False
+        self.copy(target)
+
+    def copy(self, target: Path) -> None:
+        """Makes a directory with the journal as it is now."""
         target.mkdir(parents=True)
         for name in JOURNAL_FILES:
             if (self.data / name).exists():

@@ -1,0 +1,492 @@
+"""What an operator, or a disk, does to brokers and to their tree, under every seventh seed. One at a time, beside the
+other faults.
+
+disk replaced     a broker is stopped or killed, and comes up on an empty disk; perhaps the disk that it had is back
+                  later
+log cut           a broker is stopped in order, and the end of one of its logs is gone when it comes up
+last one's disk   a broker is alone in sync when it comes up on an empty disk, or with the end of a log gone; it has to
+                  wait, and finds all that it had a while later
+wrong chroot      a broker is started with another path in zookeeper.connect, where there is no tree: it has to refuse,
+                  and to make nothing there
+empty metadata    the same of a lone broker whose tree's file has no bytes; it has the file again then
+tree rebuilt      all brokers are stopped or killed, and the tree is lost. It is built anew from their directories, and
+                  from a backup that was made a while ago, or from none. Topics that were made since are there, and
+                  no record that was acknowledged is lost
+older tree        the same, and before it the tree's files are put back as they were a while ago: where each broker's
+                  logs have heard of something newer, each has to refuse that tree
+
+A disk is replaced for good, and a log is cut, while all replicas are in sync and somebody else stays so: what nobody
+else has would be lost. They have a source of chance of their own: other seeds do what they would do
+without them."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Final, Protocol
+
+from jesenska.interchange.directory_inventory import take
+from jesenska.interchange.inventory import Inventory
+from jesenska.interchange.journal_file import read_tree_file, write_tree
+from jesenska.interchange.kafka_directories import locked
+from jesenska.interchange.rebuilding import rebuild
+from jesenska.log.files import FileLayer
+from jesenska.log.meta_properties import FILE_NAME as META_PROPERTIES
+from jesenska.metadata import paths
+from jesenska.metadata.journal import METADATA_FILE
+from jesenska.metadata.nodes import PartitionStateNode, TopicNode
+from jesenska.testing.simulation.cluster_watch import ClusterWatch
+from jesenska.testing.simulation.history import ViolationError
+from jesenska.testing.simulation.host import BrokerHost, Disk
+from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
+from jesenska.testing.simulation.world import World
+
+#: One of so many seeds, beginning with this one.
+_DISASTROUS, _FIRST = 7, 4
+_WRONG_CHROOT: Final = "/kafka-of-others"
+#: The topic that is made when the backup is.
+MADE_SINCE: Final = "made-since"
+#: For so long it is waited that all is in order, and so often it is looked.
+_PATIENCE_SECONDS, _LOOK_SECONDS = 25.0, 0.05
+#: What is not down by then is killed.
+_STOP_SECONDS = 20.0
+#: The others of the last one in sync stand still for so long.
+_STILL_SECONDS = 9.0
+#: All have refused an older tree by then.
+_REFUSE_SECONDS = 60.0
+
+
+class Striking(Protocol):
+    """The simulation: who is there, and what can hit them."""
+
+    world: World
+    watch: ClusterWatch
+
+    @property
+    def hosts(self) -> Sequence[BrokerHost]: ...
+
+    @property
+    def tree(self) -> TreeProgram | None: ...
+
+    @property
+    def directory(self) -> Path: ...
+
+    @property
+    def churns(self) -> bool: ...
+
+    @property
+    def compacts(self) -> bool: ...
+
+    def later(self, seconds: float, what: Callable[[], object]) -> None: ...
+
+    def is_calm(self) -> bool: ...
+
+    def may_be_hit(self, host: BrokerHost) -> bool: ...
+
+    def spare(self, host: BrokerHost) -> None: ...
+
+    def pause(self, host: BrokerHost, seconds: float) -> bool: ...
+
+    def met(self, host: BrokerHost, fault: str) -> None: ...
+
+    def replace_tree(self, data: Path) -> None: ...
+
+    def make_topic(self, name: str) -> asyncio.Task[None]: ...
+
+
+class Disasters:
+    """Those of one simulation."""
+
+    def __init__(self, simulation: Striking, seed: int) -> None:
+        self._simulation = simulation
+        self._chance = Random(f"disasters of {seed}")  # noqa: S311
+        self._are_there = seed % _DISASTROUS == _FIRST
+        #: All brokers are down, or about to be: no other fault may start one.
+        self.holds_all = False
+        #: A broker has something to get back.
+        self._is_busy = False
+        #: The tree as it was a while ago.
+        self._backup: Path | None = None
+        #: A topic is made then.
+        self._making: asyncio.Task[None] | None = None
+        #: How many directories were made for what is put aside, or back.
+        self._directories = 0
+        #: Disks that were taken away.
+        self._kept: list[Disk] = []
+
+    def begin(self, seconds: float) -> None:
+        """Clients have begun; the simulation goes on for so long."""
+        if not self._are_there:
+            return
+        simulation, uniform = self._simulation, self._chance.uniform
+        if simulation.tree is not None:
+            simulation.world.after(uniform(0.0, seconds / 4), self._back_up)
+        for _ in range(self._chance.choice((1, 1, 2))):
+            simulation.world.after(uniform(2.0, seconds - 5.0), self._strike)
+
+    def _strike(self) -> None:
+        simulation = self._simulation
+        if self.is_under_way:
+            return
+        if len(simulation.hosts) == 1:
+            if simulation.tree is None:
+                self._empty_metadata()
+            return
+        kinds: list[Callable[[], None]] = [self._disk_replaced, self._log_cut, self._wrong_chroot]
+        # A disk of before may hold a topic that was deleted and made anew meanwhile: its broker does not touch that.
+        if not simulation.churns:
+            kinds += [self._last_ones_disk]
+        # A tree that is built anew has it again. Without a backup nothing says how a topic was to be compacted.
+        if not (simulation.churns or (simulation.compacts and self._backup is None)):
+            kinds += [self._tree_lost, self._tree_lost]
+        self._chance.choice(kinds)()
+
+    def close(self) -> None:
+        """Gives back what is open."""
+        for _, files in self._kept:
+            files.leave()
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether something is still to be put right."""
+        return self.holds_all or self._is_busy
+
+    def judge(self) -> None:
+        """Faults are over, and everybody is in sync: ViolationError where a topic is gone that was made."""
+        for host in self._simulation.hosts if self._making is not None and self._making.done() else ():
+            broker = host.program.broker
+            if broker is None or MADE_SINCE not in broker.view.topics:
+                raise ViolationError(f"{host.name} does not know the topic {MADE_SINCE}, which was made")
+
+    def _tell(self, what: str) -> None:
+        self._simulation.world.tell("fault", what)
+
+    def _when(self, is_so: Callable[[], bool], what: Callable[[], object]) -> None:
+        """Does something as soon as that is so; nothing if it is not so for a while."""
+        simulation = self._simulation
+        until = simulation.world.now + _PATIENCE_SECONDS
+
+        def look() -> None:
+            if is_so():
+                what()
+            elif simulation.world.now < until:
+                simulation.later(_LOOK_SECONDS, look)
+
+        look()
+
+    # --- disks -------------------------------------------------------------------------------------------------------
+
+    def _others_stay(self, host: BrokerHost) -> bool:
+        """Whether a broker can lose what it has; then one of the others is spared for a while."""
+        simulation = self._simulation
+        if not (simulation.is_calm() and host.is_up and not host.program.process.is_paused and simulation.may_be_hit(host)):
+            return False
+        simulation.spare(self._chance.choice([other for other in simulation.hosts if other is not host]))
+        return True
+
+    def _has_company(self, host: BrokerHost) -> bool:
+        """Whether somebody else is in sync, too, wherever a broker is."""
+        return all(host.number not in state.isr or len(state.isr) > 1 for state in self._simulation.watch.states.values())
+
+    def _disk_replaced(self) -> None:
+        simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)
+        is_stopped, is_back = self._chance.random() < 0.5, self._chance.random() < 0.4 and not simulation.churns
+
+        def replace() -> None:
+            if not self._has_company(host):
+                self._tell(f"{host.name} keeps its disk, as nobody else is in sync")
+                host.mount((host.data, host.files.successor()))
+                return
+            self._tell(f"{host.name} comes up on an empty disk")
+            had = host.replace_disk()
+            self._kept.append(had)
+            if is_back:
+                self._mount_later(host, had)
+
+        def strike() -> None:
+            if is_stopped:
+                simulation.met(host, "stopped")
+                self._tell(f"{host.name} is stopped in order, and its disk is replaced")
+                host.stop(replace)
+            else:
+                simulation.met(host, "killed")
+                replace()
+
+        self._when(lambda: self._others_stay(host), strike)
+
+    def _mount_later(self, host: BrokerHost, had: Disk) -> None:
+        program = host.program
+
+        def mount() -> None:
+            self._tell(f"{host.name} is killed, and comes up on the disk that it had")
+            host.mount(had)
+
+        def look() -> None:
+            self._when(lambda: host.program is not program and self._others_stay(host), mount)
+
+        self._simulation.later(self._chance.uniform(1.0, 10.0), look)
+
+    def _log_cut(self) -> None:
+        simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)
+
+        def cut() -> None:
+            if self._has_company(host):
+                self._cut_a_log(host, host.data)
+            host.mount((host.data, host.files.successor()))
+
+        def strike() -> None:
+            simulation.met(host, "stopped")
+            self._tell(f"{host.name} is stopped in order")
+            host.stop(cut)
+
+        self._when(lambda: self._others_stay(host), strike)
+
+    def _cut_a_log(self, host: BrokerHost, data: Path) -> str | None:
+        """The partition whose log is cut; None where nothing was written."""
+        logs = sorted(path for path in data.glob("*-*/*.log") if path.stat().st_size)
+        if not logs:
+            return None
+        chosen = self._chance.choice(logs).parent
+        log = max(path for path in logs if path.parent == chosen)
+        self._tell(f"{host.name} has lost the end of {chosen.name}")
+        with log.open("r+b") as file:
+            file.truncate(self._chance.choice((0, log.stat().st_size // 2)))
+        return chosen.name
+
+    def _last_ones_disk(self) -> None:
+        simulation, chance = self._simulation, self._chance
+        host, loses_all = chance.choice(simulation.hosts), chance.random() < 0.5
+
+        def replace() -> None:
+            self._is_busy = True
+            if loses_all:
+                self._tell(f"{host.name}, alone in sync, comes up on an empty disk")
+                had = host.replace_disk()
+                simulation.world.after(chance.uniform(8.0, 15.0), lambda: mount(had))
+                return
+            names: list[str | None] = []
+            had = host.replace_disk(lambda data: names.append(self._cut_a_log(host, data)))
+            simulation.world.after(chance.uniform(8.0, 15.0), lambda: put_back(had, names[0]))
+
+        def mount(had: Disk) -> None:
+            self._tell(f"{host.name} is killed, and comes up on the disk that it had")
+            host.mount(had)
+            self._is_busy = False
+
+        def put_back(had: Disk, name: str | None) -> None:
+            """What else the broker leads goes on meanwhile: that stays as it is."""
+
+            def fill(data: Path) -> None:
+                if name is not None:
+                    shutil.rmtree(data / name)
+                    shutil.copytree(had[0] / name, data / name)
+
+            self._tell(f"{host.name} is killed, and comes up with the whole of {name}")
+            self._kept += [had, host.replace_disk(fill)]
+            self._is_busy = False
+
+        def strike() -> None:
+            if loses_all:
+                simulation.met(host, "killed")
+                replace()
+            else:
+                simulation.met(host, "stopped")
+                host.stop(replace)
+
+        def begin() -> None:
+            for other in simulation.hosts:
+                if other is not host:
+                    simulation.pause(other, _STILL_SECONDS)
+            self._when(is_alone, strike)
+
+        def is_alone() -> bool:
+            states = simulation.watch.states.values()
+            return host.is_up and not host.program.process.is_paused and all(state.isr == (host.number,) for state in states)
+
+        self._when(lambda: simulation.is_calm() and simulation.tree is not None, begin)
+
+    # --- starts that have to fail ------------------------------------------------------------------------------------
+
+    def _wrong_chroot(self) -> None:
+        simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)
+
+        def judge(error: Exception | None) -> str | None:
+            if error is None:
+                raise ViolationError(f"{host.name} starts with a tree that knows no cluster, and its directory has one")
+            tree = simulation.tree
+            if tree is not None and tree.tree is not None and tree.tree.tree.find(_WRONG_CHROOT) is not None:
+                raise ViolationError(f"{host.name} has made {_WRONG_CHROOT}, and its cluster is elsewhere")
+            return "with a wrong chroot" if "knows no cluster" in str(error) else None
+
+        def strike() -> None:
+            simulation.met(host, "killed")
+            self._tell(f"{host.name} is killed, and started with the chroot {_WRONG_CHROOT}")
+            host.try_once({"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}{_WRONG_CHROOT}"}, judge)
+            host.kill()
+
+        self._when(lambda: host.is_up and simulation.may_be_hit(host) and (host.data / META_PROPERTIES).exists(), strike)
+
+    def _empty_metadata(self) -> None:
+        """Of a lone broker."""
+        host = self._simulation.hosts[0]
+
+        def strike() -> None:
+            self._tell("the broker is killed, and its metadata file has no bytes when it starts")
+            host.go_down()
+            path = host.data / METADATA_FILE
+            aside = self._new_directory()
+            kept = [file.rename(aside / file.name) for file in sorted(host.data.glob(f"{METADATA_FILE}*"))]
+            path.touch()
+
+            def judge(error: Exception | None) -> str | None:
+                if error is None:
+                    raise ViolationError("the broker starts with a metadata file of no bytes, and its directory holds partitions")
+                for file in host.data.glob(f"{METADATA_FILE}*"):
+                    file.unlink()
+                for file in kept:
+                    file.rename(host.data / file.name)
+                return "with a metadata file of no bytes"
+
+            host.try_once({}, judge)
+            host.come_up()
+
+        self._when(lambda: host.is_up and (host.data / META_PROPERTIES).exists(), strike)
+
+    # --- the tree ----------------------------------------------------------------------------------------------------
+
+    def _back_up(self) -> None:
+        simulation = self._simulation
+
+        def copy() -> None:
+            assert simulation.tree is not None
+            self._backup = simulation.directory / "tree-backup"
+            simulation.tree.copy(self._backup)
+            self._making = simulation.make_topic(MADE_SINCE)
+
+        self._when(lambda: simulation.tree is not None, copy)
+
+    def _tree_lost(self) -> None:
+        simulation = self._simulation
+
+        def strike() -> None:
+            self.holds_all = True
+            for host in simulation.hosts:
+                if host.is_up and not host.program.process.is_paused and self._chance.random() < 0.5:
+                    self._tell(f"{host.name} is stopped in order, and stays down")
+                    host.stop(host.go_down)
+                else:
+                    self._tell(f"{host.name} is killed, and stays down")
+                    host.go_down()
+            until = simulation.world.now + _STOP_SECONDS
+            self._when_all_are_down(until)
+
+        # A replica that is not there is not in a tree that is built anew.
+        self._when(lambda: simulation.tree is not None and self._all_have_logs(), strike)
+
+    def _all_have_logs(self) -> bool:
+        names = {f"{topic}-{number}" for topic, number in self._simulation.watch.states}
+        return all((host.data / name).is_dir() for host in self._simulation.hosts for name in names)
+
+    def _when_all_are_down(self, until: float) -> None:
+        simulation = self._simulation
+        up = [host for host in simulation.hosts if not host.program.process.is_dead]
+        if up and simulation.world.now < until:
+            simulation.world.after(_LOOK_SECONDS, lambda: self._when_all_are_down(until))
+            return
+        for host in up:
+            host.go_down()
+        simulation.world.after(0.0, self._put_tree)
+
+    def _put_tree(self) -> None:
+        backup = self._backup
+        if backup is not None and self._chance.random() < 0.5 and all(_is_ahead(inventory, backup) for inventory in self._inventories()):
+            self._put_older_tree(backup)
+        else:
+            self._build_tree()
+
+    def _put_older_tree(self, backup: Path) -> None:
+        simulation, refused = self._simulation, set[str]()
+        self._tell("the tree's files are put back as they were when the backup was made")
+        self._begin_tree_of(backup)
+
+        def try_it(host: BrokerHost) -> None:
+            def judge(error: Exception | None) -> str | None:
+                if error is None:
+                    raise ViolationError(f"{host.name} starts with a tree that is older than its logs")
+                if "is newer than the tree" not in str(error):
+                    return None
+                refused.add(host.name)
+                try_it(host)
+                return "with a tree that is older than its logs"
+
+            host.try_once({}, judge)
+
+        for host in simulation.hosts:
+            try_it(host)
+            host.come_up()
+        self._when_all_have_refused(refused, simulation.world.now + _REFUSE_SECONDS)
+
+    def _when_all_have_refused(self, refused: set[str], until: float) -> None:
+        simulation = self._simulation
+        if len(refused) < len(simulation.hosts):
+            if simulation.world.now >= until:
+                raise ViolationError(f"of the brokers with an older tree only {sorted(refused)} have refused it")
+            simulation.world.after(_LOOK_SECONDS, lambda: self._when_all_have_refused(refused, until))
+            return
+        for host in simulation.hosts:
+            host.go_down()
+        self._build_tree()
+
+    def _build_tree(self) -> None:
+        simulation = self._simulation
+        target = self._new_directory()
+        self._rebuild(target)
+        simulation.watch.tree_was_replaced()
+        simulation.replace_tree(target)
+        self.holds_all = False
+        for host in simulation.hosts:
+            host.come_up()
+
+    def _begin_tree_of(self, backup: Path) -> None:
+        target = self._new_directory()
+        for file in sorted(backup.iterdir()):
+            shutil.copyfile(file, target / file.name)
+        self._simulation.watch.tree_was_replaced(is_older=True)
+        self._simulation.replace_tree(target)
+
+    def _new_directory(self) -> Path:
+        """One that is empty."""
+        self._directories += 1
+        target = self._simulation.directory / f"of-disaster-{self._directories}"
+        target.mkdir()
+        return target
+
+    def _rebuild(self, target: Path) -> None:
+        """As `jesenska tree rebuild` does it."""
+        backup = None if self._backup is None else read_tree_file(self._backup / METADATA_FILE)
+        built = rebuild(self._inventories(), self._simulation.world.new_uuid, backup=None if backup is None else backup.nodes)
+        write_tree(target, built.nodes, 0 if backup is None else backup.last_zxid, self._simulation.world.wall_ms(), FileLayer())
+        of_a_backup = "nothing else" if backup is None else "a backup"
+        self._tell(f"the tree is built anew from all directories and {of_a_backup}: {built.topics} topics, {built.partitions} partitions")
+
+    def _inventories(self) -> list[Inventory]:
+        """What the directories of all brokers hold, none of which runs."""
+        files, found = FileLayer(), []
+        for host in self._simulation.hosts:
+            with locked([host.data], files) as held:
+                found.append(take(held, files))
+        return found
+
+
+def _is_ahead(inventory: Inventory, backup: Path) -> bool:
+    """Whether a broker has records of a newer leader epoch than the backup, in a topic that both have."""
+    nodes = read_tree_file(backup / METADATA_FILE).nodes
+    for (topic, number), replica in inventory.replicas.items():
+        state = nodes.get(paths.partition_state(topic, number))
+        is_same = state is not None and TopicNode.decode(nodes[paths.topic(topic)].data or b"").topic_id == replica.topic_id
+        if state is not None and is_same and replica.last_epoch > PartitionStateNode.decode(state.data or b"").leader_epoch:
+            return True
+    return False
