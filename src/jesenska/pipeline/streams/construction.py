@@ -124,6 +124,10 @@ class Construction:
     def node(self, name: str) -> Node:
         return self._nodes[name]
 
+    def known(self, name: str) -> Node | None:
+        """The node of that name, if there is one."""
+        return self._nodes.get(name)
+
     def copartition(self, sources: Iterable[str]) -> frozenset[str]:
         """These sources' topics must have equally many partitions."""
         group = frozenset(sources)

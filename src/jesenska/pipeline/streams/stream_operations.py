@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from jesenska.pipeline.streams import shown
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
 from jesenska.pipeline.streams.kafka_names import SaysOurName
@@ -84,7 +85,10 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         self._repartition_name: str | None = None
 
     def __repr__(self) -> str:
-        return f"<KStream {self.name}>"
+        return shown.line_of("KStream", self._construction, self.name, self.key_serde, self.value_serde)
+
+    def _repr_html_(self) -> str:
+        return shown.table_of("KStream", self._construction, self.name, self.key_serde, self.value_serde)
 
     def _then(self, node: Node, *, keys_change: bool = False) -> Self:
         """The stream that leaves the new node."""

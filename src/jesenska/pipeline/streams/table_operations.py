@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from jesenska.pipeline.streams import shown
 from jesenska.pipeline.streams.construction import Construction, TableFacts
 from jesenska.pipeline.streams.functions import Function, Role, function
 from jesenska.pipeline.streams.kafka_names import SaysOurName
@@ -55,7 +56,10 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         self.sources = sources
 
     def __repr__(self) -> str:
-        return f"<KTable {self.name}>"
+        return shown.line_of("KTable", self._construction, self.name, self.key_serde, self.value_serde)
+
+    def _repr_html_(self) -> str:
+        return shown.table_of("KTable", self._construction, self.name, self.key_serde, self.value_serde)
 
     @property
     def queryable_store_name(self) -> str | None:
@@ -400,4 +404,4 @@ class GlobalKTable:
         return self.store
 
     def __repr__(self) -> str:
-        return f"<GlobalKTable {self.name}>"
+        return f"<GlobalKTable {self.name}; store {self.store}>"

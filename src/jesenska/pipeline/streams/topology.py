@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from jesenska.pipeline.streams import shown
 from jesenska.pipeline.streams.description import describe
 from jesenska.pipeline.streams.functions import Role, function
 from jesenska.pipeline.streams.kafka_names import SaysOurName
@@ -58,6 +59,12 @@ class Topology(SaysOurName):
     def plan(self) -> Plan:
         """What the topology means."""
         return self._plan
+
+    def __repr__(self) -> str:
+        return shown.topology_line(self.processors)
+
+    def _repr_html_(self) -> str:
+        return shown.topology_tables(self.processors)
 
     def describe(self) -> str:
         """The sub-topologies with their sources, processors, stores and sinks, as Kafka Streams writes them."""

@@ -137,6 +137,9 @@ class KafkaStreams:
         self._globals: GlobalTables | None = None
         self._http: HttpQueries | None = None
 
+    def __repr__(self) -> str:
+        return f"<KafkaStreams {self.config.application_id}: {self._state.name}, state in {self.directory}>"
+
     # What the application is doing
 
     def state(self) -> State:
