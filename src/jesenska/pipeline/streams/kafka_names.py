@@ -40,9 +40,15 @@ _ARGUMENTS = {
 }
 
 
+#: Versioned stores (KIP-889) are not there.
+IN_PLACE_OF_VERSIONS = (
+    "Stores.window_store(…), put each value with its time as the start of a window, and read the first one that backward_fetch(key, 0, as_of) gives; "
+    "tables have no versions"
+)
 #: Names that an import asks of the package for, and where they are or what is written instead.
 _ELSEWHERE = {
     "KafkaStreams": "import it from jesenska.pipeline.streams_on_spark",
+    **dict.fromkeys(("VersionedKeyValueStore", "VersionedRecord", "VersionedBytesStoreSupplier"), f"write {IN_PLACE_OF_VERSIONS}"),
     "col": 'write value["field"], with value and key of this package',
 }
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from jesenska.pipeline.streams.durations import Duration, milliseconds
-from jesenska.pipeline.streams.kafka_names import SaysOurNames
+from jesenska.pipeline.streams.kafka_names import IN_PLACE_OF_VERSIONS, SaysOurNames
 from jesenska.pipeline.streams.locations import refused
 from jesenska.pipeline.streams.names import NameCounter, checked
 from jesenska.pipeline.streams.plan import Store
@@ -107,7 +107,10 @@ class Stores(metaclass=SaysOurNames):
             f"in_memory_{ours}",
             f"{ours}_builder",
         )
-    }
+    } | dict.fromkeys(
+        ("persistentVersionedKeyValueStore", "versionedKeyValueStoreBuilder", "persistent_versioned_key_value_store", "versioned_key_value_store"),
+        IN_PLACE_OF_VERSIONS,
+    )
 
     @staticmethod
     def key_value_store(

@@ -86,9 +86,17 @@ def test_an_expression_says_what_python_cannot_do_with_it(written: Callable[[], 
         written()
 
 
+@pytest.mark.parametrize("name", ["persistentVersionedKeyValueStore", "versioned_key_value_store"])
+def test_a_versioned_store_is_answered_with_what_does_the_same(name: str) -> None:
+    with pytest.raises(AttributeError, match=r"write Stores\.window_store\(…\), put each value with its time .* backward_fetch\(key, 0, as_of\)"):
+        getattr(STORES, name)
+
+
 def test_classes_that_only_hold_arguments_are_answered_with_keywords() -> None:
     with pytest.raises(ImportError, match="Materialized is not there: the operation itself takes store="):
         exec("from jesenska.pipeline.streams import Materialized")
+    with pytest.raises(ImportError, match=r"VersionedRecord is not there: write Stores\.window_store"):
+        exec("from jesenska.pipeline.streams import VersionedRecord")
     with pytest.raises(ImportError, match=r"KafkaStreams is not there: import it from jesenska\.pipeline\.streams_on_spark\."):
         exec("from jesenska.pipeline.streams import KafkaStreams")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

@@ -328,6 +328,31 @@ def test_a_timestamped_store_has_times(store: Any) -> None:
         store.put("a", "1")
 
 
+def test_a_window_store_tells_what_a_key_had_at_a_time() -> None:
+    """What is written in place of a versioned store."""
+
+    class Asking(Processor):
+        def init(self, context: Any) -> None:
+            super().init(context)
+            self.prices = context.get_state_store("prices")
+
+        def process(self, record: Record) -> None:
+            if record.value.startswith("as of "):
+                found = next(iter(self.prices.backward_fetch(record.key, 0, int(record.value[6:]))), None)
+                self.context.forward(record.with_value("nothing" if found is None else found[1]))
+            else:
+                self.prices.put(record.key, record.value, record.timestamp)
+
+    builder = StreamsBuilder()
+    builder.add_state_store(Stores.window_store("prices", retention=100_000, window_size=1, **S))
+    builder.stream("in", **S).process(Asking, "prices").to("out", **S)
+    with driver_of(builder) as driver:
+        pipe(driver, [("in", "a", "cheap", 10), ("in", "a", "dear", 30), ("in", "a", "fair", 20)])
+        for time in (9, 10, 25, 30, 1000):
+            pipe(driver, [("in", "a", f"as of {time}", 40)])
+        assert [text for _, text, _ in read(driver)] == ["nothing", "cheap", "fair", "dear", "dear"]
+
+
 @pytest.mark.parametrize("store", [Stores.window_store("kept", retention=20, window_size=10, **S)], indirect=True)
 def test_a_window_store_forgets_what_is_older_than_its_retention(store: Any) -> None:
     for at in (0, 10, 20):
