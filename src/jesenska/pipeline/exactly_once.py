@@ -10,7 +10,8 @@
                  at which its sources end, acknowledged by all in-sync replicas
               3  reads which micro-batch is the last one that is committed, up to where its own number stands. Is it
                  this one, the transaction is aborted, and nothing else is written. Is it of another checkpoint, or a
-                 later one, or did it end elsewhere, the query fails with a sentence that says so
+                 later one, or did it end elsewhere than the checkpoint has it, the query fails with a sentence that
+                 says so
     tasks     4  write their rows with the driver's producer id and epoch, each partition from one task, numbers from 0
     driver    5  commits. That is the one point at which all of it counts
 
@@ -143,6 +144,7 @@ class ExactlyOnce:
         self.options = replace(self.options, enable_idempotence=True)
         self._clock = clock or SystemClock()
         self._offsets, self._counted_as, self._is_allowed = offsets, counted_as, is_allowed
+        self._written: MicroBatch | None = None  # the last one that was written here
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
         """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence where that fails."""
@@ -160,15 +162,18 @@ class ExactlyOnce:
     def _write_once(self, rows: DataFrame, batch_id: int) -> None:
         connection = connect(self.options.client)
         begun = self._clock.monotonic()
-        batch = MicroBatch.of(batch_id, *_checkpoint_of(rows, batch_id), self.options.topic or "")
-        writing = connection.run(self._begin(connection, batch))
+        checkpoint = _Checkpoint(rows)
+        batch = MicroBatch.of(batch_id, checkpoint.query_id, checkpoint.ends_of(batch_id), self.options.topic or "")
+        query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms, self._counted_as)
+        self._is_written(batch, connection.run(self._look(connection, query)), checkpoint)
+        writing = connection.run(MicroBatchTransaction.begin(connection.cluster, query))
         is_committed = False
         try:
             if self._is_allowed is not None:
                 self._is_allowed()
             connection.run(writing.write_number(batch))
             last = connection.run(writing.last_batch())
-            if batch.is_written(self.query, last):
+            if self._is_written(batch, last, checkpoint):
                 logger.info("Micro-batch %d of the query %s is written already.", batch_id, self.query)
                 return
             if last is None and batch_id and batch.query_id:
@@ -181,6 +186,7 @@ class ExactlyOnce:
                 connection.run(writing.send_offsets(self._offsets.group_id, self._offsets.offsets, self._offsets.metadata))
             connection.run(writing.commit())
             is_committed = True
+            self._written = batch
         except Exception as error:
             if (self._clock.monotonic() - begun) * 1000 >= self.timeout_ms:
                 raise JesenskaError(
@@ -202,12 +208,20 @@ class ExactlyOnce:
             )  # fmt: skip
         logger.debug("Micro-batch %d of the query %s: %d records", batch_id, self.query, sum(written.values()))
 
-    async def _begin(self, connection: ClusterThread, batch: MicroBatch) -> MicroBatchTransaction:
+    async def _look(self, connection: ClusterThread, query: Query) -> MicroBatch | None:
         cluster = connection.cluster
         await connection.persistently(lambda: make_batches_topic(cluster, self.batches_topic))
-        query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms, self._counted_as)
-        batch.is_written(self.query, await connection.persistently(lambda: first_look(cluster, query)))
-        return await MicroBatchTransaction.begin(cluster, query)
+        return await connection.persistently(lambda: first_look(cluster, query))
+
+    def _is_written(self, batch: MicroBatch, last: MicroBatch | None, checkpoint: _Checkpoint) -> bool:
+        """Whether a micro-batch is written already; JesenskaError where the checkpoint is not the one that belongs to
+        the last one that is."""
+        if batch.is_written(self.query, last):
+            return True
+        # Who counts under another name knows its checkpoint by other means, and is made anew for each micro-batch.
+        if last is not None and last != self._written and not self._counted_as:
+            batch.check_past(self.query, last, checkpoint.ends_of(last.number))
+        return False
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
         """Records by partition. Each partition must have been written by one task."""
@@ -265,24 +279,35 @@ def _tasks(spark: SparkSession) -> int:
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
-def _checkpoint_of(rows: DataFrame, batch_id: int) -> tuple[str, str]:
-    """The id that the checkpoint gives to the stream that has called, and where its sources end in this micro-batch, a
-    line of JSON for each. Empty texts where no stream has called, as without foreachBatch or in another thread."""
-    from py4j.protocol import Py4JError
+class _Checkpoint:
+    """The checkpoint of the stream that has called. `query_id` is the id that it gives to the stream; an empty text
+    where no stream has called, as without foreachBatch or in another thread."""
 
-    spark = rows.sparkSession
-    query_id = spark.sparkContext.getLocalProperty(_QUERY_ID)
-    if not query_id:
-        return "", ""
-    try:
-        # A stream runs in a session of its own; what all sessions share knows the streams of each.
-        stream = spark._jsparkSession.sharedState().activeStreamingQueries().get(spark._jvm.java.util.UUID.fromString(query_id))  # type: ignore[union-attr]
-        sources = stream.offsetLog().get(batch_id).get().offsets()
-        ends = [sources.apply(number) for number in range(sources.size())]
-        return query_id, "\n".join(end.get().json() if end.isDefined() else "-" for end in ends)
-    except (Py4JError, AttributeError, TypeError) as error:
-        logger.warning("Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from the right one: %s", batch_id, error)
-        return query_id, ""
+    def __init__(self, rows: DataFrame) -> None:
+        self._spark = rows.sparkSession
+        self.query_id: str = self._spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
+
+    def ends_of(self, number: int) -> str:
+        """Where the sources end in that micro-batch, a line of JSON for each; an empty text where it is not there any
+        more, or nothing is known."""
+        from py4j.protocol import Py4JError
+
+        if not self.query_id:
+            return ""
+        try:
+            # A stream runs in a session of its own; what all sessions share knows the streams of each.
+            streams = self._spark._jsparkSession.sharedState().activeStreamingQueries()
+            found = streams.get(self._spark._jvm.java.util.UUID.fromString(self.query_id)).offsetLog().get(number)  # type: ignore[union-attr]
+            if not found.isDefined():
+                return ""
+            sources = found.get().offsets()
+            ends = [sources.apply(place) for place in range(sources.size())]
+            return "\n".join(end.get().json() if end.isDefined() else "-" for end in ends)
+        except (Py4JError, AttributeError, TypeError) as error:
+            logger.warning(
+                "Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from the right one: %s", number, error
+            )
+            return ""
 
 
 class _AgainError(Exception):

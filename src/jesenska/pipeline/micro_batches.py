@@ -60,9 +60,7 @@ class MicroBatch:
     @classmethod
     def of(cls, number: int, query_id: str, ends: str, topic: str) -> MicroBatch:
         """With `ends` as they are kept."""
-        if len(ends) > _ENDS_CHARACTERS_MAX:
-            ends = _DIGEST + hashlib.sha256(ends.encode()).hexdigest()
-        return cls(number, query_id, ends, topic)
+        return cls(number, query_id, _kept(ends), topic)
 
     @classmethod
     def from_bytes(cls, value: bytes) -> MicroBatch:
@@ -109,10 +107,24 @@ class MicroBatch:
             )
         return self.number <= last.number
 
+    def check_past(self, name: str, last: MicroBatch, ends: str) -> None:
+        """JesenskaError where the checkpoint has other ends of `last`, the last micro-batch that is committed: then
+        this one does not begin where that has ended. `ends` are those, an empty text where it does not know any."""
+        if self.query_id and ends and last.ends and _kept(ends) != last.ends:
+            raise JesenskaError(
+                f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch {last.number}, and its checkpoint says that "
+                f"micro-batch {last.number} has ended elsewhere, as one whose offsets are those of another query: put back the newest checkpoint, or begin "
+                f"with a new one under another name{last._where_to_go_on()}."
+            )
+
     def _where_to_go_on(self) -> str:
         """For a sentence: where a query begins that goes on after this micro-batch."""
         is_told = self.ends.startswith("{") and "\n" not in self.ends
         return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if is_told else ""
+
+
+def _kept(ends: str) -> str:
+    return _DIGEST + hashlib.sha256(ends.encode()).hexdigest() if len(ends) > _ENDS_CHARACTERS_MAX else ends
 
 
 @dataclass(frozen=True, slots=True)

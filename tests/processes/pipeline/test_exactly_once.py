@@ -397,6 +397,31 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: 
     assert committed(spark, topics, other) == []
 
 
+def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+    """Its micro-batches have later numbers, and end elsewhere: what lies between would be left out."""
+    source, target, other = topics.create(1), topics.create(1), topics.create(1)
+
+    def run(topic: str, **more: str) -> None:
+        read = options(topics, None, subscribe=source, startingOffsets="earliest", **more)
+        stream = spark.readStream.format("jesenska").options(**read).load().select("value")
+        write = ExactlyOnce(f"named-{topic}", options(topics, topic))
+        stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / topic)).trigger(availableNow=True).start().awaitTermination(60)
+
+    for first in (0, 10):
+        topics.send(source, [b"%d" % number for number in range(first, first + 10)])
+        run(target)
+    topics.send(source, [b"%d" % number for number in range(20, 30)])
+    run(other, maxOffsetsPerTrigger="5")
+    (tmp_path / target / "offsets").rename(tmp_path / "own")
+    shutil.copytree(tmp_path / other / "offsets", tmp_path / target / "offsets")
+    with pytest.raises(StreamingQueryException, match=r"its checkpoint says that micro-batch 1 has ended elsewhere.*put back the newest checkpoint"):
+        run(target)
+    shutil.rmtree(tmp_path / target / "offsets")
+    (tmp_path / "own").rename(tmp_path / target / "offsets")
+    run(target)
+    assert committed(spark, topics, target) == list(range(30))
+
+
 def test_the_topic_of_micro_batches_stays_small(spark: SparkSession, topics: Topics) -> None:
     """It is compacted behind a segment of 1 MiB, the smallest that Apache Kafka 4 takes."""
     topic, batches = topics.create(1), f"batches-{uuid.uuid4()}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -79,3 +80,14 @@ def test_long_ends_are_a_digest_that_tells_them_apart() -> None:
 def test_a_record_that_is_none_of_ours_is_one_sentence(value: bytes) -> None:
     with pytest.raises(JesenskaError, match=r"batches\.topic"):
         MicroBatch.from_bytes(value)
+
+
+def test_a_checkpoint_that_has_the_last_one_elsewhere_is_refused() -> None:
+    later = replace(LAST, number=9, ends='{"orders": {"0": 90}}')
+    later.check_past(NAME, LAST, LAST.ends)
+    later.check_past(NAME, LAST, "")  # the checkpoint has it no more
+    later.check_past(NAME, replace(LAST, ends=""), '{"orders": {"0": 60}}')
+    with pytest.raises(JesenskaError, match=r"its checkpoint says that micro-batch 7 has ended elsewhere.*startingOffsets=\{\"orders\": \{\"0\": 70\}\}"):
+        later.check_past(NAME, LAST, '{"orders": {"0": 60}}')
+    long = json.dumps({"orders": dict.fromkeys(map(str, range(3000)), 1)})
+    later.check_past(NAME, MicroBatch.of(7, "a-checkpoint", long, "invoices"), long)

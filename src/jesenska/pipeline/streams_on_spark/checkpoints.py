@@ -68,9 +68,10 @@ def check(application: Application, part: SubTopology, offsets: GroupOffsets, te
     for key, offset in told.items():
         if key in last and offset > last[key]:
             raise StreamsError(gone_on(application))
-        if key in before and offset < before[key] and application.is_bound:
+        # The group is told before Spark notes that a micro-batch is done.
+        if key in last and offset not in (before.get(key), last[key]) and application.is_bound:
             raise StreamsError(
-                f"the checkpoint {checkpoint} has read {key} up to offset {before[key]}, but the application up to {offset}, so it is another's: "
+                f"the checkpoint {checkpoint} has read {key} up to offset {last[key]}, but the application up to {offset}, so it is another's: "
                 f"{_remedy(application)}."
             )
     if application.is_bound:

@@ -77,6 +77,8 @@ def test_the_group_and_the_checkpoint_say_the_same(checked: Checked) -> None:
     checked.planned(11, 1100, done=False)
     for told in (1000, 1100):  # before and after the group was told
         checked.check(told)
+    with pytest.raises(StreamsError, match="so it is another's"):
+        checked.check(1050)
 
 
 def test_a_checkpoint_of_another_state_is_refused(checked: Checked) -> None:
