@@ -53,7 +53,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, ProducerFencedError
@@ -220,7 +220,8 @@ class ExactlyOnce:
             return True
         # Who counts under another name knows its checkpoint by other means, and is made anew for each micro-batch.
         if last is not None and last != self._written and not self._counted_as:
-            batch.check_past(self.query, last, checkpoint.ends_of(last.number))
+            is_before_done = last.number == batch.number - 1 or checkpoint.is_done(batch.number - 1)
+            batch.check_past(self.query, last, checkpoint.ends_of(last.number), is_before_done)
         return False
 
     def _run_tasks(self, rows: DataFrame, ticket: Ticket) -> dict[TopicPartition, int]:
@@ -284,21 +285,27 @@ class _Checkpoint:
     where no stream has called, as without foreachBatch or in another thread."""
 
     def __init__(self, rows: DataFrame) -> None:
-        self._spark = rows.sparkSession
-        self.query_id: str = self._spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        from py4j.protocol import Py4JError
+
+        spark = rows.sparkSession
+        self.query_id: str = spark.sparkContext.getLocalProperty(_QUERY_ID) or ""
+        self._stream: Any = None
+        if self.query_id:
+            try:
+                # A stream runs in a session of its own; what all sessions share knows the streams of each.
+                streams = spark._jsparkSession.sharedState().activeStreamingQueries()
+                self._stream = streams.get(spark._jvm.java.util.UUID.fromString(self.query_id))  # type: ignore[union-attr]
+            except (Py4JError, AttributeError, TypeError) as error:
+                logger.warning("Spark does not say what the checkpoint has, so an old copy of it may not be told from the right one: %s", error)
 
     def ends_of(self, number: int) -> str:
         """Where the sources end in that micro-batch, a line of JSON for each; an empty text where it is not there any
         more, or nothing is known."""
         from py4j.protocol import Py4JError
 
-        if not self.query_id:
-            return ""
         try:
-            # A stream runs in a session of its own; what all sessions share knows the streams of each.
-            streams = self._spark._jsparkSession.sharedState().activeStreamingQueries()
-            found = streams.get(self._spark._jvm.java.util.UUID.fromString(self.query_id)).offsetLog().get(number)  # type: ignore[union-attr]
-            if not found.isDefined():
+            found = None if self._stream is None else self._stream.offsetLog().get(number)
+            if found is None or not found.isDefined():
                 return ""
             sources = found.get().offsets()
             ends = [sources.apply(place) for place in range(sources.size())]
@@ -308,6 +315,17 @@ class _Checkpoint:
                 "Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from the right one: %s", number, error
             )
             return ""
+
+    def is_done(self, number: int) -> bool:
+        """Whether Spark has noted that micro-batch as done, or nothing is known of it. Spark keeps the note of the one
+        before the micro-batch that runs."""
+        from py4j.protocol import Py4JError
+
+        try:
+            return self._stream is None or bool(self._stream.commitLog().get(number).isDefined())
+        except (Py4JError, AttributeError, TypeError) as error:
+            logger.warning("Spark does not say whether micro-batch %d is done, so offsets of another query may not be told: %s", number, error)
+            return True
 
 
 class _AgainError(Exception):

@@ -107,15 +107,21 @@ class MicroBatch:
             )
         return self.number <= last.number
 
-    def check_past(self, name: str, last: MicroBatch, ends: str) -> None:
-        """JesenskaError where the checkpoint has other ends of `last`, the last micro-batch that is committed: then
-        this one does not begin where that has ended. `ends` are those, an empty text where it does not know any."""
+    def check_past(self, name: str, last: MicroBatch, ends: str, is_before_done: bool = True) -> None:
+        """JesenskaError where this one does not follow `last`, the last micro-batch that is committed, as where the
+        checkpoint has the offsets of another query. `ends` are those of `last` in the checkpoint, an empty text where
+        it does not know any; `is_before_done` says whether the one before this is done, or is `last`."""
         if self.query_id and ends and last.ends and _kept(ends) != last.ends:
-            raise JesenskaError(
-                f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch {last.number}, and its checkpoint says that "
-                f"micro-batch {last.number} has ended elsewhere, as one whose offsets are those of another query: put back the newest checkpoint, or begin "
-                f"with a new one under another name{last._where_to_go_on()}."
-            )
+            reason = f"micro-batch {last.number} has ended elsewhere"
+        elif self.query_id and not is_before_done:
+            reason = f"micro-batch {self.number - 1} is not done, which would be left out"
+        else:
+            return
+        raise JesenskaError(
+            f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch {last.number}, and its checkpoint says that "
+            f"{reason}, as one that has the offsets of another query: put back the newest checkpoint, or begin with a new one under another "
+            f"name{last._where_to_go_on()}."
+        )
 
     def _where_to_go_on(self) -> str:
         """For a sentence: where a query begins that goes on after this micro-batch."""

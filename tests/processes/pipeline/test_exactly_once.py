@@ -397,8 +397,11 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: 
     assert committed(spark, topics, other) == []
 
 
-def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    """Its micro-batches have later numbers, and end elsewhere: what lies between would be left out."""
+@pytest.mark.parametrize(
+    ("offsets_at_once", "reason"), [("5", "micro-batch 1 has ended elsewhere"), ("10", "micro-batch 2 is not done, which would be left out")]
+)
+def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSession, topics: Topics, tmp_path: Path, offsets_at_once: str, reason: str) -> None:
+    """Its micro-batches have later numbers, and what lies between would be left out."""
     source, target, other = topics.create(1), topics.create(1), topics.create(1)
 
     def run(topic: str, **more: str) -> None:
@@ -410,16 +413,16 @@ def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSess
     for first in (0, 10):
         topics.send(source, [b"%d" % number for number in range(first, first + 10)])
         run(target)
-    topics.send(source, [b"%d" % number for number in range(20, 30)])
-    run(other, maxOffsetsPerTrigger="5")
+    topics.send(source, [b"%d" % number for number in range(20, 40)])
+    run(other, maxOffsetsPerTrigger=offsets_at_once)
     (tmp_path / target / "offsets").rename(tmp_path / "own")
     shutil.copytree(tmp_path / other / "offsets", tmp_path / target / "offsets")
-    with pytest.raises(StreamingQueryException, match=r"its checkpoint says that micro-batch 1 has ended elsewhere.*put back the newest checkpoint"):
+    with pytest.raises(StreamingQueryException, match=rf"its checkpoint says that {reason}.*put back the newest checkpoint"):
         run(target)
     shutil.rmtree(tmp_path / target / "offsets")
     (tmp_path / "own").rename(tmp_path / target / "offsets")
     run(target)
-    assert committed(spark, topics, target) == list(range(30))
+    assert committed(spark, topics, target) == list(range(40))
 
 
 def test_the_topic_of_micro_batches_stays_small(spark: SparkSession, topics: Topics) -> None:

@@ -89,5 +89,7 @@ def test_a_checkpoint_that_has_the_last_one_elsewhere_is_refused() -> None:
     later.check_past(NAME, replace(LAST, ends=""), '{"orders": {"0": 60}}')
     with pytest.raises(JesenskaError, match=r"its checkpoint says that micro-batch 7 has ended elsewhere.*startingOffsets=\{\"orders\": \{\"0\": 70\}\}"):
         later.check_past(NAME, LAST, '{"orders": {"0": 60}}')
+    with pytest.raises(JesenskaError, match="its checkpoint says that micro-batch 8 is not done, which would be left out"):
+        later.check_past(NAME, LAST, LAST.ends, False)
     long = json.dumps({"orders": dict.fromkeys(map(str, range(3000)), 1)})
     later.check_past(NAME, MicroBatch.of(7, "a-checkpoint", long, "invoices"), long)
