@@ -4,7 +4,6 @@ with processes that are killed."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -20,6 +19,7 @@ from tests.processes.pipeline.conftest import Topics
 from tests.processes.pipeline.streams_on_spark.test_kafka_streams import lines, send, written
 from tests.processes.pipeline.streams_on_spark.word_count import LINES, named_counts, settings
 from tests.profiles import rounds
+from tests.tiers import first_seed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,7 +74,7 @@ class Pair:
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
 def test_a_harmed_state_is_refused_or_right(spark: SparkSession, topics: Topics, tmp_path: Path, guarantee: str) -> None:
     """The other application has come further than this one, so what is taken from it is not told by being old."""
-    seed = int(os.environ.get("JESENSKA_SEED") or 0)
+    seed = first_seed()
     pair = Pair(spark, topics, tmp_path, guarantee)
     older, other = tmp_path / "older", tmp_path / "other"
     pair.send(4)
@@ -93,6 +93,7 @@ def test_a_harmed_state_is_refused_or_right(spark: SparkSession, topics: Topics,
             outcome = "right"
         except StreamsError as error:
             outcome = f"refused: {error}"
+            assert "Query [id" not in outcome, f"{harm}: Spark's own words: {outcome}"
             shutil.rmtree(pair.of("a"))
             pair.run("a")
         wrong = pair.mistakes("a")
