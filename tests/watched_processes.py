@@ -13,11 +13,13 @@ from pathlib import Path
 @contextlib.contextmanager
 def watched(*processes: int, seconds: float = 50.0) -> Iterator[Callable[[], bool]]:
     """What waits until these have ended, so long for each, and says whether they have; those that have not are ended
-    with the block. Their parent is not asked: who reaps orphans is the system's affair."""
+    with the block. Their parent is not asked: who reaps orphans is the system's affair. One that is gone has ended."""
     with contextlib.ExitStack() as stack:
-        descriptors = [os.pidfd_open(process) for process in processes]
-        for descriptor in descriptors:
-            stack.callback(os.close, descriptor)
+        descriptors = []
+        for process in processes:
+            with contextlib.suppress(ProcessLookupError):
+                descriptors.append(os.pidfd_open(process))
+                stack.callback(os.close, descriptors[-1])
         try:
             yield lambda: all(select.select([descriptor], [], [], seconds)[0] for descriptor in descriptors)
         finally:
