@@ -13,6 +13,7 @@ jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start c
 jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
 jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
 jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild where it is lost
+jesenska verify DIR                   which records of a log directory the disk has damaged, also while it is in use
 jesenska streams run app.py           a program of the Streams API, on Spark
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
 
@@ -97,6 +98,12 @@ def _tree(commands: _Commands) -> None:
     add_tree(_command(commands, "tree", "Back up the tree of a cluster, put it back, or build it anew.", tree))
 
 
+def _verify(commands: _Commands) -> None:
+    from jesenska.cli.verifying import add_verify, verify
+
+    add_verify(_command(commands, "verify", "Read log directories from end to end: which records are damaged?", verify, answers=True))
+
+
 def _streams(commands: _Commands) -> None:
     from jesenska.cli.streams import add_streams, streams
 
@@ -119,6 +126,7 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "import": _import,
     "export": _export,
     "tree": _tree,
+    "verify": _verify,
     "streams": _streams,
     "completion": _completion,
 }

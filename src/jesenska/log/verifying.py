@@ -1,0 +1,118 @@
+"""Reads the segments of log directories from end to end and says what is damaged (`checked_batches.inspect`): CRCs, and
+offsets that do not follow one another. Nothing is locked, and nothing is changed, so a broker may be at work on them.
+
+What a broker does meanwhile is no damage:
+
+    a file has gone, or another one has its name    deleted, compacted: it is left out
+    a file is shorter than it was                   truncated: it is left out
+    the end of a partition's last segment           is being written; after a crash the next start cuts it off
+
+A start checks what is not synced, and what is first read is checked then. This is for what nobody reads: a follower's
+old segments, before it is the one that leads."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from struct import iter_unpack
+from typing import NamedTuple
+
+from jesenska.log.checked_batches import Checked, CheckedIndex, Damage, inspect
+from jesenska.records.header import MAGIC_OFFSET, MAGIC_V2
+
+_PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
+_SEGMENT = re.compile(r"\d{20}\.log")
+_INT64_MAX = 2**63 - 1
+#: Hears which file is read, and how many bytes of it, before they are.
+Reads = Callable[[Path, int], None]
+
+
+class VerifiedSegment(NamedTuple):
+    """What was found in one file."""
+
+    topic: str
+    partition: int
+    path: Path
+    size_bytes: int
+    damaged: Sequence[Damage]
+    #: It has messages of a format before 0.11, which are not looked at.
+    is_old: bool = False
+
+
+def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator[VerifiedSegment]:
+    """Each segment of a log directory, as it is read; OSError where one cannot be. `ends_are_whole`: nobody writes, and
+    the broker was stopped in order."""
+    for place in sorted(directory.iterdir()):
+        match = _PARTITION.fullmatch(place.name)
+        if match is None or not place.is_dir():
+            continue
+        try:
+            paths = sorted(path for path in place.iterdir() if _SEGMENT.fullmatch(path.name))
+        except FileNotFoundError:
+            continue
+        for path, following in pairwise([*paths, None]):
+            assert path is not None
+            bound = _INT64_MAX if following is None else int(following.stem)
+            with suppress(FileNotFoundError):
+                # What contradicts a broker that is at work is looked at twice: it may just have been changed.
+                for _ in range(2):
+                    found = _look(path, bound, reads, is_last=following is None and not ends_are_whole)
+                    if found is None or not found[1]:
+                        break
+                if found is not None:
+                    yield VerifiedSegment(match[1], int(match[2]), path, *found)
+
+
+def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, Sequence[Damage], bool] | None:
+    """Size, damage, and whether it is of an old format; None for a file that was changed meanwhile."""
+    with path.open("rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        size_bytes = before.st_size
+        if bound != _INT64_MAX and hasattr(os, "posix_fadvise"):
+            # What the disk has, and not what memory has kept of it.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        segment = _Segment(path, file.fileno(), size_bytes, reads)
+        first = segment.read_bytes(0, MAGIC_OFFSET + 1) if size_bytes > MAGIC_OFFSET else b""
+        if first and first[MAGIC_OFFSET] < MAGIC_V2 and any(first):
+            return size_bytes, (), True
+        inspect(segment, bound, _indexed(path))
+    after = path.stat()
+    if (after.st_ino, after.st_dev) != (before.st_ino, before.st_dev) or after.st_size < size_bytes:
+        return None
+    damaged = [item for item in segment.checked.damaged if not (is_last and item.end_position >= size_bytes)]
+    return size_bytes, damaged, False
+
+
+def _indexed(path: Path) -> list[int]:
+    """Where the offset index says that batches begin."""
+    try:
+        data = path.with_suffix(".index").read_bytes()
+    except OSError:
+        return []
+    return sorted({position for _, position in iter_unpack(">ii", data[: len(data) // 8 * 8]) if position > 0})
+
+
+class _Segment:
+    """A file, as `inspect` reads it."""
+
+    #: No entries are wanted.
+    index_interval_bytes = _INT64_MAX
+    offset_index: CheckedIndex
+
+    def __init__(self, path: Path, descriptor: int, size_bytes: int, reads: Reads) -> None:
+        self.base_offset = int(path.stem)
+        self.checked = Checked(size_bytes)
+        self._path = path
+        self._descriptor = descriptor
+        self._reads = reads
+
+    def checked_from(self, offset: int) -> tuple[int, int]:
+        return 0, offset - 1
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes:
+        self._reads(self._path, size_bytes)
+        return os.pread(self._descriptor, size_bytes, position)
