@@ -13,6 +13,7 @@ jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start c
 jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
 jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
 jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild where it is lost
+jesenska forget-broker 3 --data DIR   a broker never comes again: topics are deleted without it
 jesenska verify DIR                   which records of a log directory the disk has damaged, also while it is in use
 jesenska streams run app.py           a program of the Streams API, on Spark
 jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
@@ -98,6 +99,12 @@ def _tree(commands: _Commands) -> None:
     add_tree(_command(commands, "tree", "Back up the tree of a cluster, put it back, or build it anew.", tree))
 
 
+def _forget(commands: _Commands) -> None:
+    from jesenska.cli.forgetting import add_forget, forget
+
+    add_forget(_command(commands, "forget-broker", "Have deletions of topics not wait for brokers that never come again.", forget, answers=True))
+
+
 def _verify(commands: _Commands) -> None:
     from jesenska.cli.verifying import add_verify, verify
 
@@ -126,6 +133,7 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "import": _import,
     "export": _export,
     "tree": _tree,
+    "forget-broker": _forget,
     "verify": _verify,
     "streams": _streams,
     "completion": _completion,

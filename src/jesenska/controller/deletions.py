@@ -1,11 +1,13 @@
 """The deletion of topics: a mark in the tree, then every replica's data, then everything about the topic in the tree.
 
 The mark survives a crash of the controller: whoever is controller next goes on with what is marked (`begin`). Replicas
-of brokers that are gone are deleted when they are back. A broker that cannot delete its data leaves the mark, and is
+of brokers that are gone are deleted when they are back, or taken for deleted where somebody says that they never come
+again (`forget_brokers`). A broker that cannot delete its data leaves the mark, and is
 asked again later."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -85,6 +87,25 @@ class Deletions:
                 yield from self.begin(name)
             elif self._desk.replicas.of(name, broker_id) is ReplicaState.OFFLINE:
                 self._stop_replicas(name, broker_id, deletion)
+
+    def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
+        """Deletions do not wait any longer for what these brokers have: they never come again. One that is up is
+        waited for all the same."""
+        lost = {broker_id for broker_id in broker_ids if broker_id not in self._context.brokers}
+        states = self._desk.replicas
+        for name, topic in list(self._context.topics.items()):
+            if not topic.deleting:
+                continue
+            yield from self.begin(name)
+            deletion = self._at_work.get(name)
+            waited_for = [broker_id for broker_id in states.in_state(name, ReplicaState.OFFLINE) if broker_id in lost]
+            if deletion is None or not waited_for:
+                continue
+            for broker_id in waited_for:
+                states.move(name, broker_id, ReplicaState.DELETION_STARTED)
+                states.move(name, broker_id, ReplicaState.DELETION_DONE)
+            self._desk.say("warning", f"the deletion of topic {name} goes on without brokers {sorted(waited_for)}, which are said to be lost")
+            yield from self._settle(name, deletion)
 
     def again(self) -> Steps:
         """Tries again what could not be done."""

@@ -9,6 +9,7 @@ ZooKeeper's shell, a person.
     /admin/reassign_partitions          asks for other replicas: what is so already is done, the rest needs brokers
                                         that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
+    /admin/jesenska_lost_brokers        brokers that never come again: deletions do not wait for them
     /isr_change_notification            leaders have written other ISRs: every broker is told
     /log_dir_event_notification         brokers have lost log directories: they are asked what they cannot read
     /brokers/ids                        brokers have come or gone. Where this broker cannot be one of several, another
@@ -41,6 +42,7 @@ from jesenska.metadata.nodes import (
     PartitionStateNode,
     TopicNode,
     decode_log_dir_event,
+    decode_lost_brokers,
     decode_partitions,
     decode_reassignment,
 )
@@ -63,6 +65,7 @@ class TreeLooks:
             EVERYTHING: self._everything, paths.TOPICS: self._topic_names, paths.CONFIG_CHANGES: self._configs.changes,
             paths.DELETE_TOPICS: self._marked, paths.REASSIGN_PARTITIONS: self._reassignment, paths.PREFERRED_REPLICA_ELECTION: self._election,
             paths.ISR_CHANGES: self._isr_changes, paths.LOG_DIR_EVENTS: self._log_dir_events, paths.BROKER_IDS: self._brokers,
+            paths.LOST_BROKERS: self._lost_brokers,
         }  # fmt: skip
         self._watched: set[str] = set()
 
@@ -79,7 +82,7 @@ class TreeLooks:
         yield from self._configs.everything()
         for work in (
             self._configs.changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect,
-            self._log_dir_events,
+            self._log_dir_events, self._lost_brokers,
         ):  # fmt: skip
             yield from work()
 
@@ -199,6 +202,19 @@ class TreeLooks:
         if found is not None:
             self._desk.say("info", f"an election of preferred leaders was asked for: broker {self._desk.broker_id} leads what it can lead")
             yield from self._take_away(path)
+
+    def _lost_brokers(self) -> Steps:
+        path = paths.LOST_BROKERS
+        (found,) = yield Read((Get(path, path),))
+        if found is None:
+            return
+        try:
+            lost = decode_lost_brokers(found[0])
+        except NodeFormatError as error:
+            self._desk.say("error", f"{path} is taken away: {error}")
+        else:
+            yield from self._deletions.forget_brokers(lost)
+        yield from self._take_away(path)
 
     def _isr_changes(self) -> Steps:
         """What leaders have written is known and told, and the nodes that said so are taken away."""

@@ -1,5 +1,6 @@
-"""Reads the segments of log directories from end to end and says what is damaged (`checked_batches.inspect`): CRCs, and
-offsets that do not follow one another. Nothing is locked, and nothing is changed, so a broker may be at work on them.
+"""Reads the segments of log directories from end to end and says what is damaged (`checked_batches.inspect`): by
+CRCs, and by offsets that do not follow one another. Nothing is locked, and nothing is changed, so a broker may be at
+work on them.
 
 What a broker does meanwhile is no damage:
 
@@ -44,8 +45,8 @@ class VerifiedSegment(NamedTuple):
 
 
 def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator[VerifiedSegment]:
-    """Each segment of a log directory, as it is read; OSError where one cannot be. `ends_are_whole`: nobody writes, and
-    the broker was stopped in order."""
+    """Each segment of a log directory, as it is read; OSError where one cannot be. `ends_are_whole`: nobody writes,
+    and the broker was stopped in order."""
     for place in sorted(directory.iterdir()):
         match = _PARTITION.fullmatch(place.name)
         if match is None or not place.is_dir():

@@ -15,6 +15,7 @@ every older version that brokers from 0.8 on have left behind. The literals that
     /admin/preferred_...          v1  partitions: topic, partition                                                 1
     /isr_change_notification/...  v1  partitions: topic, partition                                                 1
     /log_dir_event_...            v1  broker, event                                                                1
+    /admin/jesenska_lost_brokers  v1  brokers                                                                      1
     /latest_producer_id_block     v1  broker, block_start and block_end as text                                    1
     /feature                      v2  features, status                                                             1-2
 
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -240,6 +241,15 @@ def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
 
 def decode_partitions(data: bytes) -> list[TopicPartition]:
     return [_partition_of(item) for item in _partition_items(data)]
+
+
+def encode_lost_brokers(broker_ids: Iterable[int]) -> bytes:
+    """Brokers that never come again (a node of our own, `paths.LOST_BROKERS`)."""
+    return _dump({"version": 1, "brokers": sorted(broker_ids)})
+
+
+def decode_lost_brokers(data: bytes) -> frozenset[int]:
+    return frozenset(_numbers(_load(data), "brokers"))
 
 
 LOG_DIR_FAILED = 1

@@ -10,6 +10,7 @@
 /config/changes/config_change_<n>                   says that one of them changed             sequential
 /admin/delete_topics/<topic>                        a topic to delete
 /admin/reassign_partitions, /admin/preferred_replica_election                                 work for the controller
+/admin/jesenska_lost_brokers                        brokers that never come again: ours     work for the controller
 /isr_change_notification/isr_change_<n>             says that ISRs changed                    sequential
 /log_dir_event_notification/log_dir_event_<n>       says that a broker lost a directory       sequential
 /latest_producer_id_block                           the last block of producer ids that was given out
@@ -32,6 +33,7 @@ CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
+LOST_BROKERS = "/admin/jesenska_lost_brokers"
 CONSUMERS = "/consumers"
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"

@@ -87,7 +87,7 @@ def test_each_tool_is_registered_under_both_names(bash_script: Path) -> None:
         ("kafka-topics --partitions ", []),
         ("kafka-producer-perf-test --producer-props acks=1 compression.t", ["compression.type="]),
         ("kafka-server-start server.properties --override num.part", ["num.partitions="]),
-        ("jesenska ", ["branch", "completion", "export", "import", "init", "settings", "status", "streams", "tree", "up", "verify"]),
+        ("jesenska ", ["branch", "completion", "export", "forget-broker", "import", "init", "settings", "status", "streams", "tree", "up", "verify"]),
         ("jesenska streams ", ["describe", "explain", "run"]),
         ("jesenska tree ", ["backup", "inventory", "rebuild", "restore"]),
         ("jesenska up --log-level d", ["debug"]),

@@ -1,4 +1,5 @@
-"""`jesenska verify`: bytes that the disk of a follower has changed, which nobody reads, are found, and fetched anew."""
+"""`jesenska verify`: bytes that the disk of a follower has changed, which nobody reads, are found, and fetched
+anew."""
 
 from __future__ import annotations
 

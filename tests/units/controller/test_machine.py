@@ -289,6 +289,40 @@ def test_replicas_of_a_broker_that_is_gone_are_deleted_when_it_is_back() -> None
     world.judge()
 
 
+def test_a_deletion_goes_on_without_a_broker_that_never_comes_again() -> None:
+    world = watching(3)
+    create(world, "t", 1, 3)
+    world.settle()
+    world.go(1)
+    world.go(2)
+    delete(world, "t")
+    world.settle()
+    for said, is_there in ((b'{"version":1,"brokers":[0,1]}', True), (b"nonsense", True), (b'{"version":1,"brokers":[2]}', False)):
+        world.write(Create(paths.LOST_BROKERS, said))
+        world.settle()
+        assert world.tree.exists(paths.LOST_BROKERS) is None
+        assert (world.tree.exists(paths.topic("t")) is not None, world.tree.exists(paths.delete_topic("t")) is not None) == (is_there, is_there)
+    assert [text for text in world.said if "said to be lost" in text] == [
+        f"the deletion of topic t goes on without brokers [{broker_id}], which are said to be lost" for broker_id in (1, 2)
+    ]
+    again = create(world, "t", 1, 1)
+    world.settle()
+    assert not isinstance(world.answers[again], Exception)
+
+
+def test_a_deletion_waits_for_a_broker_that_is_up_whatever_is_said_of_it() -> None:
+    world = watching(2)
+    create(world, "t", 1, 2)
+    world.settle()
+    world.brokers[1].stuck = True
+    delete(world, "t")
+    world.settle()
+    world.write(Create(paths.LOST_BROKERS, b'{"version":1,"brokers":[1]}'))
+    world.settle()
+    assert world.tree.exists(paths.topic("t")) is not None
+    assert world.tree.exists(paths.LOST_BROKERS) is None
+
+
 def test_a_leader_that_is_gone_is_followed_by_one_in_sync() -> None:
     world = up(2)
     create(world, "t", 1, 2)
