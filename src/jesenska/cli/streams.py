@@ -98,14 +98,21 @@ def _run(options: argparse.Namespace) -> int:
     # Spark sets handlers of its own when it starts: these come behind.
     for number in heeded_signals():
         signal.signal(number, lambda *_: stopped.set())
-    with application:
-        if options.once:
-            application.process_available()
-            return 0
-        application.start()
-        print(f"jesenska: the application {name} runs; Ctrl-C ends it.", file=sys.stderr, flush=True)
-        while not stopped.is_set() and not application.wait(_LOOK_SECONDS):
-            pass
+    try:
+        with application:
+            if options.once:
+                application.process_available()
+                return 0
+            application.start()
+            print(f"jesenska: the application {name} runs; Ctrl-C ends it.", file=sys.stderr, flush=True)
+            while not stopped.is_set() and not application.wait(_LOOK_SECONDS):
+                pass
+    except OSError as error:
+        from jesenska.pipeline.streams_on_spark.full_disks import of_a_full_disk
+
+        if (full := of_a_full_disk(str(error), Path(application.config["state.dir"]))) is not None:
+            raise full from error
+        raise
     return 0
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from jesenska.cli import streams
 from jesenska.cli.jesenska import main
+from jesenska.pipeline.streams.settings import StreamsConfig
 from tests.processes.cli.conftest import Tool
 
 PROGRAM = """
@@ -77,3 +82,22 @@ def test_what_an_application_lacks_is_said_before_spark_is_started(tool: Tool, p
     assert result.err.splitlines() == ["jesenska: application.id is not set: it is needed to run on Spark."]
     unknown = tool(main, "streams", "run", str(program), "--property", "comit.interval.ms=3")
     assert "did you mean commit.interval.ms?" in unknown.err
+
+
+def test_an_application_without_room_for_its_state_names_the_directory(tool: Tool, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        config = StreamsConfig({"application.id": "w", "bootstrap.servers": "h:1", "state.dir": str(tmp_path)})
+        set_state_listener = process_available = staticmethod(lambda *_: None)
+
+        def __enter__(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing has begun."""
+
+    monkeypatch.setattr(streams, "heeded_signals", tuple)
+    monkeypatch.setattr(streams, "_application", lambda options, program: Full())
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    done = tool(main, "streams", "run", str(program), "--once")
+    assert (done.code, done.out) == (1, "")
+    assert f"jesenska: the disk of {tmp_path} (state.dir) is full: make room on it" in done.err

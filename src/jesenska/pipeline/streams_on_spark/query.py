@@ -20,6 +20,7 @@ from jesenska.pipeline.streams_on_spark import application_topics, checkpoints, 
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.batch_ranges import BatchRanges, shares
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, tasks_of
+from jesenska.pipeline.streams_on_spark.full_disks import of_a_full_disk
 from jesenska.pipeline.streams_on_spark.partition_task import Work, dry_task
 from jesenska.pipeline.streams_on_spark.sent_modules import pickled
 from jesenska.pipeline.streams_on_spark.state_file import Binding, begin_file
@@ -189,6 +190,8 @@ class SubTopologyQuery:
         if self._failure is not None:
             return self._failure
         text = str(error)
+        if (full := of_a_full_disk(text, self._directory.parent)) is not None:
+            return full
         sentence = failed_in_a_task(text)
         return StreamsError(sentence if sentence is not None else f"the query of sub-topology {self.part.number} has failed: {text}")
 
