@@ -30,7 +30,7 @@ def _refused(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "
     done = subprocess.run(_command(cluster, data, broker_id, chroot, **more), capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
-    assert "WARNING" not in done.stderr
+    assert "lost data" not in done.stderr
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("jesenska: ")]
     assert "Traceback" not in done.stderr
     assert line.endswith(".")

@@ -10,9 +10,9 @@ import pytest
 
 from jesenska.cli.jesenska import main
 from jesenska.records.header import HEADER_SIZE
-from tests.cluster.cluster import BrokerCluster
+from tests.cluster.cluster import BrokerCluster, ours_only
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [ours_only, pytest.mark.crash, pytest.mark.timeout(300)]
 
 
 def _flip(path: Path, position: int) -> None:
