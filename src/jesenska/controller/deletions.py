@@ -90,15 +90,14 @@ class Deletions:
 
     def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
         """Deletions do not wait any longer for what these brokers have: they never come again. One that is up is
-        waited for all the same."""
-        lost = {broker_id for broker_id in broker_ids if broker_id not in self._context.brokers}
+        waited for all the same: its replicas are not OFFLINE."""
         states = self._desk.replicas
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue
             yield from self.begin(name)
             deletion = self._at_work.get(name)
-            waited_for = [broker_id for broker_id in states.in_state(name, ReplicaState.OFFLINE) if broker_id in lost]
+            waited_for = [broker_id for broker_id in states.in_state(name, ReplicaState.OFFLINE) if broker_id in broker_ids]
             if deletion is None or not waited_for:
                 continue
             for broker_id in waited_for:

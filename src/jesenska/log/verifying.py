@@ -5,7 +5,7 @@ work on them.
 What a broker does meanwhile is no damage:
 
     a file has gone, or another one has its name    deleted, compacted: it is left out
-    a file is shorter than it was                   truncated: it is left out
+    a file is shorter than it was                   truncated: it is read again
     the end of a partition's last segment           is being written; after a crash the next start cuts it off
 
 A start checks what is not synced, and what is first read is checked then. This is for what nobody reads: a follower's
@@ -82,7 +82,7 @@ def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, 
             return size_bytes, (), True
         inspect(segment, bound, _indexed(path))
     after = path.stat()
-    if (after.st_ino, after.st_dev) != (before.st_ino, before.st_dev) or after.st_size < size_bytes:
+    if (after.st_ino, after.st_dev) != (before.st_ino, before.st_dev):
         return None
     damaged = [item for item in segment.checked.damaged if not (is_last and item.end_position >= size_bytes)]
     return size_bytes, damaged, False

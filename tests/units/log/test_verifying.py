@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from jesenska.log.log_config import LogConfig
@@ -59,6 +60,19 @@ def test_a_file_that_a_broker_takes_away_meanwhile_is_left_out(tmp_path: Path) -
     found = list(verified(tmp_path, replaced, ends_are_whole=True))
     assert [item.path for item in found] == others
     assert not any(item.damaged for item in _segments(tmp_path))
+
+
+def test_a_file_that_a_broker_truncates_meanwhile_is_read_again(tmp_path: Path) -> None:
+    *_, last = _filled(tmp_path)
+    whole = last.read_bytes()
+
+    def truncated(path: Path, size: int) -> None:
+        if path == last:
+            os.truncate(path, 0)
+
+    (item,) = [item for item in verified(tmp_path, truncated, ends_are_whole=True) if item.path == last]
+    assert (item.size_bytes, list(item.damaged)) == (0, [])
+    assert whole
 
 
 def test_messages_of_old_formats_are_not_judged(tmp_path: Path) -> None:
