@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
+from jesenska.broker import server
 from jesenska.client.group import GroupConsumer
 from jesenska.client.producer import Producer
 from jesenska.coordination.loader import Loader
@@ -153,6 +154,11 @@ def a_tombstone_deletes_nothing() -> None:
     KeyOffsets.add_records = add_values  # type: ignore[method-assign]
 
 
+def metadata_of_no_bytes_are_taken_for_new_ones() -> None:
+    """A metadata file that has no bytes is begun anew beside directories that hold partitions."""
+    server.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
+
+
 #: Each mistake, and words of what a simulation must say of it.
 BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
     plant.__name__: (plant, words)
@@ -170,6 +176,7 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
         (written_out_of_order, ("stands behind its record", "stands at offset")),
         (what_is_compacted_is_not_synced, ("has lost the newest", "is damaged", "has committed offset")),
         (a_tombstone_deletes_nothing, ("which was deleted at",)),
+        (metadata_of_no_bytes_are_taken_for_new_ones, ("starts with a metadata file of no bytes",)),
     )
 }
 

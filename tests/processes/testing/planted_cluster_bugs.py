@@ -10,20 +10,27 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
+from jesenska.broker import server
 from jesenska.broker.controllership import Controllership
 from jesenska.broker.order_desk import OrderDesk
+from jesenska.broker.server import Broker
 from jesenska.controller import brokers, many_elections
 from jesenska.controller.order_fence import OrderFence
 from jesenska.controller.topics_gone import TopicsGone
 from jesenska.coordination.runtime import Runtime
+from jesenska.interchange import rebuilding
+from jesenska.interchange.takeover import topics_in
 from jesenska.log.log_directories import LogDirectories
 from jesenska.log.partition_log import PartitionLog
+from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.replication import follower_link
 from jesenska.replication.partition import Partition
 from jesenska.replication.replicas import Replicas
+from jesenska.testing.simulation import disasters
 from jesenska.testing.simulation.schedule import simulation
 
 
@@ -198,6 +205,54 @@ def the_ghost_topic() -> None:
     TopicsGone.told = lambda self, orderer, metadata, known: () if metadata.is_all else metadata.gone  # type: ignore[method-assign]
 
 
+def an_empty_disk_leads() -> None:
+    """Who is in sync leads, whatever its disk has lost; the tree is not asked what it should have."""
+    Broker._lost_replicas = lambda self, facts: []  # type: ignore[method-assign]
+    LogDirectories.was_clean = property(lambda self: True)  # type: ignore[assignment,method-assign]
+
+
+def a_log_that_has_lost_its_end_leads() -> None:
+    """After an orderly stop a log is what it is, whatever its checkpoints say."""
+    LogDirectories.cut_logs = property(lambda self: {})  # type: ignore[assignment,method-assign]
+
+
+def an_empty_tree_is_taken_for_a_new_one() -> None:
+    """A tree that knows no cluster gets the id of the broker's directories."""
+    server.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
+
+
+def an_older_tree_is_taken() -> None:
+    """A tree of a while ago is begun with, whatever leader epochs the logs have heard of."""
+    Broker._refuse_older_tree = lambda self, facts: None  # type: ignore[method-assign]
+
+
+def a_rebuilt_tree_has_epochs_of_before() -> None:
+    """Leader epochs of a tree that is built anew begin where those of the logs end."""
+    rebuilding._EPOCHS_UNHEARD_OF = 0
+
+
+def whoever_has_a_log_is_in_sync_in_a_rebuilt_tree() -> None:
+    """It is not looked whose log goes furthest."""
+
+    def state(replicas: Any, holders: Any, leader_epoch: int, controller_epoch: int) -> PartitionStateNode:
+        return PartitionStateNode(replicas[0], leader_epoch, tuple(replicas), controller_epoch)
+
+    rebuilding._state = state
+
+
+def topics_that_were_made_since_the_backup_are_forgotten() -> None:
+    """A tree that is built anew with a backup has the topics of the backup."""
+    build = disasters.rebuild  # type: ignore[attr-defined]
+
+    def of_backup(inventories: Any, new_uuid: Any, *, backup: Any = None) -> Any:
+        if backup is not None:
+            known = topics_in(backup, "the backup")
+            inventories = [replace(item, replicas={key: held for key, held in item.replicas.items() if key.topic in known}) for item in inventories]
+        return build(inventories, new_uuid, backup=backup)
+
+    disasters.rebuild = of_backup  # type: ignore[assignment,attr-defined]
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -221,6 +276,13 @@ BUGS: dict[str, Callable[[], None]] = {
         one_in_sync_is_enough,
         too_few_in_sync_sync_nothing,
         the_ghost_topic,
+        an_empty_disk_leads,
+        a_log_that_has_lost_its_end_leads,
+        an_empty_tree_is_taken_for_a_new_one,
+        an_older_tree_is_taken,
+        a_rebuilt_tree_has_epochs_of_before,
+        whoever_has_a_log_is_in_sync_in_a_rebuilt_tree,
+        topics_that_were_made_since_the_backup_are_forgotten,
     )
 }
 

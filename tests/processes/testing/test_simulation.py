@@ -70,6 +70,14 @@ def test_three_brokers_do_the_same_each_time() -> None:
     assert first.stdout == second.stdout
 
 
+def test_a_tree_that_is_lost_is_built_anew_and_a_seed_does_the_same_each_time() -> None:
+    """Every seventh seed of several brokers has something of `disasters`, beginning with the fourth."""
+    first, second = (_run("jesenska.testing.simulation", "--brokers", "3", "--trace", "11", JESENSKA_PURE=pure) for pure in ("", "1"))
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "the tree is built anew from all directories" in first.stdout
+    assert first.stdout == second.stdout
+
+
 @pytest.mark.parametrize("brokers", ["1", "3"])
 def test_clients_with_transactions_do_the_same_each_time(brokers: str) -> None:
     arguments = ("jesenska.testing.simulation", "--transactions", "--brokers", brokers, "--trace", str(_FIRST))

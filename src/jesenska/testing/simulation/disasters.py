@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final, Protocol
@@ -44,8 +45,8 @@ from jesenska.testing.simulation.host import BrokerHost, Disk
 from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
 from jesenska.testing.simulation.world import World
 
-#: One of so many seeds, beginning with this one.
-_DISASTROUS, _FIRST = 7, 4
+#: One of so many seeds.
+_DISASTROUS: Final = 7
 _WRONG_CHROOT: Final = "/kafka-of-others"
 #: The topic that is made when the backup is.
 MADE_SINCE: Final = "made-since"
@@ -55,6 +56,8 @@ _PATIENCE_SECONDS, _LOOK_SECONDS = 25.0, 0.05
 _STOP_SECONDS = 20.0
 #: The others of the last one in sync stand still for so long.
 _STILL_SECONDS = 9.0
+#: Where brokers go down one after the other, all have gone by then: who goes last is in sync alone.
+_ONE_BY_ONE_SECONDS = 8.0
 #: All have refused an older tree by then.
 _REFUSE_SECONDS = 60.0
 
@@ -98,12 +101,12 @@ class Striking(Protocol):
 
 
 class Disasters:
-    """Those of one simulation."""
+    """Those of one simulation. `first` is the first seed that has any."""
 
-    def __init__(self, simulation: Striking, seed: int) -> None:
+    def __init__(self, simulation: Striking, seed: int, first: int) -> None:
         self._simulation = simulation
         self._chance = Random(f"disasters of {seed}")  # noqa: S311
-        self._are_there = seed % _DISASTROUS == _FIRST
+        self._are_there = seed % _DISASTROUS == first
         #: All brokers are down, or about to be: no other fault may start one.
         self.holds_all = False
         #: A broker has something to get back.
@@ -369,19 +372,23 @@ class Disasters:
         self._when(lambda: simulation.tree is not None, copy)
 
     def _tree_lost(self) -> None:
-        simulation = self._simulation
+        simulation, chance = self._simulation, self._chance
+        is_at_once = chance.random() < 0.5
+        moments = [0.0 if is_at_once else chance.uniform(0.0, _ONE_BY_ONE_SECONDS) for _ in simulation.hosts]
+
+        def go_down(host: BrokerHost) -> None:
+            if host.is_up and not host.program.process.is_paused and chance.random() < 0.5:
+                self._tell(f"{host.name} is stopped in order, and stays down")
+                host.stop(host.go_down)
+            else:
+                self._tell(f"{host.name} is killed, and stays down")
+                host.go_down()
 
         def strike() -> None:
             self.holds_all = True
-            for host in simulation.hosts:
-                if host.is_up and not host.program.process.is_paused and self._chance.random() < 0.5:
-                    self._tell(f"{host.name} is stopped in order, and stays down")
-                    host.stop(host.go_down)
-                else:
-                    self._tell(f"{host.name} is killed, and stays down")
-                    host.go_down()
-            until = simulation.world.now + _STOP_SECONDS
-            self._when_all_are_down(until)
+            for host, moment in zip(simulation.hosts, moments, strict=True):
+                simulation.world.after(moment, partial(go_down, host))
+            simulation.world.after(max(moments), lambda: self._when_all_are_down(simulation.world.now + _STOP_SECONDS))
 
         # A replica that is not there is not in a tree that is built anew.
         self._when(lambda: simulation.tree is not None and self._all_have_logs(), strike)

@@ -46,7 +46,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition_log import PartitionLog
@@ -114,6 +114,9 @@ _TREE_BACK_SECONDS = 5.0
 class Simulation:
     """One seed's run. `run` raises ViolationError; `world.trace` says what happened."""
 
+    #: The first seed that has `disasters`: of one broker, of several.
+    FIRST_DISASTERS: ClassVar = (3, 4)
+
     def __init__(
         self,
         seed: int,
@@ -163,7 +166,7 @@ class Simulation:
         self.watch = ClusterWatch(self.world, self.hosts)
         self.coverage = Coverage()
         self.combined = CombinedFaults(self)
-        self.disasters = Disasters(self, seed)
+        self.disasters = Disasters(self, seed, self.FIRST_DISASTERS[brokers > 1])
         self._is_over = False
         #: The broker that was looked at last, where there is one, and the high watermarks that it had.
         self._seen_last: tuple[BrokerProgram, dict[TopicPartition, int]] | None = None

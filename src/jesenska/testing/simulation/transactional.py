@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
@@ -52,6 +52,8 @@ _OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
 
 class TransactionalSimulation(Simulation):
     """One seed's run."""
+
+    FIRST_DISASTERS: ClassVar = (5, 5)
 
     def __init__(self, seed: int, directory: Path, **others: Any) -> None:
         super().__init__(seed, directory, **others)
