@@ -12,7 +12,7 @@ refuses on request, and `warm_up_for` gives the work that brings it in (cold_rea
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import final
 
 from jesenska.base.errors import CorruptMessageError, OffsetOutOfRangeError
 from jesenska.base.regions import FileRegion
@@ -32,22 +32,36 @@ _CHECKS_MAX = 3
 _NOWHERE = BatchPlace(-1, -1, -1, -1)
 
 
-class ReadResult(NamedTuple):
+@final
+class ReadResult:
     """`region` is None if there is nothing to read at the offset yet; else the receiver releases it."""
 
-    region: FileRegion | None
-    #: Base offset of the first batch, which may be below the offset that was asked for.
-    base_offset: int
-    #: Where the first batch stands: base offset of its segment and position in it.
-    segment_base_offset: int
-    position: int
-    log_start_offset: int
-    log_end_offset: int
-    #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
-    has_more: bool = False
-    #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and what
-    #: follows is in another one; or the rest of the segment is not checked yet.
-    is_final: bool = False
+    __slots__ = ("base_offset", "has_more", "is_final", "log_end_offset", "log_start_offset", "position", "region", "segment_base_offset")
+
+    def __init__(
+        self,
+        region: FileRegion | None,
+        base_offset: int,
+        segment_base_offset: int,
+        position: int,
+        log_start_offset: int,
+        log_end_offset: int,
+        has_more: bool = False,
+        is_final: bool = False,
+    ) -> None:
+        self.region = region
+        #: Base offset of the first batch, which may be below the offset that was asked for.
+        self.base_offset = base_offset
+        #: Where the first batch stands: base offset of its segment and position in it.
+        self.segment_base_offset = segment_base_offset
+        self.position = position
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
+        self.has_more = has_more
+        #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and what
+        #: follows is in another one; or the rest of the segment is not checked yet.
+        self.is_final = is_final
 
 
 def read_log(log: PartitionLog, offset: int, max_bytes: int, max_offset: int | None = None, minimum_one_batch: bool = True, wait: bool = True) -> ReadResult:
