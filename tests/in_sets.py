@@ -180,8 +180,8 @@ class _Run:
 
 
 class Runner:
-    """Runs sets, `at_a_time` of them, and beside these `computing` of those that only compute. Files of theirs lie below
-    `directory`."""
+    """Runs sets, `at_a_time` of them, and beside these `computing` of those that only compute. Files of theirs lie
+    below `directory`."""
 
     def __init__(self, waiting: Sequence[Set], at_a_time: int, directory: Path, computing: int = 1) -> None:
         self._waiting = list(waiting)

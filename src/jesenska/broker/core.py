@@ -14,6 +14,7 @@ from jesenska.broker.waiting import WaitingRoom
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.log_directories import LogDirectories
 from jesenska.replication.isr_syncs import IsrSyncs
+from jesenska.replication.partition import Partition
 
 _POOL_THREADS = 2
 
@@ -35,6 +36,8 @@ class BrokerCore:
         self.waiting = WaitingRoom(loop)
         self.view = MetadataCache("", -1)
         self.isr_syncs = IsrSyncs()
+        #: Partitions with followers that are to join the ISR when their next requests come.
+        self.joining: set[Partition] = set()
         #: Set by `Broker.start`.
         self.directories: LogDirectories
 

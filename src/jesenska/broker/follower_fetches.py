@@ -99,6 +99,8 @@ class FollowerFetch(SessionFetch):
         #: lead yet. They are noted when it does: the follower need not say it again.
         self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
+        if broker.joining:
+            self._join(broker.joining)
 
     # --- what the follower has ---------------------------------------------------------------------------------------
 
@@ -110,6 +112,18 @@ class FollowerFetch(SessionFetch):
                 wanted = session.find(asked.topic, asked.topic_id, part.partition)
                 if wanted is not None:
                     self._note_partition(wanted, part.last_fetched_epoch, part.log_start_offset)
+
+    def _join(self, joining: set[Partition]) -> None:
+        """A request in a session says again what the session has of partitions that it does not name."""
+        if self._replica_id not in self._broker.view.brokers:
+            return
+        for partition in list(joining):
+            key = partition.topic_partition
+            wanted = self._session.find(key.topic, partition.topic_id, key.partition)
+            if wanted is not None and partition.join(self._replica_id, wanted.fetch_offset):
+                self._broker.propose_isr(partition)
+            if not partition.has_candidates:
+                joining.discard(partition)
 
     def _note_partition(self, wanted: SessionPartition, last_epoch: int, log_start_offset: int) -> None:
         partition = self._found_partition(wanted)

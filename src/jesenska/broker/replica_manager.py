@@ -465,8 +465,8 @@ class ReplicaManager:
             self._has_branched = self._has_branched or branched is not None
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
-        """Has ISRs proposed with followers that have caught up, and without those that lag behind; called now and
-        then. For the latter it looks twice within replica.lag.time.max.ms. Others are served in between."""
+        """Has ISRs proposed without followers that lag behind, and looks for those that have caught up; called now and
+        then. For the former it looks twice within replica.lag.time.max.ms. Others are served in between."""
         slices = Slices(self._core.clock)
         now_ms = self._elapsed_ms()
         looks_for_lag = now_ms >= self._looks_for_lag_at_ms
@@ -478,8 +478,10 @@ class ReplicaManager:
             for partition in topic.partitions:
                 if not partition.is_served or len(partition.replicas) <= 1:
                     continue
-                if (looks_for_lag and partition.drop_lagging()) or partition.propose_caught_up(up):
+                if looks_for_lag and partition.drop_lagging():
                     propose(partition)
+                elif partition.look_for_candidates(up):
+                    self._core.joining.add(partition)
 
     def _show(self, topic: TopicView, count: int) -> None:
         """Puts a topic with so many partitions into the view, or in the place of a smaller one. Replicas that this

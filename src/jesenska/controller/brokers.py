@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
 from jesenska.controller.context import PartitionView, TopicView
@@ -10,7 +10,7 @@ from jesenska.controller.deletions import Deletions
 from jesenska.controller.desk import Asking, ControllerDesk, Steps, write
 from jesenska.controller.events import BrokerCame, BrokerGone, Started
 from jesenska.controller.leadership import Leadership, changed_from
-from jesenska.controller.many_elections import ManyElections
+from jesenska.controller.many_elections import ManyElections, read_again
 from jesenska.controller.topic_changes import TopicChanges
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode
@@ -84,17 +84,22 @@ class Brokers:
             self._desk.tell_of_brokers()
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
-        yield from self.elect([event.broker_id for event in came if event.crashed], but=comers)
+        yield from self.elect({event.broker_id for event in came if event.crashed}, but=comers)
         told = self._desk.tell_first(comers)
         if came:
             yield from self._topics.raise_internal()
         for event in came:
             self._topics.begin_on(event.broker_id, self._desk.all_topics(), event.token, told)
 
-    def elect(self, crashed: Collection[int] = (), but: Collection[int] = ()) -> Steps:
+    def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
         """Elections wherever one is due, many topics at a time. The brokers `but` are told later."""
 
         def plan(topic: TopicView) -> Asking:
+            held = [number for number in topic.partitions if not crashed.isdisjoint(topic.node.replicas.get(number, ()))]
+            if held:
+                # A leader may have written that they are in sync, before they crashed, and not have told it yet.
+                yield from read_again(self._context, topic.name, held, written)
+                topic = self._context.topics[topic.name]
             partitions, operations = yield from self._leadership.elected(topic, crashed=crashed)
             return changed_from(topic, partitions), operations
 

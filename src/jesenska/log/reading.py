@@ -59,8 +59,8 @@ class ReadResult:
         self.log_end_offset = log_end_offset
         #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
         self.has_more = has_more
-        #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and what
-        #: follows is in another one; or the rest of the segment is not checked yet.
+        #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and
+        #: what follows is in another one; or the rest of the segment is not checked yet.
         self.is_final = is_final
 
 

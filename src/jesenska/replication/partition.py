@@ -400,11 +400,22 @@ class Partition:
         self._look_again()
         return proposes
 
-    def propose_caught_up(self, up: Container[int]) -> bool:
-        """True if the controller is to be asked for an ISR with followers on brokers that are `up` and have caught
-        up."""
+    def look_for_candidates(self, up: Container[int]) -> bool:
+        """True if followers on brokers that are `up` have caught up, and are to join the ISR when their next requests
+        come."""
         log = self._log
-        return log is not None and self._replicas.propose_caught_up(up, log.log_end_offset, log.high_watermark, self._elapsed_ms())
+        return log is not None and self._replicas.look_for_candidates(up, log.log_end_offset, log.high_watermark, self._elapsed_ms())
+
+    @property
+    def has_candidates(self) -> bool:
+        """True while such a follower may be there."""
+        return self._replicas.has_candidates
+
+    def join(self, broker_id: int, fetch_offset: int) -> bool:
+        """A request of a follower came, in a fetch session in which it has said that its log ends there. True if the
+        controller is to be asked for an ISR with it now."""
+        log = self._log
+        return log is not None and self._replicas.join(broker_id, fetch_offset, log.log_end_offset, log.high_watermark, self._elapsed_ms())
 
     def drop_lagging(self) -> bool:
         """True if the controller is to be asked for an ISR without those that lag behind."""

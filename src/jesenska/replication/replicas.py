@@ -5,7 +5,9 @@ write with acks=all asks for.
                       offset, or it fetched at the offset where the log ended at its fetch before, and then it had all
                       of that at the earlier time (KIP-16). One that has the whole log need not fetch it again and
                       again: it has it until something is appended
-    comes back        a follower that has reached the high watermark, and the start of the leader's epoch
+    comes back        a follower that has reached the high watermark, and the start of the leader's epoch, when a
+                      request of its says so. What it had at the one before does not count: its broker may have
+                      crashed since, and have come back with less
     high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It
                       never goes back while one broker leads, and does not move while fewer are in sync than
                       min.insync.replicas asks for, or are to be. A follower that has not fetched since this broker
@@ -52,7 +54,7 @@ class Readable(NamedTuple):
 class Follower:
     """What a leader knows of a follower; -1 where it knows nothing yet."""
 
-    __slots__ = ("caught_up_at_ms", "fetched_at_ms", "leader_end_at_fetch", "log_end_offset", "log_start_offset")
+    __slots__ = ("caught_up_at_ms", "fetched_at_ms", "is_candidate", "leader_end_at_fetch", "log_end_offset", "log_start_offset")
 
     def __init__(self, caught_up_at_ms: int) -> None:
         self.log_start_offset = _UNKNOWN
@@ -61,6 +63,8 @@ class Follower:
         self.caught_up_at_ms = caught_up_at_ms
         self.fetched_at_ms = _UNKNOWN
         self.leader_end_at_fetch = _UNKNOWN
+        #: It is to join the ISR when its next request comes.
+        self.is_candidate = False
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int) -> None:
         if offset >= leader_end_offset:
@@ -71,6 +75,7 @@ class Follower:
         self.log_end_offset = offset
         self.fetched_at_ms = now_ms
         self.leader_end_at_fetch = leader_end_offset
+        self.is_candidate = False
 
 
 #: Shared by all partitions without followers; never changed.
@@ -89,6 +94,7 @@ class Replicas:
         "_sent",
         "assigned",
         "broker_id",
+        "has_candidates",
         "is_alone",
         "isr",
         "leader",
@@ -125,6 +131,8 @@ class Replicas:
         self._sent: tuple[int, int, tuple[int, ...] | None] | None = None
         #: True if the log was synced since too few are in sync, or are proposed.
         self._is_synced = False
+        #: True if followers may be there that are to join when their next requests come (`join`).
+        self.has_candidates = False
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
 
@@ -143,7 +151,7 @@ class Replicas:
         self._is_synced = False
         if begins or not self.leads:
             self._epoch_start_offset = log_end_offset if begins else None
-            self._followers = _NOBODY
+            self._followers, self.has_candidates = _NOBODY, False
         self._know_followers(now_ms)
         return begins
 
@@ -186,7 +194,7 @@ class Replicas:
         """Nobody leads any more: the topic is being deleted."""
         self.leader, self.leads = NO_LEADER, False
         self.proposed_isr, self._is_synced = None, False
-        self._followers = _NOBODY
+        self._followers, self.has_candidates = _NOBODY, False
         self._count()
 
     def _know_followers(self, now_ms: int) -> None:
@@ -332,28 +340,38 @@ class Replicas:
         self._count()
         return True
 
-    def propose_caught_up(self, up: Container[int], log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """Followers on brokers that are `up` which have everything that the ISR has are to join it. True if that is
-        now proposed. They need not have fetched since another ISR stands: who has the whole log names the partition
-        no more."""
-        start = self._epoch_start_offset
-        if not self.leads or self.proposed_isr is not None or start is None or len(self.isr) >= len(self.assigned):
+    def look_for_candidates(self, up: Container[int], log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
+        """True if followers on brokers that are `up` have had everything that the ISR has. They join when their next
+        requests come (`join`): who has the whole log names the partition no more, so no fetch of it says so again."""
+        if not self.leads or self.proposed_isr is not None or len(self.isr) >= len(self.assigned):
             return False
-        least = max(start, high_watermark)
-        joins = tuple(
-            number
-            for number, follower in self._followers.items()
-            if number not in self.isr
+        for number, follower in self._followers.items():
+            if number in up and self._may_join(number, follower, log_end_offset, high_watermark, now_ms):
+                follower.is_candidate = self.has_candidates = True
+        return self.has_candidates
+
+    def join(self, broker_id: int, fetch_offset: int, log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
+        """A request of a follower came, in a fetch session in which it has said that its log ends at `fetch_offset`.
+        True if it is a candidate and is now proposed for the ISR."""
+        follower = self._followers.get(broker_id)
+        joins = False
+        if follower is not None and follower.is_candidate and follower.log_end_offset == fetch_offset and self.proposed_isr is None:
+            follower.is_candidate = False
+            if self._may_join(broker_id, follower, log_end_offset, high_watermark, now_ms):
+                self.proposed_isr, joins = (*self.isr, broker_id), True
+                self._count()
+        self.has_candidates = any(item.is_candidate for item in self._followers.values())
+        return joins
+
+    def _may_join(self, number: int, follower: Follower, log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
+        start = self._epoch_start_offset
+        return (
+            start is not None
+            and number not in self.isr
             and number in self.assigned
-            and number in up
-            and follower.log_end_offset >= least
+            and follower.log_end_offset >= max(start, high_watermark)
             and not self._lags(follower, log_end_offset, now_ms)
         )
-        if not joins:
-            return False
-        self.proposed_isr = (*self.isr, *joins)
-        self._count()
-        return True
 
     def drop_lagging(self, log_end_offset: int, now_ms: int) -> bool:
         """Followers that have not had the whole log for `max_lag_ms` are to leave the ISR. True if that is now

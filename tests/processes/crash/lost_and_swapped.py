@@ -160,6 +160,9 @@ class Kills:
             if self._chance.random() < 0.3:
                 self._keep_older(driver)  # as a copy that is made while it runs
         ended = self._told(driver)
+        for name in PROGRAMS:
+            if name not in ended:
+                copy(self.of(name), self.of(name, "newest"))
         for pair in PAIRS:
             if not ended.intersection(pair):
                 self._harm(pair)
@@ -176,8 +179,6 @@ class Kills:
 
     def _harm(self, pair: tuple[str, str]) -> None:
         one, other = self._chance.sample(pair, 2)
-        for name in pair:
-            copy(self.of(name), self.of(name, "newest"))
         while True:
             harm = some_harm(self._chance, CHECKPOINT_PATHS if one in QUERIES else STATE_PATHS)
             if harm.do(self.of(one), self.of(one, "older"), self.of(other)):
@@ -207,7 +208,7 @@ class Kills:
 
     def _outcome(self, outcome: str, name: str, harm: Harm | None, text: str = "") -> None:
         self.outcomes[f"{name.partition('-')[0]}: {outcome}"] += 1
-        self._say(f"  {name}, {'helped' if harm is None else harm}: {outcome if not text else text.replace(str(self._place), '')[:420]}")
+        self._say(f"  {name}, {'helped' if harm is None else harm}: {outcome if not text else text.replace(str(self._place), '')[:1500]}")
 
     def _help(self, name: str, text: str) -> None:
         if name in QUERIES or (self._refusals[name] == 1 and self._chance.random() < 0.5):

@@ -203,6 +203,22 @@ def test_who_crashed_leaves_every_isr_that_has_another_member() -> None:
     assert (state(world, "t", 3).leader, state(world, "t", 3).isr) == (2, (2,))
 
 
+def test_who_crashed_before_anybody_heard_that_it_is_in_sync_leaves_the_isr() -> None:
+    """The leader has written that it is, and tells it a second later."""
+    world = up(2)
+    assigned(world, "t", {0: (0, 1)})
+    isr_is(world, "t", 0, (0,))
+    world.go(1)
+    world.settle()
+    world.come(1)
+    world.settle()
+    isr_is(world, "t", 0, (0, 1))
+    world.come(1, crashed=True)
+    world.settle()
+    assert (state(world, "t").leader, state(world, "t").isr) == (0, (0,))
+    world.judge()
+
+
 _BROKERS = st.lists(st.integers(0, 4), unique=True, max_size=4).map(tuple)
 
 

@@ -190,23 +190,44 @@ def test_one_proposal_at_a_time_and_a_refused_one_can_be_made_again() -> None:
     assert replicas.follower_fetched(3, 100, 100, 40, 3)
 
 
-def test_who_caught_up_while_another_was_proposed_joins_without_a_further_fetch() -> None:
+def test_who_caught_up_while_another_was_proposed_joins_with_its_next_request() -> None:
+    """Which need not name the partition."""
     replicas = leading((1,), end=100)
     assert replicas.follower_fetched(2, 100, 100, 100, 1)
     assert not replicas.follower_fetched(3, 100, 100, 100, 2)
+    assert not replicas.look_for_candidates({1, 2, 3}, 100, 100, 3), "one proposal at a time"
     assert replicas.isr_written((1, 2), 5, 1)
-    assert replicas.propose_caught_up({1, 2, 3}, 100, 100, 3)
-    assert replicas.proposed_isr == (1, 2, 3)
-    assert not replicas.propose_caught_up({1, 2, 3}, 100, 100, 4), "one proposal at a time"
+    assert not replicas.join(3, 100, 100, 100, 3), "nobody has looked for it"
+    assert replicas.look_for_candidates({1, 2, 3}, 100, 100, 3)
+    assert not replicas.join(2, 100, 100, 100, 4), "it is in sync"
+    assert not replicas.join(3, 40, 100, 100, 4), "a session of a log that ends elsewhere"
+    assert replicas.has_candidates
+    assert replicas.join(3, 100, 100, 100, 4)
+    assert (replicas.proposed_isr, replicas.has_candidates) == ((1, 2, 3), False)
 
 
-def test_who_is_not_up_is_behind_or_has_not_been_heard_of_does_not_join() -> None:
+def test_a_candidate_joins_only_if_it_still_has_everything() -> None:
+    replicas = leading((1,), end=100, assigned=(1, 2))
+    assert replicas.follower_fetched(2, 100, 100, 100, 1)
+    assert replicas.proposal_refused(5, 0)
+    assert replicas.look_for_candidates({1, 2}, 100, 100, 2)
+    assert not replicas.join(2, 100, 120, 110, 3), "more is committed by now"
+    assert replicas.look_for_candidates({1, 2}, 100, 100, 4)
+    # It has crashed, and has come back with less.
+    assert not replicas.follower_fetched(2, 40, 100, 100, 5)
+    assert not replicas.join(2, 40, 100, 100, 6)
+    assert not replicas.look_for_candidates({1, 2}, 100, 100, 7)
+
+
+def test_who_is_not_up_is_behind_or_has_not_been_heard_of_is_no_candidate() -> None:
     replicas = leading((1,), end=100)
     assert replicas.follower_fetched(2, 100, 100, 100, 1)
     assert replicas.proposal_refused(5, 0)
     replicas.follower_fetched(3, 99, 100, 100, 2)
-    assert not replicas.propose_caught_up({1, 3}, 100, 100, 3)
-    assert replicas.propose_caught_up({1, 2, 3}, 100, 100, 3)
+    assert not replicas.look_for_candidates({1, 3}, 100, 100, 3)
+    assert replicas.look_for_candidates({1, 2, 3}, 100, 100, 3)
+    assert not replicas.join(3, 99, 100, 100, 4)
+    assert replicas.join(2, 100, 100, 100, 4)
     assert replicas.proposed_isr == (1, 2)
 
 

@@ -2,8 +2,8 @@
 the partitions that it leads. Answered when every marker is committed, or refused. Tools ask for it, too, to end a
 transaction that hangs.
 
-As in Apache Kafka, a partition that stands twice for one producer has the answer of the last marker, and a marker of no
-producer or of a negative transaction version is UNKNOWN_SERVER_ERROR.
+As in Apache Kafka, a partition that stands twice for one producer has the answer of the last marker, and a marker of
+no producer or of a negative transaction version is UNKNOWN_SERVER_ERROR.
 
     2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
 """
