@@ -17,7 +17,6 @@ from jesenska.base.errors import ErrorCode
 from jesenska.broker import server
 from jesenska.broker.controllership import Controllership
 from jesenska.broker.order_desk import OrderDesk
-from jesenska.broker.replica_manager import ReplicaManager
 from jesenska.broker.server import Broker
 from jesenska.controller import brokers, many_elections
 from jesenska.controller.order_fence import OrderFence
@@ -206,29 +205,6 @@ def the_ghost_topic() -> None:
     TopicsGone.told = lambda self, orderer, metadata, known: () if metadata.is_all else metadata.gone  # type: ignore[method-assign]
 
 
-def who_had_everything_joins_unheard() -> None:
-    """What a follower had at its last fetch counts, though its broker may have come back with less since."""
-    look = Replicas.look_for_candidates
-
-    def join_at_once(self: Replicas, up: Any, log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        look(self, up, log_end_offset, high_watermark, now_ms)
-        for number, follower in self._followers.items():
-            self.join(number, follower.log_end_offset, log_end_offset, high_watermark, now_ms)
-        return False
-
-    Replicas.look_for_candidates = join_at_once  # type: ignore[method-assign]
-    propose = ReplicaManager.propose_isrs
-
-    async def propose_all(self: ReplicaManager, proposes: Any) -> None:
-        await propose(self, proposes)
-        for topic in self._core.view.topics.values():
-            for partition in topic.partitions:
-                if partition.proposed_isr is not None:
-                    proposes(partition)
-
-    ReplicaManager.propose_isrs = propose_all  # type: ignore[assignment,method-assign]
-
-
 def an_empty_disk_leads() -> None:
     """Who is in sync leads, whatever its disk has lost; the tree is not asked what it should have."""
     Broker._lost_replicas = lambda self, facts: []  # type: ignore[method-assign]
@@ -300,7 +276,6 @@ BUGS: dict[str, Callable[[], None]] = {
         one_in_sync_is_enough,
         too_few_in_sync_sync_nothing,
         the_ghost_topic,
-        who_had_everything_joins_unheard,
         an_empty_disk_leads,
         a_log_that_has_lost_its_end_leads,
         an_empty_tree_is_taken_for_a_new_one,
