@@ -74,7 +74,7 @@ class BrokerHost:
         self._excuse = excuse
         self._incarnation = 0
         self._clock_offset_ms = 0
-        #: What the next start has in place of its settings, and who judges how it ends.
+        #: What the next start has in place of its settings, and who judges how it ends; None once it was judged.
         self._trial: tuple[Mapping[str, str], Judge] | None = None
 
     @property
@@ -85,7 +85,7 @@ class BrokerHost:
     def start(self) -> None:
         process = Process(self.world, self._network, f"{self.name}.{self._incarnation}", self.files)
         process.clock.offset_ms = self._clock_offset_ms
-        (others, judge), self._trial = self._trial or ({}, None), None
+        others, judge = self._trial or ({}, None)
         self.program = BrokerProgram(process, self.data, {**self._settings, **others})
         self._start(process, self._run(self.program, judge))
         started, self._started = self._started, []
@@ -97,18 +97,23 @@ class BrokerHost:
         self._started.append(what)
 
     def try_once(self, settings: Mapping[str, str], judge: Judge) -> None:
-        """The next start, and no other, has these settings, too. `judge` is told how it ends."""
+        """The next start has these settings, too, and `judge` is told how it ends. Where a fault has it end in another
+        way, the one after it has them."""
         self._trial = settings, judge
+
+    def _judged(self, judge: Judge, error: Exception | None) -> str | None:
+        self._trial = None
+        return judge(error)
 
     async def _run(self, program: BrokerProgram, judge: Judge | None) -> None:
         began = self.world.now
         try:
             await program.run()
             if judge is not None:
-                judge(None)
+                self._judged(judge, None)
             self.when_ready(program)
         except (JesenskaError, OSError) as error:
-            excuse = "while the disk is full" if self.files.is_full else None if judge is None else judge(error)
+            excuse = "while the disk is full" if self.files.is_full else None if judge is None else self._judged(judge, error)
             excuse = excuse or self._excuse(self, began)
             if excuse is None:
                 raise ViolationError(f"{program.process.name} does not start: {error}") from error
