@@ -6,6 +6,7 @@ KIP-516)."""
 from __future__ import annotations
 
 import base64
+import re
 import uuid
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, NewType
@@ -16,6 +17,7 @@ BrokerId = NewType("BrokerId", int)
 
 NO_UUID = uuid.UUID(int=0)
 _RESERVED = {NO_UUID, uuid.UUID(int=1)}
+_DIRECTORY = re.compile(r"(.+)-(\d{1,10})")
 
 
 class TopicPartition(NamedTuple):
@@ -26,6 +28,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    @classmethod
+    def of_directory(cls, name: str) -> TopicPartition | None:
+        """The partition whose directory has that name; None where no partition's can. Whether a topic may have such a
+        name is not looked at."""
+        match = _DIRECTORY.fullmatch(name)
+        return cls(match[1], int(match[2])) if match is not None else None
 
 
 def numbers_by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

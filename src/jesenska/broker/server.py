@@ -210,11 +210,12 @@ class Broker(Services):
             for number, replicas in topic.node.replicas.items()
             if self.broker_id in replicas
         )
-        if self._ahead_of(facts) is not None:
+        if self._older_tree(facts, home.name) is not None:
             # A server of an ensemble may be behind the others.
             await again(store.sync)
             facts = await again(home.facts)
-            self._refuse_older_tree(facts)
+            if (older := self._older_tree(facts, home.name)) is not None:
+                raise older
         lost = self._lost_replicas(facts)
         self.replicas.refuse_to_lead(lost)
         # Who has lost data is out of every ISR that has another member before it can lead, like who has crashed.
@@ -258,27 +259,22 @@ class Broker(Services):
         self.loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
         logger.info("broker %d of cluster %s is ready with %d partitions", self.broker_id, cluster_id, len(self.directories.logs))
 
-    def _ahead_of(self, facts: ControllerContext) -> tuple[TopicPartition, int] | None:
-        """A partition whose log has heard of a newer leader epoch than the tree, and the tree's; None where there is
-        none."""
+    def _older_tree(self, facts: ControllerContext, tree: str) -> JesenskaError | None:
+        """One sentence where the tree is older than a log of this broker."""
+        logs = self.directories.logs
         in_tree = {
-            TopicPartition(name, number): Heard(topic.topic_id, partition.state.leader_epoch)
-            for name, topic in facts.topics.items()
-            for number, partition in topic.partitions.items()
+            key: Heard(topic.topic_id, topic.partitions[key.partition].state.leader_epoch)
+            for key in logs
+            if (topic := facts.topics.get(key.topic)) is not None and key.partition in topic.partitions
         }
-        in_logs = {key: Heard(log.topic_id, log.leader_epochs.latest_epoch) for key, log in self.directories.logs.items()}
-        found = newer_than_tree(in_tree, in_logs)
-        return None if found is None else (found, in_tree[found].leader_epoch)
-
-    def _refuse_older_tree(self, facts: ControllerContext) -> None:
-        """JesenskaError with one sentence where the tree is older than the logs."""
-        found = self._ahead_of(facts)
-        if found is not None and self._home is not None:
-            log = self.directories.logs[found[0]]
-            raise JesenskaError(
-                f"The log directory {log.directory.parent} is newer than {self._home.name}: {found[0]} has heard of leader epoch "
-                f"{log.leader_epochs.latest_epoch}, and stands at {found[1]} there. Put the newest tree back, or build it anew with jesenska tree rebuild."
-            )
+        found = newer_than_tree(in_tree, {key: Heard(log.topic_id, log.leader_epochs.latest_epoch) for key, log in logs.items()})
+        if found is None:
+            return None
+        log = logs[found]
+        return JesenskaError(
+            f"The log directory {log.directory.parent} is newer than {tree}: {found} has heard of leader epoch {log.leader_epochs.latest_epoch}, "
+            f"and stands at {in_tree[found].leader_epoch} there. Put the newest tree back, or build it anew with jesenska tree rebuild."
+        )
 
     def _lost_replicas(self, facts: ControllerContext) -> list[TopicPartition]:
         """The replicas of this broker that have lost data, as far as the tree and its disk can tell."""

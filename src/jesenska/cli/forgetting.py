@@ -22,7 +22,7 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.several_directories import brokers_with_data, tree_directory
-from jesenska.cli.tool import print_json, telling
+from jesenska.cli.tool import id_of_broker, print_json, seconds, telling
 from jesenska.cli.tree import tree_at
 from jesenska.cli.tree_serving import ADDRESS_FILE
 from jesenska.controller.reading import in_flight
@@ -38,18 +38,12 @@ _AT_ONCE = 100
 
 
 def add_forget(command: argparse.ArgumentParser) -> None:
-    command.add_argument("brokers", nargs="+", type=_number, metavar="ID", help="Brokers that never come again.")
+    command.add_argument("brokers", nargs="+", type=id_of_broker, metavar="ID", help="Brokers that never come again.")
     place = command.add_mutually_exclusive_group(required=True)
     place.add_argument("--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="Where the tree is, as zookeeper.connect names it.")
     place.add_argument("--data", metavar="DIR", help="Where the tree is: the --data of jesenska up -n N, or a dataDir without a path.")
     command.add_argument("--yes", action="store_true", help="Do it: what these brokers have is lost.")
-    command.add_argument("--timeout-seconds", type=float, default=30.0, metavar="S", help="How long to wait for the controller (default: 30).")
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text} is no broker's id")
-    return int(text)
+    command.add_argument("--timeout-seconds", type=seconds, default=30.0, metavar="S", help="How long to wait for the controller (default: 30).")
 
 
 def forget(options: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.tool import QUIET_SECONDS, print_json, telling
+from jesenska.cli.tool import QUIET_SECONDS, id_of_broker, print_json, telling
 from jesenska.interchange import journal_file
 from jesenska.interchange.kafka_directories import KafkaDirectory, all_partitions, broker_of, cluster_of, locked
 from jesenska.interchange.nodes import FoundTree
@@ -45,16 +45,10 @@ def add_import(command: argparse.ArgumentParser) -> None:
     command.add_argument("--zookeeper-logs", metavar="DIR", help="Its dataLogDir, where it has one.")
     command.add_argument("--chroot", metavar="/PATH", default="", help="With --zookeeper-data: the path that zookeeper.connect ends in.")
     command.add_argument("--metadata", metavar="DIR", help="KRaft mode: the metadata.log.dir, where that is none of the others.")
-    command.add_argument("--broker-id", type=_number, metavar="N", help="The broker's id, where the directory does not say it (before 0.9).")
+    command.add_argument("--broker-id", type=id_of_broker, metavar="N", help="The broker's id, where the directory does not say it (before 0.9).")
     command.add_argument("--only-this-broker", action="store_true", help="Of several brokers take this one alone: replicas on the others are dropped.")
     command.add_argument("--allow-missing", action="store_true", help="Have partitions begin empty that the directories do not hold.")
     command.add_argument("--dry-run", action="store_true", help="Say what would be imported, and change nothing.")
-
-
-def _number(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 11):
-        raise argparse.ArgumentTypeError(f"{text!r} is no broker's id: write a number from 0 on")
-    return int(text)
 
 
 def import_directories(options: argparse.Namespace) -> int:

@@ -211,6 +211,13 @@ def seconds(text: str) -> float:
     return value
 
 
+def id_of_broker(text: str) -> int:
+    """The type of a flag that names a broker."""
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise argparse.ArgumentTypeError(f"{text!r} is no broker's id: write a number from 0 on")
+    return int(text)
+
+
 def directory(text: str) -> str:
     """The name of a directory, as a flag gives it; an empty one is a mistake, such as a variable that is not set."""
     if not text.strip():

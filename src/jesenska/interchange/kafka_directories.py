@@ -3,7 +3,6 @@ they say of themselves and which partitions they hold."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +17,6 @@ from jesenska.log.directory_lock import DirectoryLock
 from jesenska.log.files import FileLayer
 from jesenska.log.meta_properties import KRAFT_LOG, MetaProperties, read_meta_properties
 from jesenska.log.partition_metadata import read_topic_id
-
-_PARTITION = re.compile(r"(.+)-(\d{1,10})")
-_OTHERS = re.compile(r".+-(delete|future|stray)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +51,10 @@ def locked(paths: Sequence[Path], files: FileLayer) -> Iterator[list[KafkaDirect
 def _look(path: Path, files: FileLayer) -> KafkaDirectory:
     partitions: dict[TopicPartition, UUID | None] = {}
     for name in files.names(path):
-        match = _PARTITION.fullmatch(name)
-        if match is None or name == KRAFT_LOG or _OTHERS.fullmatch(name) or not is_legal_topic_name(match[1]) or not (path / name).is_dir():
+        found = TopicPartition.of_directory(name)
+        if found is None or name == KRAFT_LOG or not is_legal_topic_name(found.topic) or not (path / name).is_dir():
             continue
-        partitions[TopicPartition(match[1], int(match[2]))] = read_topic_id(path / name, files)
+        partitions[found] = read_topic_id(path / name, files)
     return KafkaDirectory(path, read_meta_properties(path, files), partitions, CleanShutdownMarker(path, files).exists())
 
 

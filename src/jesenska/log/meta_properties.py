@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
 from jesenska.config.properties import PropertiesError, parse_properties
 from jesenska.log.files import FileLayer
 
 FILE_NAME = "meta.properties"
 KRAFT_LOG = "__cluster_metadata-0"
-_PARTITION = re.compile(r".+-\d{1,10}")
 #: One of these stands in a file that any release has written.
 _SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
@@ -111,7 +111,7 @@ def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]],
 def partition_in(directory: Path) -> str | None:
     """The name of a partition that lies in a log directory; None where there is none, or it cannot be looked at."""
     try:
-        return next((path.name for path in sorted(directory.iterdir()) if _PARTITION.fullmatch(path.name) and path.is_dir()), None)
+        return next((path.name for path in sorted(directory.iterdir()) if TopicPartition.of_directory(path.name) is not None and path.is_dir()), None)
     except OSError:
         return None
 

@@ -40,8 +40,6 @@ from jesenska.log.recovery import LoadedLog, LogLoader, Progress
 
 logger = logging.getLogger(__name__)
 
-_PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
-_LEFT_ALONE = re.compile(r".+-(future|stray)\Z")
 _FUTURE = re.compile(r"(.+)-(\d{1,10})\.[0-9a-f]{32}-future\Z")
 _IGNORED = {"lost+found"}
 
@@ -172,11 +170,10 @@ def _partitions(directory: LogDirectory, known: Known, files: FileLayer, doomed:
             if known(key, read_topic_id(path, files)) is not None:
                 copies.append(FoundCopy(directory, key, path))
                 continue
-        match = _PARTITION.fullmatch(name)
-        if match is None or not is_legal_topic_name(match[1]) or _LEFT_ALONE.fullmatch(name):
+        topic_partition = TopicPartition.of_directory(name)
+        if topic_partition is None or not is_legal_topic_name(topic_partition.topic):
             logger.warning("%s is no partition of this broker and was left alone", path)
             continue
-        topic_partition = TopicPartition(match[1], int(match[2]))
         topic_id = read_topic_id(path, files)
         config = known(topic_partition, topic_id)
         if config is None:

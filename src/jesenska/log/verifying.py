@@ -22,10 +22,10 @@ from pathlib import Path
 from struct import iter_unpack
 from typing import NamedTuple
 
+from jesenska.base.identifiers import TopicPartition
 from jesenska.log.checked_batches import Checked, CheckedIndex, Damage, inspect
 from jesenska.records.header import MAGIC_OFFSET, MAGIC_V2
 
-_PARTITION = re.compile(r"(.+)-(\d{1,10})\Z")
 _SEGMENT = re.compile(r"\d{20}\.log")
 _INT64_MAX = 2**63 - 1
 #: Hears which file is read, and how many bytes of it, before they are.
@@ -48,8 +48,8 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
     """Each segment of a log directory, as it is read; OSError where one cannot be. `ends_are_whole`: nobody writes,
     and the broker was stopped in order."""
     for place in sorted(directory.iterdir()):
-        match = _PARTITION.fullmatch(place.name)
-        if match is None or not place.is_dir():
+        topic_partition = TopicPartition.of_directory(place.name)
+        if topic_partition is None or not place.is_dir():
             continue
         try:
             paths = sorted(path for path in place.iterdir() if _SEGMENT.fullmatch(path.name))
@@ -65,7 +65,7 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
                     if found is None or not found[1]:
                         break
                 if found is not None:
-                    yield VerifiedSegment(match[1], int(match[2]), path, *found)
+                    yield VerifiedSegment(topic_partition.topic, topic_partition.partition, path, *found)
 
 
 def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, Sequence[Damage], bool] | None:

@@ -223,7 +223,7 @@ def an_empty_tree_is_taken_for_a_new_one() -> None:
 
 def an_older_tree_is_taken() -> None:
     """A tree of a while ago is begun with, whatever leader epochs the logs have heard of."""
-    Broker._refuse_older_tree = lambda self, facts: None  # type: ignore[method-assign]
+    Broker._older_tree = lambda self, facts, tree: None  # type: ignore[method-assign]
 
 
 def a_rebuilt_tree_has_epochs_of_before() -> None:

@@ -27,8 +27,8 @@ from jesenska.pipeline.streams.records import Headers, Record
 
 
 @dataclass(frozen=True, slots=True)
-class DeserializationFailure:
-    """A record that could not be read, as it was in its topic, and the error."""
+class _Failed:
+    """The record that was read, as it was in its topic, and the error."""
 
     topic: str
     partition: int
@@ -41,35 +41,24 @@ class DeserializationFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessingFailure:
+class DeserializationFailure(_Failed):
+    """A record that could not be read, as it was in its topic, and the error."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessingFailure(_Failed):
     """The record that was read when an operation failed, as it was in its topic, and the error. `node` is the
     operation's name, `record` what it was given. Called by the clock there is neither a record nor a topic (""), and
     the partition and the offset are -1."""
 
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Headers
-    error: StreamsError
     node: str
     record: Record | None
 
 
 @dataclass(frozen=True, slots=True)
-class ProductionFailure:
+class ProductionFailure(_Failed):
     """As ProcessingFailure. `record` could not be written to the topic `target`."""
 
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    timestamp: int
-    headers: Headers
-    error: StreamsError
     node: str
     record: Record
     target: str
