@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,12 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linu
 
 @contextmanager
 def no_more_files(broker: BrokerProcess) -> Iterator[None]:
-    """The broker has a few descriptors left and no more."""
-    used = max(int(path.name) for path in Path(f"/proc/{broker.pid}/fd").iterdir())
+    """The broker has eight descriptors left and no more: the limit is of their numbers, of which some in between are
+    free."""
+    used = {int(path.name) for path in Path(f"/proc/{broker.pid}/fd").iterdir()}
+    eighth = next(islice((number for number in count() if number not in used), 7, None))
     before = resource.prlimit(broker.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (used + 8, before[1]))
+    resource.prlimit(broker.pid, resource.RLIMIT_NOFILE, (eighth + 1, before[1]))
     try:
         yield
     finally:
