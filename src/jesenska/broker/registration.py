@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from jesenska.base.clock import Clock
@@ -39,15 +39,26 @@ _LATE_SECONDS = 4.0
 
 
 class Registration:
-    """That of one broker, on the running loop. `node` says whether the broker has crashed."""
+    """That of one broker, on the running loop. `node` says whether the broker has crashed; `begin` is awaited between
+    each registration and its part in the election."""
 
-    def __init__(self, store: Store, broker_id: int, node: BrokerRegistration, clock: Clock, session_timeout_ms: int, candidacy: Candidacy) -> None:
+    def __init__(
+        self,
+        store: Store,
+        broker_id: int,
+        node: BrokerRegistration,
+        clock: Clock,
+        session_timeout_ms: int,
+        candidacy: Candidacy,
+        begin: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self._store = store
         self._broker_id = broker_id
         self._node = node
         self._clock = clock
         self._session_timeout_ms = session_timeout_ms
         self._candidacy = candidacy
+        self._begin = begin
         #: The number of the change that made the node; -1 while there is none.
         self.broker_epoch = -1
         store.on_state(self._entered)
@@ -71,7 +82,10 @@ class Registration:
         logger.info("broker %d is registered again", self._broker_id)
 
     async def _register(self) -> None:
-        self.broker_epoch = await register_broker(self._store, self._broker_id, self._node)
+        broker_epoch = await register_broker(self._store, self._broker_id, self._node)
+        if self._begin is not None:
+            await self._begin()
+        self.broker_epoch = broker_epoch
         self._candidacy.session_began()
 
     async def told(self, broker_epoch: int) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -93,6 +93,7 @@ class ReplicaManager:
         self._has_branched = False
         #: Those that have lost data, and are not led here.
         self._without_data: set[TopicPartition] = set()
+        self._found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None
         self._looks_for_lag_at_ms = 0
         # One object for all partitions: a method is made anew each time it is looked up.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
@@ -101,9 +102,11 @@ class ReplicaManager:
         """Tells these what becomes of topics."""
         self._keepers |= {keeper.topic_name: keeper for keeper in keepers}
 
-    def refuse_to_lead(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """These replicas have lost data: they are not led here before another broker has led them."""
+    def refuse_to_lead(self, topic_partitions: Iterable[TopicPartition], found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None) -> None:
+        """These replicas have lost data: they are not led here before another broker has led them. `found` is awaited
+        before this broker has them from others; TreeError where that cannot be written down."""
         self._without_data.update(topic_partitions)
+        self._found = found
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
@@ -113,6 +116,7 @@ class ReplicaManager:
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         await self._read_settings(topics)
+        await self._find_data(topics)
         for topic, numbers in topics:
             config = self._settings_of(topic.name)
             log_config, point = log_config_of(config), branch_point(config.overrides)
@@ -184,13 +188,35 @@ class ReplicaManager:
         )
         return True
 
+    async def _find_data(self, topics: Sequence[TopicPartitions]) -> None:
+        """Replicas that have lost data will have them from their leaders, if there are any; KafkaStorageError where
+        the tree cannot be reached."""
+        if self._found is None or not self._without_data:
+            return
+        found = [
+            TopicPartition(topic.name, number)
+            for topic, numbers in topics
+            for number in numbers
+            if TopicPartition(topic.name, number) in self._without_data
+            and not self._waits_for_data(TopicPartition(topic.name, number), topic.partitions[number].state.leader, self._settings_of(topic.name))
+        ]
+        try:
+            await self._found(found)
+        except TreeError as error:
+            raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
+
+    def _waits_for_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
+        """Whether this replica has lost data and nobody is there who has them."""
+        is_led = leader not in (NO_LEADER, self._core.broker_id)
+        return topic_partition in self._without_data and not is_led and not config.boolean("unclean.leader.election.enable")
+
     def _has_lost_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
         """Whether this replica has lost data and is to wait for somebody who has them, which is logged."""
-        if topic_partition in self._without_data and leader in (NO_LEADER, self._core.broker_id) and not config.boolean("unclean.leader.election.enable"):
+        if self._waits_for_data(topic_partition, leader, config):
             logger.error(
-                "%s is not led here: this broker was in sync, and its log is gone, or ends before what it had. Start a broker that has the data, or mount the "
-                "right disk and start this one again. If nobody will have them, let another broker lead with what it has: kafka-leader-election "
-                "--election-type unclean.",
+                "%s is not led here: this broker was in sync, and its log is gone, is an older one, or ends before what it had. Start a broker that has the "
+                "data, or mount the right disk and start this one again. If nobody will have them, let another broker lead with what it has: "
+                "kafka-leader-election --election-type unclean.",
                 topic_partition,
                 extra={"once_a_minute": (topic_partition.topic, "no data")},
             )

@@ -44,6 +44,7 @@ from jesenska.broker.registration import Registration, require_free
 from jesenska.broker.replica_manager import ReplicaManager, known_to
 from jesenska.broker.services import Services
 from jesenska.broker.settings_runtime import SettingsRuntime
+from jesenska.broker.starts import Starts
 from jesenska.broker.topics import Topics
 from jesenska.broker.transaction_markers import MarkerWriter, TransactionMarkers
 from jesenska.broker.transaction_verification import TransactionVerification
@@ -106,6 +107,8 @@ class Broker(Services):
         self._listeners_config = listeners_of(config)
         self._listeners: list[Listener] = []
         self._home: TreeHome | None = None
+        #: Of a broker whose tree is elsewhere.
+        self._starts: Starts | None = None
         self._registration: Registration
         self._controllership: Controllership
         self._settings: SettingsRuntime
@@ -216,8 +219,15 @@ class Broker(Services):
             facts = await again(home.facts)
             if (older := self._older_tree(facts, home.name)) is not None:
                 raise older
+        if home.is_shared:
+            self._starts = Starts(store, self.broker_id, self.directories, self.machine.new_uuid)
+            await again(self._starts.look)
         lost = self._lost_replicas(facts)
-        self.replicas.refuse_to_lead(lost)
+        if self._starts is None:
+            self.replicas.refuse_to_lead(lost)
+        else:
+            self._starts.lack([key for key in lost if len(facts.topics[key.topic].partitions[key.partition].state.isr) == 1])
+            self.replicas.refuse_to_lead(lost, self._starts.found)
         # Who has lost data is out of every ISR that has another member before it can lead, like who has crashed.
         crashed = not self.directories.was_clean or bool(lost)
         node = BrokerRegistration(self.endpoints, self.clock.now_ms(), self.config.string("broker.rack"), crashed=crashed)
@@ -234,7 +244,15 @@ class Broker(Services):
         self.replicas.keep(self.groups, self.transactions)
         self.isr_changes = IsrChanges(store, self.broker_id, lambda: self.orders.fence.controller_epoch, self.isr_syncs)
         controllership.candidacy = Candidacy(store, self.broker_id, self.clock, controllership)
-        self._registration = Registration(store, self.broker_id, node, self.clock, home.session_timeout_ms, controllership.candidacy)
+        self._registration = Registration(
+            store,
+            self.broker_id,
+            node,
+            self.clock,
+            home.session_timeout_ms,
+            controllership.candidacy,
+            None if self._starts is None else self._starts.begin,
+        )
         self._is_served = True
         home.on_renewed(self._registration.renew)
         if home.is_shared:
@@ -286,7 +304,8 @@ class Broker(Services):
             if not topic.deleting
         }
         logs = directories.logs.keys() | directories.offline
-        lost = list(lost_replicas(self.broker_id, written, logs, directories.cut_logs, has_new_directory=directories.has_new_directory))
+        has_other = directories.has_new_directory or (self._starts is not None and self._starts.has_older)
+        lost = list(lost_replicas(self.broker_id, written, logs, directories.cut_logs, has_other_directory=has_other))
         if lost:
             logger.warning("%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost))
         return lost

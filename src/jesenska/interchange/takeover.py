@@ -144,7 +144,9 @@ def _refuse_moves(topics: Mapping[str, TopicNode], where: str) -> None:
 
 def is_left_out(path: str) -> bool:
     """What is of the moment, and what the brokers keep up by themselves."""
-    return path in _UNDER_WAY or path.startswith(paths.BROKER_IDS + "/") or any(path.startswith(note + "/") for note in _NOTES)
+    is_under_way = path in _UNDER_WAY or path.startswith(paths.BROKER_IDS + "/") or any(path.startswith(note + "/") for note in _NOTES)
+    # Directories may be newer than a tree that is put back, or others.
+    return is_under_way or path == paths.BROKER_STARTS or path.startswith(paths.BROKER_STARTS + "/")
 
 
 def _drop_others(nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker_id: int, notes: list[str]) -> dict[str, TopicNode]:

@@ -3,6 +3,7 @@
     <log dir>/
       .lock                               one broker at a time (directory_lock)
       meta.properties                     whose data this is (meta_properties)
+      jesenska-starts                     its id, and the broker's last starts on it (directory_starts)
       .kafka_cleanshutdown                the last stop was orderly (checkpoints)
       recovery-point-offset-checkpoint, log-start-offset-checkpoint,
       replication-offset-checkpoint, cleaner-offset-checkpoint
@@ -45,6 +46,7 @@ from jesenska.log.branching import Branching, BranchWanted
 from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
 from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError, make_directory
 from jesenska.log.directory_settings import DirectorySettings
+from jesenska.log.directory_starts import DirectoryStarts
 from jesenska.log.doomed_files import DoomedFiles
 from jesenska.log.files import FileLayer
 from jesenska.log.housekeeping import Housekeeping
@@ -158,6 +160,7 @@ class LogDirectories:
         try:
             directory.lock = DirectoryLock(directory.path)
             found = read_meta_properties(directory.path, self._files)
+            directory.read_starts()
         except OSError as error:
             raise UnusableDirectoryError(directory.path, "read", error) from error
         refuse_raft_data(directory.path, found)
@@ -187,6 +190,27 @@ class LogDirectories:
     def has_new_directory(self) -> bool:
         """Whether this start was the first in one of the directories; known after `lock`."""
         return any(properties is None and not directory.is_offline for directory, properties in zip(self.directories, self._found, strict=True))
+
+    @property
+    def had_before(self) -> list[LogDirectory]:
+        """The directories that can be used and that an earlier start has used; known after `lock`."""
+        return [directory for directory, properties in zip(self.directories, self._found, strict=True) if properties is not None and not directory.is_offline]
+
+    def lose(self, directory: LogDirectory, topic_partitions: Iterable[TopicPartition]) -> None:
+        """These logs in it are older than what the broker had; a directory that does not take that is offline then."""
+        with FailingDirectory(directory, self.directories, "written"):
+            directory.lose(topic_partitions)
+
+    def started(self, start: UUID, new_uuid: Callable[[], UUID]) -> list[UUID]:
+        """Writes this start into every directory, and gives the ids of those that took it; the others are offline
+        then. UnusableDirectoryError where none does."""
+        ids: list[UUID] = []
+        for directory in self.usable:
+            with FailingDirectory(directory, self.directories, "written"):
+                before = directory.starts if directory.starts is not None else DirectoryStarts(new_uuid())
+                directory.started(before.then(start))
+                ids.append(before.directory_id)
+        return ids
 
     @property
     def cut_logs(self) -> dict[TopicPartition, int]:

@@ -29,6 +29,8 @@ from jesenska.log import checkpoints
 from jesenska.log.background import Background, DirectoryWriter, log_failure
 from jesenska.log.checkpoints import CleanShutdownMarker, OffsetCheckpoint
 from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError
+from jesenska.log.directory_starts import FILE_NAME as DIRECTORY_STARTS
+from jesenska.log.directory_starts import DirectoryStarts, decode_directory_starts, encode_directory_starts
 from jesenska.log.files import FileLayer
 from jesenska.log.partition_log import PartitionLog
 
@@ -40,6 +42,8 @@ _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ES
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
 #: Checkpoints that a start takes a log's state from.
 _OF_ONE_LOG = (checkpoints.RECOVERY_POINTS, checkpoints.LOG_START_OFFSETS, checkpoints.HIGH_WATERMARKS, checkpoints.CLEANER_OFFSETS)
+#: Where a log ended that is older than its replica: nobody knows, and no log goes so far.
+_UNKNOWN_END = 2**63 - 1
 #: Hears that a checkpoint is written (None), or why not.
 Written = Callable[[BaseException | None], None]
 
@@ -81,6 +85,8 @@ class LogDirectory:
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.lock: DirectoryLock | None = None
         self.was_clean = False
+        #: None while no start was written down here.
+        self.starts: DirectoryStarts | None = None
         #: Logs that end before what the checkpoints say though the last stop was orderly, and where they ended.
         self.cut_logs: dict[TopicPartition, int] = {}
         #: Partitions that live here.
@@ -175,9 +181,35 @@ class LogDirectory:
             ended = max([known.get(topic_partition, 0), *offsets])
             if log.next_offset < ended:
                 self.cut_logs[topic_partition] = ended
-        if self.cut_logs != known:
+        self._write_cut_logs()
+
+    def lose(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """At a start: these logs are older than what the broker had, and count as logs that have lost their ends;
+        OSError if the disk does not take that."""
+        self.cut_logs |= dict.fromkeys(topic_partitions, _UNKNOWN_END)
+        self._write_cut_logs()
+
+    def _write_cut_logs(self) -> None:
+        if self.cut_logs != self._written[checkpoints.CUT_LOGS]:
             self.cut_checkpoint.write(self.cut_logs)
             self._written[checkpoints.CUT_LOGS] = self.cut_logs.copy()
+
+    def read_starts(self) -> None:
+        """Reads which starts were written down here; OSError. A file that is not understood, which is logged, says
+        nothing."""
+        path = self.path / DIRECTORY_STARTS
+        try:
+            self.starts = decode_directory_starts(self._files.read_file(path))
+        except FileNotFoundError:
+            self.starts = None
+        except ValueError as error:
+            self.starts = None
+            logger.warning("%s is not understood (%s): no start on this directory is known", path, error)
+
+    def started(self, starts: DirectoryStarts) -> None:
+        """The broker has started on this directory: writes that down; OSError."""
+        self._files.replace_file(self.path / DIRECTORY_STARTS, encode_directory_starts(starts))
+        self.starts = starts
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
         """What the log has lost is not asked for any more."""

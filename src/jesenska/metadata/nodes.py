@@ -16,6 +16,7 @@ every older version that brokers from 0.8 on have left behind. The literals that
     /isr_change_notification/...  v1  partitions: topic, partition                                                 1
     /log_dir_event_...            v1  broker, event                                                                1
     /admin/jesenska_lost_brokers  v1  brokers                                                                      1
+    /brokers/jesenska_starts/N    v1  directories, lacking                                                         1
     /latest_producer_id_block     v1  broker, block_start and block_end as text                                    1
     /feature                      v2  features, status                                                             1-2
 
@@ -250,6 +251,59 @@ def encode_lost_brokers(broker_ids: Iterable[int]) -> bytes:
 
 def decode_lost_brokers(data: bytes) -> frozenset[int]:
     return frozenset(_numbers(_load(data), "brokers"))
+
+
+@dataclass(frozen=True, slots=True)
+class LackingPartitions:
+    """Partitions that a broker was alone in sync with and has lost the data of, and the directories that had them, with
+    the last start on each; no directory: one of a release that wrote no starts down."""
+
+    directories: Mapping[uuid.UUID, uuid.UUID]
+    partitions: frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerStarts:
+    """The last start of a broker on each of its log directories, by the directory's id, and what it lacks since (a node
+    of our own, `paths.broker_starts`)."""
+
+    directories: Mapping[uuid.UUID, uuid.UUID]
+    lacking: tuple[LackingPartitions, ...] = ()
+
+    def encode(self) -> bytes:
+        return _dump({"version": 1, "directories": _starts_out(self.directories), "lacking": [_lacking_out(item) for item in self.lacking]})
+
+    @staticmethod
+    def decode(data: bytes) -> BrokerStarts:
+        value = _load(data)
+        if _int(value, "version") != 1:
+            raise NodeFormatError(f"the starts of a broker in version {value['version']} are not known")
+        return BrokerStarts(_starts_in(value), tuple(_lacking_in(item) for item in _list(value, "lacking")))
+
+
+def _starts_out(directories: Mapping[uuid.UUID, uuid.UUID]) -> dict[str, str]:
+    return {uuid_to_text(directory): uuid_to_text(start) for directory, start in directories.items()}
+
+
+def _starts_in(value: Mapping[str, Any]) -> dict[uuid.UUID, uuid.UUID]:
+    try:
+        return {uuid_from_text(text): uuid_from_text(str(start)) for text, start in _dict(value, "directories").items()}
+    except ValueError as error:
+        raise NodeFormatError(str(error)) from error
+
+
+def _lacking_out(lacking: LackingPartitions) -> dict[str, Any]:
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(lacking.partitions):
+        numbers.setdefault(topic, []).append(number)
+    return {"directories": _starts_out(lacking.directories), "partitions": numbers}
+
+
+def _lacking_in(item: object) -> LackingPartitions:
+    if not isinstance(item, dict):
+        raise NodeFormatError("lacking holds something else than objects")
+    numbers = _dict(item, "partitions")
+    return LackingPartitions(_starts_in(item), frozenset(TopicPartition(topic, number) for topic in numbers for number in _numbers(numbers, topic)))
 
 
 LOG_DIR_FAILED = 1

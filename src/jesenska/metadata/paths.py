@@ -3,6 +3,7 @@
 /brokers/ids/<id>                                   a broker that is up                       ephemeral
 /brokers/topics/<topic>                             replicas of each partition, topic id
 /brokers/topics/<topic>/partitions/<n>/state        leader, ISR, epochs
+/brokers/jesenska_starts/<id>                       last start on each directory: ours
 /brokers/seqid                                      its version gives broker ids automatically
 /controller, /controller_epoch                      who is controller (ephemeral), and since which epoch
 /cluster/id                                         the cluster's id
@@ -27,6 +28,7 @@ CLUSTER_ID = "/cluster/id"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
+BROKER_STARTS = "/brokers/jesenska_starts"
 CONFIG = "/config"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
@@ -69,6 +71,10 @@ PERSISTENT_PATHS = (
 
 def broker(broker_id: int) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_starts(broker_id: int) -> str:
+    return f"{BROKER_STARTS}/{broker_id}"
 
 
 def topic(name: str) -> str:

@@ -5,6 +5,8 @@ a log was taken away. A decider, asked once in a start, before the broker regist
     this broker is in the ISR, and others     there is no log                     lost, unless there never was one
     have replicas                             the log ends before the offset      lost
                                               that its own checkpoint names
+                                              the log is on an older disk         lost
+                                              (`older_directories`)
 
 Such a replica is not led, and no log is made for it, until another broker leads: then it is fetched like any other
 (`broker.replica_manager`). Why that is sound: who is in the ISR has every record that was committed. If a replica that
@@ -44,15 +46,16 @@ def lost_replicas(
     logs: Collection[TopicPartition],
     cut_logs: Collection[TopicPartition],
     *,
-    has_new_directory: bool,
+    has_other_directory: bool,
 ) -> Iterator[TopicPartition]:
     """The replicas of this broker that have lost data. `logs`: those that it has, or that may be in a directory that
-    is offline; `cut_logs`: those that end before their checkpoints. `has_new_directory`: the broker was never before
-    in one of its log directories."""
+    is offline; `cut_logs`: those that end before their checkpoints, or are older than what the broker had.
+    `has_other_directory`: the broker was never before in one of its log directories, or one is older than its last
+    start."""
     for topic_partition, (replicas, state, version) in written.items():
         if broker_id not in state.isr or len(replicas) <= 1:
             continue
-        had_log = not _was_never_led(state) and (has_new_directory or not _is_first(state, version))
+        had_log = not _was_never_led(state) and (has_other_directory or not _is_first(state, version))
         if topic_partition in cut_logs or (had_log and topic_partition not in logs):
             yield topic_partition
 

@@ -116,3 +116,47 @@ def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_th
     frail.until_whole()
     assert frail.values("emptied") == [b"both"] * 10
     frail.until_logs_equal("emptied")
+
+
+def test_a_disk_of_before_does_not_lead_and_the_newest_one_does(frail: BrokerCluster) -> None:
+    """A broker is stopped in order and gets another disk, is alone in sync with that, and gets the first one back.
+    Apache Kafka 3.9.1 has it lead with what is on that, and what was acknowledged since is lost."""
+    last, behind = 1, 2
+    frail.create("swapped", placed=[[last, behind]])
+    frail.write("swapped", [b"before"] * 10)
+    # What it leads alone says when the controller has dealt with its coming.
+    frail.create("only-swapped", placed=[[last]])
+    data, before, newest = (frail.brokers[last].data.with_name(name) for name in ("broker-1", "before", "newest"))
+    assert data == frail.brokers[last].data
+    frail.brokers[last].stop()
+    data.rename(before)
+    frail.brokers[last].start()
+    frail.until(lambda view: set(view.of("swapped").isr) == {last, behind})
+    frail.brokers[behind].stop()
+    frail.until(lambda view: view.of("swapped").isr == (last,))
+    frail.write("swapped", [b"since"] * 10)
+    frail.brokers[last].stop()
+    data.rename(newest)
+    before.rename(data)
+    frail.brokers[last].start()
+    frail.until(lambda view: view.of("only-swapped").leader == last and view.of("swapped").leader == -1)
+    assert "swapped-0 is not led here" in frail.brokers[last].log
+    assert f"the log directory {data} is older than the last start of broker 1" in frail.brokers[last].log
+    frail.brokers[behind].start()
+    frail.until(lambda view: sorted(view.brokers) == sorted(frail.brokers))
+    assert frail.view().of("swapped").leader == -1
+    assert set(frail.state("swapped").isr) == {last}
+    for _ in range(2):
+        # An older disk stays one, also after a crash.
+        frail.brokers[last].kill()
+        frail.brokers[last].start()
+        frail.until(lambda view: view.of("only-swapped").leader == last and view.of("swapped").leader == -1)
+    frail.brokers[last].stop()
+    data.rename(before)
+    newest.rename(data)
+    frail.brokers[last].start()
+    frail.until(lambda view: view.of("swapped").leader == last)
+    frail.until_whole()
+    assert frail.values("swapped") == [b"before"] * 10 + [b"since"] * 10
+    frail.until_logs_equal("swapped")
+    shutil.rmtree(before)

@@ -4,6 +4,7 @@ releases have them."""
 from __future__ import annotations
 
 import json
+import uuid
 
 import pytest
 from hypothesis import example, given
@@ -12,7 +13,16 @@ from hypothesis import strategies as st
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
 from jesenska.config.listeners import Endpoint
 from jesenska.metadata import nodes, paths
-from jesenska.metadata.nodes import BrokerRegistration, ControllerNode, NodeFormatError, PartitionStateNode, ProducerIdBlock, TopicNode
+from jesenska.metadata.nodes import (
+    BrokerRegistration,
+    BrokerStarts,
+    ControllerNode,
+    LackingPartitions,
+    NodeFormatError,
+    PartitionStateNode,
+    ProducerIdBlock,
+    TopicNode,
+)
 
 PLAIN = Endpoint("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 40493)
 
@@ -140,6 +150,20 @@ def test_producer_ids_features_and_work_for_the_controller_are_written_as_kafka_
     assert nodes.decode_log_dir_event(nodes.encode_log_dir_event(3)) == 3
 
 
+def test_the_starts_of_a_broker_are_read_as_they_were_written() -> None:
+    one, other, start, later = (uuid.UUID(int=number) for number in (1, 2, 3, 4))
+    lacking = LackingPartitions({other: start}, frozenset({TopicPartition("a", 0), TopicPartition("a", 12), TopicPartition("b", 3)}))
+    starts = BrokerStarts({one: later, other: start}, (lacking, LackingPartitions({}, frozenset({TopicPartition("c", 0)}))))
+    assert starts.encode() == (
+        b'{"version":1,"directories":{"AAAAAAAAAAAAAAAAAAAAAQ":"AAAAAAAAAAAAAAAAAAAABA","AAAAAAAAAAAAAAAAAAAAAg":"AAAAAAAAAAAAAAAAAAAAAw"},'
+        b'"lacking":[{"directories":{"AAAAAAAAAAAAAAAAAAAAAg":"AAAAAAAAAAAAAAAAAAAAAw"},"partitions":{"a":[0,12],"b":[3]}},'
+        b'{"directories":{},"partitions":{"c":[0]}}]}'
+    )
+    assert BrokerStarts.decode(starts.encode()) == starts
+    with pytest.raises(NodeFormatError, match="version 2"):
+        BrokerStarts.decode(starts.encode().replace(b'"version":1', b'"version":2'))
+
+
 def test_names_of_users_are_sanitized_as_kafka_does() -> None:
     assert paths.config("users", paths.sanitize("a b@c")) == "/config/users/a%20b%40c"
     assert paths.desanitize("a%20b%40c") == "a b@c"
@@ -151,13 +175,14 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
 )
 KEYS = st.sampled_from(
-    ["version", "partitions", "topic_id", "endpoints", "leader", "leader_epoch", "isr", "controller_epoch", "brokerid", "config", "host", "port", "broker",
+    ["directories", "lacking",
+     "version", "partitions", "topic_id", "endpoints", "leader", "leader_epoch", "isr", "controller_epoch", "brokerid", "config", "host", "port", "broker",
      "block_start", "block_end", "timestamp", "jmx_port", "rack", "entity_path", "id", "adding_replicas", "listener_security_protocol_map"]
 )  # fmt: skip
 DECODERS = [
     BrokerRegistration.decode, TopicNode.decode, PartitionStateNode.decode, ControllerNode.decode, ProducerIdBlock.decode, nodes.decode_config,
     nodes.decode_config_change, nodes.decode_cluster_id, nodes.decode_controller_epoch, nodes.decode_reassignment, nodes.decode_partitions,
-    nodes.decode_log_dir_event,
+    nodes.decode_log_dir_event, BrokerStarts.decode,
 ]  # fmt: skip
 
 

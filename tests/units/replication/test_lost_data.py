@@ -20,11 +20,11 @@ def _is_lost(
     version: int = 7,
     has_log: bool = False,
     is_cut: bool = False,
-    has_new_directory: bool = False,
+    has_other_directory: bool = False,
 ) -> bool:
     written = {KEY: Written(replicas, PartitionStateNode(leader, epoch, isr, 1), version)}
     logs, cut = ({KEY} if has_log else set()), ({KEY} if is_cut else set())
-    return list(lost_replicas(1, written, logs, cut, has_new_directory=has_new_directory)) == [KEY]
+    return list(lost_replicas(1, written, logs, cut, has_other_directory=has_other_directory)) == [KEY]
 
 
 @pytest.mark.parametrize("leader", [1, 2, -1])
@@ -49,11 +49,11 @@ def test_the_only_replica_leads_with_what_it_has() -> None:
 
 
 def test_where_nobody_has_led_yet_there_never_was_a_log() -> None:
-    assert not _is_lost((1, 2, 3), leader=-1, epoch=0, version=0, has_new_directory=True)
+    assert not _is_lost((1, 2, 3), leader=-1, epoch=0, version=0, has_other_directory=True)
     assert _is_lost((1, 2, 3), leader=-1, epoch=1, version=1)
 
 
 def test_the_first_leader_may_have_gone_before_it_made_its_log() -> None:
     assert not _is_lost(epoch=0, version=0)
     assert _is_lost(epoch=0, version=1), "an ISR was written, by a leader that had a log"
-    assert _is_lost(epoch=0, version=0, has_new_directory=True), "or the disk is another one"
+    assert _is_lost(epoch=0, version=0, has_other_directory=True), "or the disk is another one"

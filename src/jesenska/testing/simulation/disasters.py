@@ -1,8 +1,8 @@
 """What an operator, or a disk, does to brokers and to their tree, under every seventh seed. One at a time, beside the
 other faults.
 
-disk replaced     a broker is stopped or killed, and comes up on an empty disk; perhaps the disk that it had is back
-                  later, where it was killed
+disk replaced     a broker is stopped or killed, and comes up on an empty disk, or on a copy of the one that it had;
+                  perhaps that one is back later
 log cut           a broker is stopped in order, and the end of one of its logs is gone when it comes up
 last one's disk   a broker is alone in sync when it comes up on an empty disk, or with the end of a log gone; it has to
                   wait, and finds all that it had a while later
@@ -197,17 +197,15 @@ class Disasters:
     def _disk_replaced(self) -> None:
         simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)
         is_stopped, is_back = self._chance.random() < 0.5, self._chance.random() < 0.4 and not simulation.churns
-        # A disk of before that says that the broker was stopped in order is taken for the newest: nothing tells them
-        # apart yet (docs/operations.md, "Several disks").
-        is_back = is_back and not is_stopped
+        is_copied = is_back and self._chance.random() < 0.5
 
         def replace() -> None:
             if not self._has_company(host):
                 self._tell(f"{host.name} keeps its disk, as nobody else is in sync")
                 host.mount((host.data, host.files.successor()))
                 return
-            self._tell(f"{host.name} comes up on an empty disk")
-            had = host.replace_disk()
+            self._tell(f"{host.name} comes up on {'a copy of its disk' if is_copied else 'an empty disk'}")
+            had = host.replace_disk(_as_it_is) if is_copied else host.replace_disk()
             self._kept.append(had)
             if is_back:
                 self._mount_later(host, had)
@@ -489,6 +487,10 @@ class Disasters:
             with locked([host.data], files) as held:
                 found.append(take(held, files))
         return found
+
+
+def _as_it_is(data: Path) -> None:
+    """A copy of a disk stays a copy."""
 
 
 def _is_ahead(inventory: Inventory, backup: Path) -> bool:
