@@ -1,7 +1,8 @@
 """A client's connection with its requests in work: from a frame to its handler, and from the handler's answer to the
 socket.
 
-A handler is `handle(services, request, context)`. What it returns says what happens:
+A handler is `handle(uses, request, context)`; `uses` is the broker's value of its family (`broker.families`). What it
+returns says what happens:
 
     a Message      the answer, sent at once
     NO_ANSWER      nothing is sent (acks=0)
@@ -29,7 +30,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jesenska.base.clock import Clock
 from jesenska.base.errors import KafkaError
@@ -40,15 +41,13 @@ from jesenska.base.limits import (
     WAITING_PRODUCES_PER_CONNECTION,
 )
 from jesenska.base.regions import FileRegion
+from jesenska.broker.families import Families
 from jesenska.broker.gate import Gate, Stages, UnknownApiVersionsError
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.wire.codec import MalformedMessageError, encoder
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
 from jesenska.wire.registry import API_VERSIONS, Api
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -151,18 +150,25 @@ class Context:
 
 
 class SharedByConnections:
-    """What the connections of a broker share. `closed` is told of each that closes, and why."""
+    """What the connections of a broker share. `families`: for the handlers; `partition_count`: how many partitions
+    there are; `closed` is told of each connection that closes, and why."""
 
     def __init__(
-        self, services: Services, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int, closed: Callable[[Connection, str], None]
+        self,
+        families: Families,
+        partition_count: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        max_request_bytes: int,
+        closed: Callable[[Connection, str], None],
     ) -> None:
-        self.services = services
+        self.families = families
         self.loop = loop
         self.monotonic = clock.monotonic
         self.max_request_bytes = max_request_bytes
         self.closed = closed
         self.read_buffer = ReadBuffer()
-        self.gate = Gate(lambda: services.view.partition_count)
+        self.gate = Gate(partition_count)
         #: Memory of converted answers that have not left.
         self.lent_bytes = 0
         #: Handlers' coroutines that run.
@@ -232,7 +238,7 @@ class Connection:
         self._in_work.append(context)
         self._returning = True
         try:
-            outcome = served.handler(shared.services, request, context)
+            outcome = served.handler(shared.families[served.family], request, context)
         except KafkaError as failure:
             outcome = NO_ANSWER
             self.framed.close(f"{api.name} failed: {failure}")

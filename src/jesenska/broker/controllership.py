@@ -51,8 +51,7 @@ class Controllership:
         self._peers = peers
         self._loop = asyncio.get_running_loop()
         self._until_reached = partial(until_reached, home.store, home.patience_seconds)
-        #: Set by the broker, before it takes part in an election.
-        self.candidacy: Candidacy
+        self.candidacy = Candidacy(home.store, core.broker_id, core.clock, self)
         self._runtime: ControllerRuntime | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -91,7 +90,7 @@ class Controllership:
             facts.brokers.clear()
             facts.controller_epoch, facts.controller_epoch_version = epoch, epoch_version
             core = self._core
-            controller = Controller(core.broker_id, facts, self._config, core.machine.new_uuid, core.random.randrange, several=True)
+            controller = Controller(core.broker_id, facts, self._config, core.machine.new_uuid, core.machine.random.randrange, several=True)
             runtime = ControllerRuntime(
                 core,
                 self._home.store,

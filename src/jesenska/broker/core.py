@@ -1,12 +1,14 @@
-"""What the rooms of a broker share: its settings in force, its clock, its threads, who waits, what it knows of the
-cluster, its logs."""
+"""What the rooms of a broker share: its id, its settings in force, its machine, its threads, who waits, what it knows
+of the cluster, its logs."""
 
 from __future__ import annotations
 
-import asyncio
 import os
+from dataclasses import dataclass
 
+from jesenska.base.clock import Clock
 from jesenska.base.regions import FileRegion
+from jesenska.broker.config_in_force import ConfigInForce
 from jesenska.broker.machine import Machine
 from jesenska.broker.metadata_cache import MetadataCache
 from jesenska.broker.pool import Pool
@@ -16,34 +18,27 @@ from jesenska.log.log_directories import LogDirectories
 from jesenska.replication.isr_syncs import IsrSyncs
 from jesenska.replication.partition import Partition
 
-_POOL_THREADS = 2
 
-
+@dataclass(frozen=True, slots=True)
 class BrokerCore:
     """One broker, for those of its rooms that know neither requests nor each other."""
 
-    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
-        loop = asyncio.get_running_loop()
-        #: The settings in force.
-        self.config = config
-        self.machine = machine
-        self.clock = machine.clock
-        self.random = machine.random
-        self.loop = loop
-        #: -1 until it is known.
-        self.broker_id = config.integer("broker.id")
-        self.pool = Pool(loop, machine.threads(_POOL_THREADS, "pool"))
-        self.waiting = WaitingRoom(loop)
-        self.view = MetadataCache("", -1)
-        self.isr_syncs = IsrSyncs()
-        #: Partitions with followers that are to join the ISR when their next requests come.
-        self.joining: set[Partition] = set()
-        #: Set by `Broker.start`.
-        self.directories: LogDirectories
+    broker_id: int
+    in_force: ConfigInForce
+    machine: Machine
+    clock: Clock
+    pool: Pool
+    waiting: WaitingRoom
+    view: MetadataCache
+    directories: LogDirectories
+    isr_syncs: IsrSyncs
+    #: Partitions with followers that are to join the ISR when their next requests come.
+    joining: set[Partition]
 
-    def reconfigure(self, config: BrokerConfig) -> None:
-        """Settings that changed while running take effect."""
-        self.config = config
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self.in_force.config
 
     def read_region(self, region: FileRegion) -> bytes:
         """The bytes of a piece of a log; blocks, so it belongs into the pool."""

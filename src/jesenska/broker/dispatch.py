@@ -9,14 +9,12 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from jesenska.base.clock import Clock
 from jesenska.broker.connection import Connection, SharedByConnections
 from jesenska.broker.connection_limits import ConnectionLimits
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+from jesenska.broker.families import Families
 
 logger = logging.getLogger(__name__)
 
@@ -24,11 +22,19 @@ _SECONDS_BETWEEN_WARNINGS = 10.0
 
 
 class Dispatcher:
-    """All connections of a broker."""
+    """All connections of a broker, whose handlers get `families`."""
 
-    def __init__(self, services: Services, loop: asyncio.AbstractEventLoop, clock: Clock, max_request_bytes: int, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        families: Families,
+        partition_count: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        max_request_bytes: int,
+        limits: ConnectionLimits,
+    ) -> None:
         self.limits = limits
-        self._shared = SharedByConnections(services, loop, clock, max_request_bytes, self._forget)
+        self._shared = SharedByConnections(families, partition_count, loop, clock, max_request_bytes, self._forget)
         self._monotonic = clock.monotonic
         self.gate = self._shared.gate
         #: Those that are open, in the order in which they came.

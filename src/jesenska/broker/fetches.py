@@ -27,6 +27,7 @@ from jesenska.base.limits import FETCH_WAIT_MAX_MS
 from jesenska.base.regions import FileRegion
 from jesenska.broker.connection import Context
 from jesenska.broker.down_conversion import DownConversion, magic_for, refuse
+from jesenska.broker.families import FetchFamily
 from jesenska.broker.fetch_sessions import NO_SESSION, FetchSession, SessionPartition, WantedPartition
 from jesenska.broker.fetch_states import (
     ANSWERING,
@@ -55,6 +56,7 @@ from jesenska.log.reading import ReadResult, aborted_transactions, warm_up_for
 from jesenska.log.segment import ColdError
 from jesenska.records.header import MAGIC_V2
 from jesenska.replication.partition import Partition
+from jesenska.replication.read_replicas import nearest_follower
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestTopic,
@@ -68,7 +70,6 @@ from jesenska.wire.messages.k01_fetch import (
 
 if TYPE_CHECKING:
     from jesenska.broker.metadata_cache import MetadataCache
-    from jesenska.broker.services import Services
 
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
@@ -84,7 +85,6 @@ class Fetch:
     """A fetch in work (a `waiting.Waiter`). Subclasses know which partitions, and what the answer looks like."""
 
     __slots__ = (
-        "_broker",
         "_cold",
         "_context",
         "_conversions",
@@ -101,22 +101,23 @@ class Fetch:
         "_state",
         "_time_is_up",
         "_until",
+        "_uses",
         "_waits_for_disk",
         "_warm_ups",
         "max_bytes",
         "min_bytes",
     )
 
-    def __init__(self, broker: Services, request: FetchRequest, context: Context) -> None:
-        self._broker = broker
+    def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context) -> None:
+        self._uses = uses
         self._context = context
-        self.max_bytes = min(request.max_bytes, broker.fetch_max_bytes)
+        self.max_bytes = min(request.max_bytes, uses.rules.max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         #: The leaders that the answer names; None for nobody.
         self._moved: set[int] | None = None
         self._leader_only = context.version < _FIRST_AT_FOLLOWERS
         #: Where the consumer stands; empty where it is sent to nobody else.
-        self._rack = request.rack_id if broker.selects_by_rack else ""
+        self._rack = request.rack_id if uses.rules.by_rack else ""
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._state = READING
         self._response: FetchResponse | None = None
@@ -228,7 +229,7 @@ class Fetch:
         """How much longer it may wait."""
         if self._until is None:
             return self._max_wait_ms / 1000
-        return self._until - self._broker.clock.monotonic()
+        return self._until - self._uses.clock.monotonic()
 
     # --- what the pool does ------------------------------------------------------------------------------------------
 
@@ -238,7 +239,7 @@ class Fetch:
         cold, self._cold = self._cold, []
         self._warm_ups += 1
         if self._until is None:
-            self._until = self._broker.clock.monotonic() + self._max_wait_ms / 1000
+            self._until = self._uses.clock.monotonic() + self._max_wait_ms / 1000
         warm_ups = [warm_up_for(log, offset) for log, offset in cold]
 
         def run() -> None:
@@ -252,7 +253,7 @@ class Fetch:
             self._enter(self._after(POOL_DONE))
 
         try:
-            self._broker.pool.submit(run, finish)
+            self._uses.pool.submit(run, finish)
         except RequestTimedOutError:
             self._waits_for_disk = waits_for_disk(self._warm_ups, POOL_FULL)
             return False
@@ -270,7 +271,7 @@ class Fetch:
             self._enter(self._after(POOL_DONE))
 
         try:
-            self._broker.pool.submit(read_all, finish)
+            self._uses.pool.submit(read_all, finish)
         except RequestTimedOutError:
             return False
         return True
@@ -299,7 +300,7 @@ class Fetch:
             self._enter(self._after(POOL_DONE))
 
         try:
-            self._broker.pool.submit(run, finish)
+            self._uses.pool.submit(run, finish)
         except RequestTimedOutError as error:
             self._context.close(f"too many answers wait to be converted: {error}")
             return False
@@ -328,7 +329,8 @@ class Fetch:
         if not partition.leads:
             return False
         log = partition.leader_log(max(wanted.current_leader_epoch, -1))
-        follower = self._broker.follower_near(self._rack, partition, wanted.fetch_offset, self._context.connection.listener_name)
+        view, name = self._uses.view, self._context.connection.listener_name
+        follower = nearest_follower(partition.leader, partition.readable_from(wanted.fetch_offset), self._rack, lambda broker_id: view.rack_of(broker_id, name))
         if follower is None:
             return False
         answer.high_watermark = partition.high_watermark
@@ -416,7 +418,7 @@ class Fetch:
         """Puts into an answer where the leaders are that it names."""
         response.node_endpoints = [
             FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
+            for node, host, port in self._uses.view.endpoints_for(self._context.connection.listener_name)
             if self._moved is not None and node.broker_id in self._moved
         ]
 
@@ -426,8 +428,8 @@ class FullFetch(Fetch):
 
     __slots__ = ("_begins_session", "_by_id", "_knows_none", "_plan", "_responses")
 
-    def __init__(self, broker: Services, request: FetchRequest, context: Context, plan: Plan, knows_none: bool, by_id: bool, begins_session: bool) -> None:
-        super().__init__(broker, request, context)
+    def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context, plan: Plan, knows_none: bool, by_id: bool, begins_session: bool) -> None:
+        super().__init__(uses, request, context)
         self._plan = plan
         #: There is no partition that it could wait for.
         self._knows_none = knows_none
@@ -481,18 +483,18 @@ class FullFetch(Fetch):
         return [wanted.partition.topic_partition for _, items in self._plan for wanted in items if wanted.partition is not None]
 
     def wait(self) -> None:
-        self._context.on_abandoned = self._broker.waiting.add(self, self._watched(), self.seconds_left())
+        self._context.on_abandoned = self._uses.waiting.add(self, self._watched(), self.seconds_left())
 
     def _begin_session(self) -> int:
         """Remembers what was asked and what is answered; the session's id, 0 if there is no room for one."""
-        by_id, view = self._by_id, self._broker.view
+        by_id, view = self._by_id, self._uses.view
         parts: list[tuple[str, uuid.UUID, SessionPartition]] = []
         for asked, items in self._plan:
             topic = view.by_id.get(asked.topic_id) if by_id else None
             name = asked.topic if topic is None else topic.name
             parts.extend((name, asked.topic_id, wanted) for wanted in items if isinstance(wanted, SessionPartition))
-        broker = self._broker
-        session = broker.fetch_sessions.create(parts, False, by_id, int(broker.clock.monotonic() * 1000))
+        uses = self._uses
+        session = uses.sessions.create(parts, False, by_id, int(uses.clock.monotonic() * 1000))
         if session is None:
             return NO_SESSION
         answers = (answer for answered in self._responses for answer in answered.partitions)
@@ -506,15 +508,15 @@ class SessionFetch(Fetch):
 
     __slots__ = ("_epoch", "_found", "_session")
 
-    def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
-        super().__init__(broker, request, context)
+    def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        super().__init__(uses, request, context)
         self._session = session
         self._epoch = session.epoch
         self._max_wait_ms = session.patience_ms(self._max_wait_ms, session.used_ms)
         self._found: list[tuple[SessionPartition, FetchResponsePartition]] = []
 
     def read(self) -> FetchState:
-        session, view = self._session, self._broker.view
+        session, view = self._session, self._uses.view
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
         rack = self._rack
         self._moved = None
@@ -577,7 +579,7 @@ class SessionFetch(Fetch):
 
     def wait(self) -> None:
         self.watch()
-        self._context.on_abandoned = self._broker.waiting.add(self, (self._session,), self.seconds_left())
+        self._context.on_abandoned = self._uses.waiting.add(self, (self._session,), self.seconds_left())
 
     def watch(self) -> None:
         """What is ready, and has less than was asked for, wakes this fetch when there is more of it."""

@@ -22,43 +22,46 @@ from typing import TYPE_CHECKING, Any
 from jesenska.wire.registry import APIS
 
 if TYPE_CHECKING:
-    from jesenska.broker.loop_lag import LagFigures
-    from jesenska.broker.server import Broker
+    from jesenska.broker.dispatch import Dispatcher
+    from jesenska.broker.fetch_sessions import FetchSessions
+    from jesenska.broker.loop_lag import LagFigures, LoopLag
+    from jesenska.broker.waiting import WaitingRoom
+    from jesenska.log.log_directories import LogDirectories
 
 
-def figures_of(broker: Broker) -> dict[str, Any]:
+def figures_of(dispatcher: Dispatcher, directories: LogDirectories, sessions: FetchSessions, waiting: WaitingRoom, loop_lag: LoopLag) -> dict[str, Any]:
     """The figures now; the span of `loop_lag_ms` begins anew."""
     requests: dict[str, Any] = {}
-    for key, stages in broker.dispatcher.gate.stages.items():
+    for key, stages in dispatcher.gate.stages.items():
         if stages.count:
             times = {"queue": stages.queue, "local": stages.local, "remote": stages.remote, "send": stages.send}
             means = {f"{name}_us": round(seconds / stages.count * 1e6, 1) for name, seconds in times.items()}
             requests[APIS[key].name] = {"count": stages.count, **means, "response_bytes": stages.response_bytes}
-    since_start = broker.loop_lag.since_start()
+    since_start = loop_lag.since_start()
     return {
         "uptime_s": round(since_start.seconds, 1),
-        "loop_lag_ms": _lag(broker.loop_lag.since_asked()),
+        "loop_lag_ms": _lag(loop_lag.since_asked()),
         "loop_lag_ms_since_start": _lag(since_start),
-        "connections": len(broker.dispatcher.connections),
-        "waiting_requests": len(broker.waiting),
-        "fetch_sessions": len(broker.fetch_sessions),
-        "fetch_session_partitions": broker.fetch_sessions.partitions,
-        "partitions": len(broker.directories.logs),
-        "offline_partitions": len(broker.directories.offline),
-        "offline_directories": {str(item.path): item.failure for item in broker.directories.directories if item.is_offline},
-        "moves": _moves(broker),
-        "uncleanable_partitions": _uncleanable(broker),
+        "connections": len(dispatcher.connections),
+        "waiting_requests": len(waiting),
+        "fetch_sessions": len(sessions),
+        "fetch_session_partitions": sessions.partitions,
+        "partitions": len(directories.logs),
+        "offline_partitions": len(directories.offline),
+        "offline_directories": {str(item.path): item.failure for item in directories.directories if item.is_offline},
+        "moves": _moves(directories),
+        "uncleanable_partitions": _uncleanable(directories),
         "requests": requests,
     }
 
 
-def _uncleanable(broker: Broker) -> dict[str, str]:
-    cleaner = broker.directories.cleaner
+def _uncleanable(directories: LogDirectories) -> dict[str, str]:
+    cleaner = directories.cleaner
     return {} if cleaner is None else {str(topic_partition): reason for topic_partition, reason in cleaner.uncleanable.items()}
 
 
-def _moves(broker: Broker) -> dict[str, dict[str, Any]]:
-    moves = broker.directories.moves
+def _moves(directories: LogDirectories) -> dict[str, dict[str, Any]]:
+    moves = directories.moves
     return {
         str(move.topic_partition): {
             "from": str(move.source),
@@ -72,8 +75,9 @@ def _moves(broker: Broker) -> dict[str, dict[str, Any]]:
     }
 
 
-def figures_line(broker: Broker) -> str:
-    return "figures " + json.dumps(figures_of(broker), separators=(",", ":"))
+def line_of(figures: dict[str, Any]) -> str:
+    """As it stands on stderr."""
+    return "figures " + json.dumps(figures, separators=(",", ":"))
 
 
 def _lag(lag: LagFigures) -> dict[str, float]:

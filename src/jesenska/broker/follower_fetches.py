@@ -18,10 +18,9 @@ KIP-595."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import FetchFamily
 from jesenska.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -36,9 +35,6 @@ from jesenska.log.segment import ColdError
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse, FetchResponseDivergingEpoch, FetchResponsePartition
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_IDS = 13
 _NO_EPOCH = -1
 #: The high watermark of a partition that is in the next answer of its session, whatever else is new.
@@ -50,14 +46,14 @@ def replica_of(request: FetchRequest) -> int:
     return max(request.replica_id, request.replica_state.replica_id)
 
 
-def handle_follower(broker: Services, request: FetchRequest, context: Context) -> Outcome:
+def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcome:
     """Answers a follower's fetch, at once or later."""
     by_id = context.version >= _FIRST_WITH_IDS
-    sessions, now_ms = broker.fetch_sessions, int(broker.clock.monotonic() * 1000)
+    sessions, now_ms = uses.sessions, int(uses.clock.monotonic() * 1000)
     if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.end(request.session_id)
-        session = _begun(broker, request, by_id, now_ms)
+        session = _begun(uses, request, by_id, now_ms)
     else:
         found = sessions.proceed(request.session_id, request.session_epoch, by_id, request.topics, request.forgotten_topics_data, now_ms)
         if isinstance(found, ErrorCode):
@@ -65,20 +61,20 @@ def handle_follower(broker: Services, request: FetchRequest, context: Context) -
         if found.closed:
             return FetchResponse()  # it wants nothing any more
         session = found
-    answer = FollowerFetch(broker, request, context, session).go_on(READING)
+    answer = FollowerFetch(uses, request, context, session).go_on(READING)
     return LATER if answer is None else answer
 
 
-def _begun(broker: Services, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
+def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
     """A session with what a request names; one that nobody comes back to where none is wanted, or there is no room."""
     parts = [
         (asked.topic, asked.topic_id, SessionPartition(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes))
         for asked in request.topics
         for part in asked.partitions
     ]
-    session = broker.fetch_sessions.create(parts, True, by_id, now_ms) if request.session_epoch == INITIAL_EPOCH else None
+    session = uses.sessions.create(parts, True, by_id, now_ms) if request.session_epoch == INITIAL_EPOCH else None
     if session is None:
-        session = FetchSession(NO_SESSION, True, by_id, now_ms, broker.waiting.notify)
+        session = FetchSession(NO_SESSION, True, by_id, now_ms, uses.waiting.notify)
         for topic, topic_id, part in parts:
             session.add(topic, topic_id, part)
     return session
@@ -89,18 +85,18 @@ class FollowerFetch(SessionFetch):
 
     __slots__ = ("_diverging", "_hurries", "_replica_id", "_unnoted")
 
-    def __init__(self, broker: Services, request: FetchRequest, context: Context, session: FetchSession) -> None:
-        super().__init__(broker, request, context, session)
+    def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        super().__init__(uses, request, context, session)
         self._replica_id = replica_of(request)
-        self._hurries = broker.selects_by_rack
+        self._hurries = uses.rules.by_rack
         #: Where a follower's log is another one, by partition; None where nobody can say.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
         #: The epochs of the follower's last batches and where its logs start, of partitions that this broker does not
         #: lead yet. They are noted when it does: the follower need not say it again.
         self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
-        if broker.joining:
-            self._join(broker.joining)
+        if uses.joining:
+            self._join(uses.joining)
 
     # --- what the follower has ---------------------------------------------------------------------------------------
 
@@ -115,13 +111,13 @@ class FollowerFetch(SessionFetch):
 
     def _join(self, joining: set[Partition]) -> None:
         """A request in a session says again what the session has of partitions that it does not name."""
-        if self._replica_id not in self._broker.view.brokers:
+        if self._replica_id not in self._uses.view.brokers:
             return
         for partition in list(joining):
             key = partition.topic_partition
             wanted = self._session.find(key.topic, partition.topic_id, key.partition)
             if wanted is not None and partition.join(self._replica_id, wanted.fetch_offset):
-                self._broker.propose_isr(partition)
+                self._uses.isr_changes.propose(partition)
             if not partition.has_candidates:
                 joining.discard(partition)
 
@@ -145,16 +141,16 @@ class FollowerFetch(SessionFetch):
                 wanted.fetch_offset,
                 log.log_end_offset,
                 max(wanted.current_leader_epoch, _NO_EPOCH),
-                may_join=self._replica_id in self._broker.view.brokers,
+                may_join=self._replica_id in self._uses.view.brokers,
                 log_start_offset=log_start_offset,
             ):
-                self._broker.propose_isr(partition)
+                self._uses.isr_changes.propose(partition)
         except KafkaError:
             self._unnoted[wanted] = last_epoch, log_start_offset  # reading it finds the same, or that it is led by now
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
         if wanted.partition is None or not wanted.partition.is_served:
-            resolve(self._broker.view, wanted, self._session.uses_topic_ids)
+            resolve(self._uses.view, wanted, self._session.uses_topic_ids)
         return wanted.partition
 
     # --- reading -----------------------------------------------------------------------------------------------------

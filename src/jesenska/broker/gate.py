@@ -32,7 +32,7 @@ from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
 from jesenska.wire.registry import API_VERSIONS, APIS, Api
 
-#: Called with the broker's services, the request and its context; `connection` says what it may answer.
+#: Called with the value of its family, the request and its context; `connection` says what it may answer.
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 
@@ -45,27 +45,28 @@ _HEADER_MIN_BYTES: Final = 8
 
 
 class Served:
-    """A registered handler with the versions that it serves."""
+    """A registered handler with its family and the versions that it serves."""
 
-    __slots__ = ("api", "handler", "max_version", "min_version")
+    __slots__ = ("api", "family", "handler", "max_version", "min_version")
 
-    def __init__(self, api: Api, handler: Handler, min_version: int, max_version: int) -> None:
-        self.api, self.handler, self.min_version, self.max_version = api, handler, min_version, max_version
+    def __init__(self, api: Api, handler: Handler, family: type, min_version: int, max_version: int) -> None:
+        self.api, self.handler, self.family, self.min_version, self.max_version = api, handler, family, min_version, max_version
 
 
 #: The handlers that are imported, by key; filled by their files.
 _HANDLERS: Final[dict[int, Served]] = {}
 
 
-def handles(request: type[Message]) -> Callable[[H], H]:
-    """Registers the decorated function for the versions of the request that are served."""
+def handles(request: type[Message], family: type) -> Callable[[H], H]:
+    """Registers the decorated function for the versions of the request that are served. Its first argument is the
+    broker's value of that family (`broker.families`)."""
 
     def register(handler: H) -> H:
         api = APIS[request.api_key]
         low, high = VERSIONS[api.key]
         if not (api.min_version <= low <= high <= api.max_version):
             raise ValueError(f"{api.name} {low}-{high} is not in the wire room ({api.min_version}-{api.max_version})")
-        _HANDLERS[api.key] = Served(api, handler, low, high)
+        _HANDLERS[api.key] = Served(api, handler, family, low, high)
         return handler
 
     return register

@@ -4,6 +4,7 @@ without touching the tree; it changes as the controller says (`broker.replica_ma
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jesenska.base.identifiers import TopicPartition
@@ -63,6 +64,19 @@ class MetadataCache:
         brokers are gone, or it has no log of its own replica."""
         told = self._offline.get(partition.topic_partition, ())
         return [number for number in partition.replicas if number not in self.brokers or number in told or (number == broker_id and not partition.has_log)]
+
+    def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
+        """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka
+        does."""
+        for node in self.brokers.values():
+            endpoint = node.endpoints.get(listener_name)
+            if endpoint is not None:
+                yield node, endpoint[0], endpoint[1]
+
+    def rack_of(self, broker_id: int, listener_name: str) -> str | None:
+        """The rack of a broker that has a listener of that name; None where it has none, or is in no rack."""
+        node = self.brokers.get(broker_id)
+        return node.rack if node is not None and listener_name in node.endpoints else None
 
     def tell_offline(self, metadata: Metadata) -> None:
         """Which replicas cannot be read, as the controller tells."""

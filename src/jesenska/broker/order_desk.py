@@ -28,13 +28,13 @@ _REFUSED: Final = {
 
 
 class OrderDesk:
-    """That of one broker. `broker_epoch` gives the epoch of its registration, -1 where it has none; `told` is called
-    with it once a controller has told that registration of its replicas."""
+    """That of one broker."""
 
-    def __init__(self, replicas: ReplicaManager, broker_epoch: Callable[[], int], told: Callable[[int], Awaitable[None]]) -> None:
+    def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self._broker_epoch = broker_epoch
-        self._told = told
+        #: The epoch of the broker's registration; -1 where it has none. `registration` says so.
+        self.broker_epoch = -1
+        self._told: list[Callable[[int], Awaitable[None]]] = []
         self._told_epoch = -1
         self._telling: set[asyncio.Future[None]] = set()
         self._turn = asyncio.Lock()
@@ -45,8 +45,12 @@ class OrderDesk:
         #: Set once a controller has told this registration of its replicas, and after that of the cluster.
         self.is_told = asyncio.Event()
 
+    def on_told(self, told: Callable[[int], Awaitable[None]]) -> None:
+        """Has `told` awaited with the broker's epoch once a controller has told that registration of its replicas."""
+        self._told.append(told)
+
     def _admit(self, orderer: Orderer) -> None:
-        code = self.fence.admit(orderer, self._broker_epoch())
+        code = self.fence.admit(orderer, self.broker_epoch)
         if code != ErrorCode.NONE:
             raise KafkaError.of(code, _REFUSED[code])
 
@@ -55,12 +59,13 @@ class OrderDesk:
         async with self._turn:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)
-        epoch = self._broker_epoch()
+        epoch = self.broker_epoch
         if epoch >= 0 and epoch != self._told_epoch and orderer.broker_epoch in (-1, epoch):
             self._told_epoch = epoch
-            telling = asyncio.ensure_future(self._told(epoch))
-            self._telling.add(telling)
-            telling.add_done_callback(self._telling.discard)
+            for told in self._told:
+                telling = asyncio.ensure_future(told(epoch))
+                self._telling.add(telling)
+                telling.add_done_callback(self._telling.discard)
         return errors
 
     async def stop(self, orderer: Orderer, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:

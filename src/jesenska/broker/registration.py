@@ -22,6 +22,7 @@ from dataclasses import replace
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.candidacy import Candidacy
+from jesenska.broker.order_desk import OrderDesk
 from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
@@ -39,8 +40,8 @@ _LATE_SECONDS = 4.0
 
 
 class Registration:
-    """That of one broker, on the running loop. `node` says whether the broker has crashed; `begin` is awaited between
-    each registration and its part in the election."""
+    """That of one broker, on the running loop. `node` says whether the broker has crashed; `orders` are obeyed for the
+    registration that there is; `begin` is awaited between each registration and its part in the election."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Registration:
         clock: Clock,
         session_timeout_ms: int,
         candidacy: Candidacy,
+        orders: OrderDesk,
         begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store
@@ -58,10 +60,15 @@ class Registration:
         self._clock = clock
         self._session_timeout_ms = session_timeout_ms
         self._candidacy = candidacy
+        self._orders = orders
         self._begin = begin
-        #: The number of the change that made the node; -1 while there is none.
-        self.broker_epoch = -1
+        orders.on_told(self.told)
         store.on_state(self._entered)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The number of the change that made the node; -1 while there is none."""
+        return self._orders.broker_epoch
 
     async def join(self, on_progress: Progress | None = None) -> None:
         """JesenskaError with one sentence where another broker has the id; TreeError."""
@@ -85,7 +92,7 @@ class Registration:
         broker_epoch = await register_broker(self._store, self._broker_id, self._node)
         if self._begin is not None:
             await self._begin()
-        self.broker_epoch = broker_epoch
+        self._orders.broker_epoch = broker_epoch
         self._candidacy.session_began()
 
     async def told(self, broker_epoch: int) -> None:
@@ -103,7 +110,7 @@ class Registration:
 
     def _entered(self, state: SessionState) -> None:
         if state in (SessionState.EXPIRED, SessionState.CLOSED) and self.broker_epoch >= 0:
-            self.broker_epoch = -1
+            self._orders.broker_epoch = -1
             self._candidacy.session_ended()
 
 

@@ -345,7 +345,7 @@ class ReplicaManager:
         if kind == "topics":
             self._configure(name)
         elif name in (paths.DEFAULT_ENTITY, str(self._core.broker_id)):
-            self._core.reconfigure(self._settings.config)
+            self._core.in_force.change(self._settings.config)
             if self._links.divide(self._core.config.integer("num.replica.fetchers")):
                 for topic in self._core.view.topics.values():
                     for partition in topic.partitions:

@@ -15,14 +15,16 @@ from jesenska.metadata.store import Store
 
 
 class SettingsRuntime(MachineRuntime):
-    """The runtime of one broker's settings. `changed` is called with `topics/<name>` or `brokers/<id>` whenever those
-    settings are others."""
+    """The runtime of one broker's settings."""
 
     def __init__(self, core: BrokerCore, store: Store, settings: Settings, change_max_bytes: int | None) -> None:
         super().__init__(core, store, settings, change_max_bytes)
         self._settings = settings
-        #: Set by the broker.
-        self.changed: Callable[[str], None]
+        self._changed: list[Callable[[str], None]] = []
+
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        """Has `changed` called with `topics/<name>` or `brokers/<id>` whenever those settings are others."""
+        self._changed.append(changed)
 
     @property
     def config(self) -> BrokerConfig:
@@ -44,7 +46,8 @@ class SettingsRuntime(MachineRuntime):
             self._answer(effect)
         else:
             assert isinstance(effect, SettingsChanged)
-            self.changed(effect.entity)
+            for changed in self._changed:
+                changed(effect.entity)
 
     def _ended(self) -> Exception:
         return BrokerNotAvailableError("The broker stops.")

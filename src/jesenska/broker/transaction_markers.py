@@ -45,6 +45,8 @@ _PAUSE_SECONDS: Final = 0.1
 _TIMEOUT_SECONDS: Final = 30.0
 #: Markers in one request: neither side does anything else while it is made and read.
 _MARKERS_AT_ONCE: Final = 500
+#: No coordinator sends it; Apache Kafka 4.3.1 fails where it is to write such a marker.
+_UNKNOWN_VERSION: Final = -1
 
 
 class MarkerWriter:
@@ -64,6 +66,9 @@ class MarkerWriter:
         partition, of = topic.partitions[topic_partition.partition], marker.of
         try:
             log = partition.leader_log()
+            if transaction_version == _UNKNOWN_VERSION:
+                done(ErrorCode.UNKNOWN_SERVER_ERROR)
+                return
             if transaction_version >= RAISES_EPOCH and log.producers.has_open_transaction(of.producer_id, of.producer_epoch):
                 done(ErrorCode.INVALID_PRODUCER_EPOCH)
                 return

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 from jesenska.base.source_only import request_path_is_compiled
 from jesenska.broker import handlers
-from jesenska.broker.figures import figures_line
+from jesenska.broker.figures import line_of
 from jesenska.broker.server import Broker
 from jesenska.cli.data_without_metadata import refuse_data_without_metadata
 from jesenska.cli.ending import parents_end, stopped_in_order
@@ -69,7 +69,7 @@ async def _run(config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker]
 
     def tell_figures() -> None:
         # Whoever asks wants to see them, whatever the level of the log.
-        print(figures_line(broker) if is_up else "figures: the broker is starting", file=sys.stderr, flush=True)
+        print(line_of(broker.figures()) if is_up else "figures: the broker is starting", file=sys.stderr, flush=True)
 
     loop.add_signal_handler(signal.SIGUSR1, tell_figures)
     starting = loop.create_task(broker.start(on_progress))

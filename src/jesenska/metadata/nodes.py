@@ -255,8 +255,8 @@ def decode_lost_brokers(data: bytes) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class LackingPartitions:
-    """Partitions that a broker was alone in sync with and has lost the data of, and the directories that had them, with
-    the last start on each; no directory: one of a release that wrote no starts down."""
+    """Partitions that a broker was alone in sync with and has lost the data of, and the directories that had them,
+    with the last start on each; no directory: one of a release that wrote no starts down."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     partitions: frozenset[TopicPartition]
@@ -264,8 +264,8 @@ class LackingPartitions:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStarts:
-    """The last start of a broker on each of its log directories, by the directory's id, and what it lacks since (a node
-    of our own, `paths.broker_starts`)."""
+    """The last start of a broker on each of its log directories, by the directory's id, and what the broker lacks
+    since (a node of our own, `paths.broker_starts`)."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     lacking: tuple[LackingPartitions, ...] = ()

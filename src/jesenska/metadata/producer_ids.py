@@ -7,10 +7,15 @@ none is given twice."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, ProducerIdBlock
 from jesenska.metadata.store import Store
-from jesenska.metadata.tree_operations import BadVersionError, NodeExistsError, NoNodeError
+from jesenska.metadata.tree_operations import BadVersionError, NodeExistsError, NoNodeError, TreeError
+
+logger = logging.getLogger(__name__)
 
 BLOCK_SIZE = 1000
 LAST_PRODUCER_ID = 2**63 - 1
@@ -31,12 +36,13 @@ def next_block(broker_id: int, latest: ProducerIdBlock | None) -> ProducerIdBloc
 class ProducerIds:
     """One broker's supply of producer ids."""
 
-    __slots__ = ("_broker_id", "_last", "_next", "_store")
+    __slots__ = ("_broker_id", "_claiming", "_last", "_next", "_store")
 
     def __init__(self, store: Store, broker_id: int) -> None:
         self._store = store
         self._broker_id = broker_id
         self._next, self._last = 0, -1
+        self._claiming: asyncio.Task[None] | None = None
 
     def take(self) -> int | None:
         """An id at once; None where the block is used up and `claim` must come first."""
@@ -52,6 +58,23 @@ class ProducerIds:
             block = await self._claim_once(self._broker_id)
             if block is not None and self._next > self._last:
                 self._next, self._last = block.first, block.last
+
+    def claim_soon(self) -> None:
+        """Has ids at hand soon, where there are none left; a failure is logged."""
+        if self._claiming is None or self._claiming.done():
+            self._claiming = asyncio.get_running_loop().create_task(self._try_to_claim())
+
+    async def _try_to_claim(self) -> None:
+        try:
+            await self.claim()
+        except (TreeError, ProducerIdsExhausted) as error:
+            logger.warning("producers get no ids: %s", error)
+
+    async def close(self) -> None:
+        """Nothing is claimed any more."""
+        if self._claiming is not None:
+            self._claiming.cancel()
+            await asyncio.gather(self._claiming, return_exceptions=True)
 
     async def claim_for(self, broker_id: int) -> ProducerIdBlock:
         """The next block, for another broker; TreeError where the store cannot."""

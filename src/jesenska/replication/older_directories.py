@@ -1,5 +1,5 @@
-"""Which log directories of a broker are older than its last start: the disk was in use before another one, or is a copy
-from then. What such a directory lacks was perhaps acknowledged. A decider, asked once in a start.
+"""Which log directories of a broker are older than its last start: the disk was in use before another one, or is a
+copy from then. What such a directory lacks was perhaps acknowledged. A decider, asked once in a start.
 
 Each start has an id. It is written into every directory that the start could use, and then into the tree, where each
 directory has an id:
@@ -10,8 +10,8 @@ directory has an id:
     nothing, but others in its place    whatever it knows                   older: a disk of before
     nothing, and no others              whatever it knows                   the newest: nothing is known of the broker
 
-Starts that the tree has not heard of ended before they led anything. A directory that is offline keeps its start in the
-tree, and so is the newest when it is mended. One that is new is not looked at here (`lost_data`).
+Starts that the tree has not heard of ended before they led anything. A directory that is offline keeps its start in
+the tree, and so is the newest when it is mended. One that is new is not looked at here (`lost_data`).
 
 An older directory is the newest for some partitions all the same. Where a start finds that a replica which was alone
 in sync has lost its data, it does not lead (`lost_data`). The tree has it as lacking then, with the directories that

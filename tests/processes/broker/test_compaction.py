@@ -50,7 +50,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def commit(broker: Broker, offset: int) -> None:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     offsets = ((TopicPartition("t", 0), CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
+    broker.coordinators.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
     await answered
 
 
@@ -71,8 +71,8 @@ async def test_the_offsets_topic_is_compacted_and_keeps_what_was_committed_last(
     broker = broker_at(tmp_path)
     await broker.start()
     try:
-        await broker.topics.create(TopicCreation("t", 1, 1))
-        await broker.groups.ensure_topic()
+        await broker.control.topics.create(TopicCreation("t", 1, 1))
+        await broker.coordinators.groups.ensure_topic()
         for offset in range(_COMMITS):
             await commit(broker, offset)
         log = broker.directories.logs[_OFFSETS]
@@ -96,7 +96,7 @@ async def test_a_broker_that_compacts_is_stopped_in_order(tmp_path: Path) -> Non
     broker = broker_at(tmp_path, log_cleaner_io_max_bytes_per_second="10")
     await broker.start()
     try:
-        await broker.groups.ensure_topic()
+        await broker.coordinators.groups.ensure_topic()
         for offset in range(_COMMITS):
             await commit(broker, offset)
         cleaner = broker.directories.cleaner

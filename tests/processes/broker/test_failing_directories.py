@@ -105,7 +105,7 @@ class Running:
 
     @property
     def address(self) -> str:
-        (endpoint,) = self.broker.endpoints
+        (endpoint,) = self.broker.place.endpoints
         return f"127.0.0.1:{endpoint.port}"
 
     def until(self, is_so: Callable[[], bool]) -> None:

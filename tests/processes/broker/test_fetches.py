@@ -69,7 +69,7 @@ class Files(FileLayer):
 class HeldPool(Pool):
     """While it `holds`, work waits for `run`; while it `is_full`, there is none taken."""
 
-    holds = True
+    holds = False
     is_full = False
     taken = 0
 
@@ -151,6 +151,7 @@ async def produce(broker: Broker) -> None:
 async def running(directory: Path, files: FileLayer) -> AsyncIterator[Broker]:
     settings = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", "num.partitions": "1", "log.retention.ms": "-1"}
     broker = Broker(BrokerConfig(settings), Machine(files=files))
+    broker.pool = HeldPool(broker.pool)
     await broker.start()
     try:
         yield broker
@@ -161,7 +162,7 @@ async def running(directory: Path, files: FileLayer) -> AsyncIterator[Broker]:
 def in_a_room(directory: Path, play: Callable[[Room], Awaitable[None]]) -> None:
     async def main() -> None:
         async with running(directory, FileLayer()) as broker:
-            await broker.topics.create_automatically("t")
+            await broker.control.topics.create_automatically("t")
             for _ in range(_BATCHES):
                 await produce(broker)
         files = Files()
@@ -169,8 +170,9 @@ def in_a_room(directory: Path, play: Callable[[Room], Awaitable[None]]) -> None:
             for log in broker.directories.logs.values():
                 for segment in log.segments:
                     segment.unchecked_bytes = 0  # as if it had been read before
-            broker.pool = pool = HeldPool(broker.pool)
-            room = Room(broker, files, pool)
+            assert isinstance(broker.pool, HeldPool)
+            broker.pool.holds, broker.pool.taken = True, 0
+            room = Room(broker, files, broker.pool)
             try:
                 await play(room)
             finally:
@@ -287,7 +289,7 @@ def test_a_fetch_that_has_waited_is_warmed_up_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("message_format", ["3.0", "0.10.0"])
 def test_at_a_follower_too_the_pool_warms_up_and_converts(tmp_path: Path, message_format: str) -> None:
     async def play(room: Room) -> None:
-        await room.broker.topics.alter_topic("t", {"message.format.version": message_format}, validate_only=False)
+        await room.broker.control.topics.alter_topic("t", {"message.format.version": message_format}, validate_only=False)
         (partition,) = room.broker.view.topics["t"].partitions
         partition.led_by(room.broker.broker_id + 1, 7, (room.broker.broker_id + 1,), 7)
         room.files.is_cold = True

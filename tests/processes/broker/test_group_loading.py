@@ -17,6 +17,7 @@ import pytest
 from jesenska.base.errors import CoordinatorLoadInProgressError, ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
+from jesenska.broker.core import BrokerCore
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.topics import TopicCreation, plan_deletion
@@ -61,7 +62,7 @@ async def commit(broker: Broker, group: str, offset: int, topic: str = "t") -> E
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     key = TopicPartition(topic, 0)
     offsets = ((key, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.groups.submit(group, lambda token: CommitOffsets(token, group, -1, "", None, offsets), answered.set_result)
+    broker.coordinators.groups.submit(group, lambda token: CommitOffsets(token, group, -1, "", None, offsets), answered.set_result)
     response = await answered
     assert isinstance(response, PartitionsAnswer)
     return response.partitions[key]
@@ -71,7 +72,7 @@ async def loaded(broker: Broker, group: str = "g0") -> None:
     """Waits until the partition of a group is loaded."""
     while True:
         try:
-            broker.groups.coordinator_of(group)
+            broker.coordinators.groups.coordinator_of(group)
             return
         except CoordinatorLoadInProgressError:
             await asyncio.sleep(0.01)
@@ -81,21 +82,21 @@ async def ready(broker: Broker, count: int) -> list[GroupCoordinator]:
     """The coordinators that are ready, once there are so many and no other is loaded for the first time."""
     while True:
         with suppress(CoordinatorLoadInProgressError):
-            found = broker.groups.coordinators()
+            found = broker.coordinators.groups.coordinators()
             if len(found) == count:
                 return found
         await asyncio.sleep(0.01)
 
 
 def committed(broker: Broker, group: str, topic: str = "t") -> int | None:
-    found = broker.groups.coordinator_of(group).offsets.committed(group, [TopicPartition(topic, 0)])
+    found = broker.coordinators.groups.coordinator_of(group).offsets.committed(group, [TopicPartition(topic, 0)])
     return found[TopicPartition(topic, 0)].offset if found else None
 
 
 async def committed_by_all(data: Path) -> None:
     """A stopped broker whose groups have committed, each in a batch of its own, in several segments."""
     async with running(data, offsets_topic_segment_bytes=str(_LAST)) as broker:
-        await broker.groups.ensure_topic()
+        await broker.coordinators.groups.ensure_topic()
         for number, name in enumerate(_NAMES):
             assert await commit(broker, name, 10 * number) is ErrorCode.NONE
 
@@ -124,7 +125,7 @@ def test_one_damaged_batch_costs_its_groups_alone(tmp_path: Path, caplog: pytest
                 await loaded(broker)
                 assert {name: committed(broker, name) for name in _NAMES} == {name: None if name == "g1" else 10 * number for number, name in enumerate(_NAMES)}
                 assert await commit(broker, "g1", 77) is ErrorCode.NONE
-                assert {group for each in broker.groups.coordinators() for group in each.groups} >= set(_NAMES) - {"g1"}
+                assert {group for each in broker.coordinators.groups.coordinators() for group in each.groups} >= set(_NAMES) - {"g1"}
         assert any(OFFSETS_TOPIC in record.message for record in caplog.records)
 
     run(main)
@@ -134,20 +135,20 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     healed = threading.Event()
-    read = Broker.read_region
+    read = BrokerCore.read_region
 
-    def failing(broker: Broker, region: FileRegion) -> bytes:
+    def failing(core: BrokerCore, region: FileRegion) -> bytes:
         if not healed.is_set():
             raise OSError(errno.EIO, "Input/output error")
-        return read(broker, region)
+        return read(core, region)
 
     async def main() -> None:
         await committed_by_all(tmp_path)
         async with running(tmp_path) as broker:
             await loaded(broker)
-            await broker.topics.expand(OFFSETS_TOPIC, 2, None)
+            await broker.control.topics.expand(OFFSETS_TOPIC, 2, None)
         monkeypatch.setattr(runtime, "_FIRST_PAUSE_SECONDS", 0.01)
-        monkeypatch.setattr(Broker, "read_region", failing)
+        monkeypatch.setattr(BrokerCore, "read_region", failing)
         async with running(tmp_path) as broker:
             (empty,) = await ready(broker, 1)
             assert not empty.groups
@@ -202,7 +203,7 @@ class Written:
 def test_offsets_of_aborted_and_open_transactions_are_not_committed(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as broker:
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             log = Written(broker)
             for number, group in enumerate(("aborted", "committed", "open", "overtaken")):
                 log.offset(group, 5)
@@ -224,19 +225,19 @@ def test_offsets_of_aborted_and_open_transactions_are_not_committed(tmp_path: Pa
 
 
 async def with_two_topics(broker: Broker) -> None:
-    await broker.groups.ensure_topic()
+    await broker.coordinators.groups.ensure_topic()
     for topic in ("kept", "gone"):
-        await broker.topics.create(TopicCreation(topic, 1, 1))
+        await broker.control.topics.create(TopicCreation(topic, 1, 1))
         assert await commit(broker, "g", 5, topic) is ErrorCode.NONE
 
 
 async def mark_deleted(broker: Broker, topic: str) -> None:
     """As another program does it in the tree."""
-    await broker.store.multi(plan_deletion(broker.topics.facts, topic, broker.config))
+    await broker.place.store.multi(plan_deletion(broker.control.topics.facts, topic, broker.config))
 
 
 async def deleted(broker: Broker, topic: str) -> None:
-    while topic in broker.topics.facts.topics:
+    while topic in broker.control.topics.facts.topics:
         await asyncio.sleep(0.01)
 
 
@@ -270,20 +271,20 @@ def test_a_deletion_that_is_ended_at_the_start_takes_the_topics_offsets_with_it(
 
 def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     is_deleted = threading.Event()
-    read = Broker.read_region
+    read = BrokerCore.read_region
 
-    def late(broker: Broker, region: FileRegion) -> bytes:
+    def late(core: BrokerCore, region: FileRegion) -> bytes:
         assert is_deleted.wait(20)
-        return read(broker, region)
+        return read(core, region)
 
     async def main() -> None:
         async with running(tmp_path) as broker:
             await with_two_topics(broker)
-        monkeypatch.setattr(Broker, "read_region", late)
+        monkeypatch.setattr(BrokerCore, "read_region", late)
         async with running(tmp_path) as broker:
             with pytest.raises(CoordinatorLoadInProgressError):
-                broker.groups.coordinator_of("g")
-            broker.groups.topic_deleted("gone")
+                broker.coordinators.groups.coordinator_of("g")
+            broker.coordinators.groups.topic_deleted("gone")
             is_deleted.set()
             await loaded(broker, "g")
             assert (committed(broker, "g", "kept"), committed(broker, "g", "gone")) == (5, None)
@@ -295,20 +296,21 @@ def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_
 def test_groups_go_on_when_their_topic_was_deleted_and_made_anew(tmp_path: Path, through_the_tree: bool) -> None:
     async def main() -> None:
         async with running(tmp_path, jesenska_zookeeper_listener="127.0.0.1:0", group_initial_rebalance_delay_ms="60000") as broker:
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             assert await commit(broker, "g", 5) is ErrorCode.NONE
             waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
             join = partial(Join, group_id="m", member_id="", group_instance_id=None, client_id="c", client_host="/127.0.0.1", session_timeout_ms=10_000)
-            broker.groups.submit("m", partial(join, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=(("range", b""),)), waiting.set_result)
+            groups = broker.coordinators.groups
+            groups.submit("m", partial(join, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=(("range", b""),)), waiting.set_result)
             if through_the_tree:
                 await mark_deleted(broker, OFFSETS_TOPIC)
                 await deleted(broker, OFFSETS_TOPIC)
             else:
-                await broker.topics.delete(OFFSETS_TOPIC)
+                await broker.control.topics.delete(OFFSETS_TOPIC)
             answer = await waiting
             assert isinstance(answer, JoinAnswer)
             assert answer.error is ErrorCode.NOT_COORDINATOR
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             assert committed(broker, "g") is None
             assert await commit(broker, "g", 7) is ErrorCode.NONE
             assert committed(broker, "g") == 7
@@ -319,11 +321,11 @@ def test_groups_go_on_when_their_topic_was_deleted_and_made_anew(tmp_path: Path,
 def test_more_partitions_of_the_offsets_topic_move_no_group(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path, partitions=2) as broker:
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             for number, name in enumerate(_NAMES):
                 assert await commit(broker, name, 10 * number) is ErrorCode.NONE
-            await broker.topics.expand(OFFSETS_TOPIC, 7, None)
-            await broker.groups.ensure_topic()
+            await broker.control.topics.expand(OFFSETS_TOPIC, 7, None)
+            await broker.coordinators.groups.ensure_topic()
             assert {name: committed(broker, name) for name in _NAMES} == {name: 10 * number for number, name in enumerate(_NAMES)}
 
     run(main)

@@ -40,10 +40,10 @@ def test_others_are_served_while_a_thousand_logs_are_made_and_deleted(tmp_path: 
         watch = Watch(broker)
         task = asyncio.create_task(watch.run())
         try:
-            await broker.topics.create(TopicCreation("t", _PARTITIONS // 2, 1))
-            await broker.topics.expand("t", _PARTITIONS, None)
+            await broker.control.topics.create(TopicCreation("t", _PARTITIONS // 2, 1))
+            await broker.control.topics.expand("t", _PARTITIONS, None)
             assert len(broker.directories.logs) == _PARTITIONS
-            await broker.topics.delete("t")
+            await broker.control.topics.delete("t")
             assert not broker.directories.logs
             assert watch.largest_step < _PARTITIONS // 3
         finally:
@@ -65,7 +65,7 @@ def test_everything_is_told_in_slices_and_nothing_that_went_meanwhile(tmp_path: 
         def knows(*words: object) -> object:
             told.append(words[1].name)  # type: ignore[attr-defined]
             if "goes" in broker.view.topics and len(told) == 3:
-                broker.replicas._hide("goes")
+                broker.replication.replicas._hide("goes")
             return known(*words)  # type: ignore[arg-type]
 
         async def others() -> None:
@@ -75,8 +75,8 @@ def test_everything_is_told_in_slices_and_nothing_that_went_meanwhile(tmp_path: 
 
         try:
             for name in ("goes", "one", "two", "three"):
-                await broker.topics.create(TopicCreation(name, 2, 1))
-            host, port = broker.endpoints_for(broker.first_listener_name).__next__()[1:]
+                await broker.control.topics.create(TopicCreation(name, 2, 1))
+            host, port = broker.endpoint_for(broker.first_listener_name)
             channel = await open_channel(host, port, "many", ReadBuffer(), software_version="1")
             monkeypatch.setattr(k03_metadata, "_known", knows)
             task = asyncio.create_task(others())

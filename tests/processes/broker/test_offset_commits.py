@@ -25,14 +25,14 @@ def config(data: Path, **settings: str) -> BrokerConfig:
 async def commit(broker: Broker, offset: int) -> ErrorCode:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     offsets = ((_KEY, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
+    broker.coordinators.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
     response = await asyncio.wait_for(answered, 20)
     assert isinstance(response, PartitionsAnswer)
     return response.partitions[_KEY]
 
 
 def committed(broker: Broker) -> int | None:
-    found = broker.groups.coordinator_of("g").offsets.committed("g", [_KEY]).get(_KEY)
+    found = broker.coordinators.groups.coordinator_of("g").offsets.committed("g", [_KEY]).get(_KEY)
     return None if found is None else found.offset
 
 
@@ -42,7 +42,7 @@ def test_a_commit_behind_a_disk_that_does_not_answer_is_told_so_and_counts_later
         await broker.start()
         answers = threading.Event()
         try:
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             assert await commit(broker, 1) is ErrorCode.NONE
             writer = broker.directories.directories[0].writer
             written = asyncio.Event()
@@ -71,7 +71,7 @@ def test_commits_ask_for_as_many_replicas_as_they_are_told_to(tmp_path: Path, ac
         broker = Broker(config(tmp_path, min_insync_replicas="2", offsets_commit_required_acks=acks))
         await broker.start()
         try:
-            topic = await broker.groups.ensure_topic()
+            topic = await broker.coordinators.groups.ensure_topic()
             # A topic with one replica asks for one in sync.
             assert await commit(broker, 1) is ErrorCode.NONE
             for partition in topic.partitions:

@@ -188,7 +188,7 @@ def test_a_broker_without_a_number_takes_one_above_the_reserved_ones_and_listens
             await broker.start()
             assert broker.broker_id == 5001
             # Of a socket that listens the system tells the backlog in the sixth number (tcpi_sacked).
-            (listener,) = broker._listeners
+            (listener,) = broker.serving.listeners
             told = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             assert struct.unpack_from("=6I", told, 8)[5] == min(backlog, int(Path("/proc/sys/net/core/somaxconn").read_text()))
         finally:

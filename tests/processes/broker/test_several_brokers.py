@@ -13,7 +13,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.derived_settings import link_settings_of
-from jesenska.broker.server import Broker
+from jesenska.broker.server import Broker, Serving
 from jesenska.client.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.config.layers import BrokerConfig
@@ -51,10 +51,10 @@ class Cluster:
 
     @property
     def controller(self) -> Broker:
-        return next(broker for broker in self.brokers.values() if broker.topics.is_controller)
+        return next(broker for broker in self.brokers.values() if broker.control.topics.is_controller)
 
     async def create(self, partitions: int, replicas: int) -> None:
-        await self.controller.topics.create(TopicCreation("t", partitions, replicas))
+        await self.controller.control.topics.create(TopicCreation("t", partitions, replicas))
         await until(lambda: all("t" in broker.view.topics for broker in self.brokers.values()))
 
     def leaders(self, broker: Broker) -> list[int]:
@@ -101,9 +101,9 @@ def test_the_links_to_a_leader_are_as_many_as_set_also_while_running(tmp_path: P
     async def work(brokers: Cluster) -> None:
         await brokers.create(20, 2)
         one = brokers.brokers[1]
-        assert len(one._links) == 2
-        await one.topics.alter_broker("", {"num.replica.fetchers": "1"}, validate_only=False)
-        await until(lambda: all(len(broker._links) == 1 for broker in brokers.brokers.values()))
+        assert len(one.replication.links) == 2
+        await one.control.topics.alter_broker("", {"num.replica.fetchers": "1"}, validate_only=False)
+        await until(lambda: all(len(broker.replication.links) == 1 for broker in brokers.brokers.values()))
 
     with_cluster(tmp_path, 2, work, {"num.replica.fetchers": "2"})
 
@@ -122,8 +122,8 @@ def test_a_broker_that_stops_hands_over_what_it_leads_unless_that_is_switched_of
         await brokers.create(4, 2)
         told = []
         other = brokers.brokers[2]
-        stop_wanted = other.topics.stop_wanted
-        other.topics.stop_wanted = lambda broker_id: told.append(broker_id) or stop_wanted(broker_id)  # type: ignore[method-assign,func-returns-value]
+        stop_wanted = other.control.topics.stop_wanted
+        other.control.topics.stop_wanted = lambda broker_id: told.append(broker_id) or stop_wanted(broker_id)  # type: ignore[method-assign,func-returns-value]
         await brokers.stop(1)
         await until(lambda: brokers.leaders(other) == [2] * 4)
         assert not told
@@ -137,7 +137,7 @@ def test_the_controller_is_asked_again_to_take_over_as_often_as_set(tmp_path: Pa
         asked = []
         stopping = brokers.brokers.pop(1)
 
-        async def refuse() -> list[object]:
+        async def refuse(serving: Serving) -> list[object]:
             asked.append(1)
             return [object()]
 
@@ -169,8 +169,8 @@ def test_a_broker_that_does_not_answer_the_controller_is_asked_again(tmp_path: P
     """controller.socket.timeout.ms: without it the first request would be waited for forever."""
 
     async def work(brokers: Cluster) -> None:
-        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
-        update, calls = other.orders.update_metadata, []
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
+        update, calls = other.control.orders.update_metadata, []
 
         async def slow(*arguments: object) -> None:
             calls.append(1)
@@ -178,7 +178,7 @@ def test_a_broker_that_does_not_answer_the_controller_is_asked_again(tmp_path: P
                 await asyncio.Event().wait()
             await update(*arguments)  # type: ignore[arg-type]
 
-        other.orders.update_metadata = slow  # type: ignore[method-assign,assignment]
+        other.control.orders.update_metadata = slow  # type: ignore[method-assign,assignment]
         await brokers.create(1, 1)
         assert len(calls) >= 2
 
@@ -196,14 +196,14 @@ def test_only_the_controller_takes_a_stop(tmp_path: Path) -> None:
                     return answer.error_code
 
             code = await asyncio.to_thread(ask)
-            assert code == (ErrorCode.NONE if broker.topics.is_controller else ErrorCode.STALE_CONTROLLER_EPOCH)
+            assert code == (ErrorCode.NONE if broker.control.topics.is_controller else ErrorCode.STALE_CONTROLLER_EPOCH)
 
     with_cluster(tmp_path, 2, work)
 
 
 def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
-        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
         client = ClientCluster(",".join("{}:{}".format(*broker.endpoint_for("PLAINTEXT")) for broker in brokers.brokers.values()))
         try:
             await client.refresh([])
@@ -218,15 +218,15 @@ def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path
 def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
-        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
         leader = brokers.controller.broker_id  # what a broker has replicas of itself, it is told by another order
-        orderer = Orderer(leader, other.orders.fence.controller_epoch)
+        orderer = Orderer(leader, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(leader, 0, (leader,), 1))
         far, near = (TopicView(name, TopicNode({number: (leader,)}, uuid.uuid4()), 0, {number: state}) for name, number in (("far", 2**31 - 1), ("near", 3)))
-        told = Metadata((TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))), (), brokers.controller.topics.facts.brokers)
-        await other.orders.update_metadata(orderer, told)
+        told = Metadata((TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))), (), brokers.controller.control.topics.facts.brokers)
+        await other.control.orders.update_metadata(orderer, told)
         assert "far" not in other.view.topics
-        await other.orders.update_metadata(orderer, Metadata(told.topics[1:], (), told.brokers))
+        await other.control.orders.update_metadata(orderer, Metadata(told.topics[1:], (), told.brokers))
         assert [partition.leader for partition in other.view.topics["near"].partitions] == [-1, -1, -1, leader]
 
     with_cluster(tmp_path, 2, work)
@@ -235,14 +235,14 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
 def test_replicas_of_which_clients_are_told_later_than_of_others_are_kept(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
-        other = next(broker for broker in brokers.brokers.values() if not broker.topics.is_controller)
-        orderer = Orderer(brokers.controller.broker_id, other.orders.fence.controller_epoch)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
+        orderer = Orderer(brokers.controller.broker_id, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(other.broker_id, 0, (other.broker_id,), 1))
         topic = TopicView("later", TopicNode({0: (other.broker_id,), 1: (other.broker_id,)}, uuid.uuid4()), 0, {0: state, 1: state})
-        assert await other.orders.lead_and_follow(orderer, [TopicPartitions(topic, (0, 1))]) == {}
-        facts = brokers.controller.topics.facts
+        assert await other.control.orders.lead_and_follow(orderer, [TopicPartitions(topic, (0, 1))]) == {}
+        facts = brokers.controller.control.topics.facts
         for number in (0, 1):
-            await other.orders.update_metadata(orderer, Metadata((TopicPartitions(topic, (number,)),), (), facts.brokers))
+            await other.control.orders.update_metadata(orderer, Metadata((TopicPartitions(topic, (number,)),), (), facts.brokers))
         assert [partition.is_served for partition in other.view.topics["later"].partitions] == [True, True]
 
     with_cluster(tmp_path, 2, work)

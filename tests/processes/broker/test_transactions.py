@@ -241,6 +241,7 @@ def test_markers_are_refused_by_epochs(process: BrokerProcess, version: int) -> 
         assert client.marker(Who(-1, -1), commits=True, version=version) == ErrorCode.UNKNOWN_SERVER_ERROR
         if version >= 2:
             assert client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-1) == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-128) == ErrorCode.NONE
         twice = [
             WriteTxnMarkersRequestMarker(
                 producer_id=4711, producer_epoch=0, coordinator_epoch=epoch, topics=[WriteTxnMarkersRequestTopic(name=TOPIC, partition_indexes=numbers)]

@@ -57,7 +57,7 @@ async def running(data: Path, clock: SetClock, **settings: str) -> Any:
 
 async def ask(broker: Broker, make: Callable[[int], Event], kind: type[R]) -> R:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-    broker.groups.submit("g", make, answered.set_result)
+    broker.coordinators.groups.submit("g", make, answered.set_result)
     response = await asyncio.wait_for(answered, 20)
     assert isinstance(response, kind)
     return response
@@ -80,7 +80,7 @@ def test_a_silent_member_is_expelled_and_a_live_one_is_not(tmp_path: Path, set_m
     async def main() -> None:
         clock = SetClock()
         async with running(tmp_path, clock, group_min_session_timeout_ms="1", group_initial_rebalance_delay_ms="0") as broker:
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             silent = await ask(broker, joining(200), JoinAnswer)
             second = asyncio.create_task(ask(broker, joining(60_000), JoinAnswer))
             await asyncio.sleep(0)
@@ -96,7 +96,7 @@ def test_a_silent_member_is_expelled_and_a_live_one_is_not(tmp_path: Path, set_m
             again = await third
             assert {again.error, rejoined.error} == {ErrorCode.NONE}
             # The third is silent, and when it is looked at the live one, which has minutes left, stays.
-            coordinator = broker.groups.coordinator_of("g")
+            coordinator = broker.coordinators.groups.coordinator_of("g")
             while again.member_id in coordinator.groups["g"].members:
                 await asyncio.sleep(0.01)
             alive = await ask(broker, lambda token: Heartbeat(token, "g", rejoined.generation_id, live.member_id), ErrorAnswer)
@@ -110,7 +110,7 @@ def test_a_commit_behind_a_disk_that_hangs_is_answered(tmp_path: Path, set_ms: i
     async def main() -> None:
         clock, released = SetClock(), threading.Event()
         async with running(tmp_path, clock, offsets_commit_timeout_ms="200") as broker:
-            await broker.groups.ensure_topic()
+            await broker.coordinators.groups.ensure_topic()
             writer = broker.directories.directories[0].writer
             writer.flushes_in_flight += 1
             writer.writer.submit(released.wait, lambda _: None)
@@ -145,12 +145,12 @@ def test_a_fetch_an_idle_connection_and_a_deleted_topics_files_end_in_their_time
         clock = SetClock()
         async with running(tmp_path, clock, connections_max_idle_ms="700", log_segment_delete_delay_ms="100") as broker:
             for name in ("kept", "gone"):
-                await broker.topics.create(TopicCreation(name, 1, 1))
+                await broker.control.topics.create(TopicCreation(name, 1, 1))
             host, port = broker.endpoint_for(broker.first_listener_name)
             address = f"{host}:{port}"
             idle = await asyncio.to_thread(RawConnection, address)
             waiting = asyncio.create_task(asyncio.to_thread(fetch, address, "kept"))
-            await broker.topics.delete("gone")
+            await broker.control.topics.delete("gone")
             clock.ahead_ms = set_ms
             assert (await waiting).responses[0].partitions[0].error_code == ErrorCode.NONE
             with idle:

@@ -198,7 +198,7 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
         # Nobody was told that it is there: it is there as a whole, or still being made.
         if branch_point(topics[name].config.overrides) is None:
             facts.add_branch(told.branches[name])
-    new_id = await broker.producer_ids.new()
+    new_id = await broker.control.producer_ids.new()
     assert new_id > facts.producer_id, f"producer id {new_id} was given out before"
     newest = _compare_logs(broker, facts, told, known)
     await _compare_groups(broker, facts)
@@ -279,13 +279,13 @@ async def _compare_groups(broker: Broker, facts: Facts) -> None:
         return
     while True:
         try:
-            broker.groups.coordinators()
+            broker.coordinators.groups.coordinators()
             break
         except KafkaError as error:
             assert error.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
             await asyncio.sleep(0.001)
     for (name, key), offset in facts.committed.items():
-        group = broker.groups.coordinator_of(name).groups.get(name)
+        group = broker.coordinators.groups.coordinator_of(name).groups.get(name)
         held = group.offsets.get(key) if group is not None else None
         assert held is not None, f"{name} has lost its offset {offset} of {key}"
         assert held.offset >= offset, f"{name}: the offset of {key} went back from {offset} to {held.offset}"

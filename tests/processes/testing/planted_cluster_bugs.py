@@ -14,10 +14,10 @@ from dataclasses import replace
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker import server
+from jesenska.broker import starts
 from jesenska.broker.controllership import Controllership
 from jesenska.broker.order_desk import OrderDesk
-from jesenska.broker.server import Broker
+from jesenska.broker.stages import replication, tree
 from jesenska.controller import brokers, many_elections
 from jesenska.controller.order_fence import OrderFence
 from jesenska.controller.topics_gone import TopicsGone
@@ -207,7 +207,7 @@ def the_ghost_topic() -> None:
 
 def an_empty_disk_leads() -> None:
     """Who is in sync leads, whatever its disk has lost; the tree is not asked what it should have."""
-    Broker._lost_replicas = lambda self, facts: []  # type: ignore[method-assign]
+    replication.lost_data = lambda core, facts, **more: []
     LogDirectories.was_clean = property(lambda self: True)  # type: ignore[assignment,method-assign]
 
 
@@ -218,12 +218,17 @@ def a_log_that_has_lost_its_end_leads() -> None:
 
 def an_empty_tree_is_taken_for_a_new_one() -> None:
     """A tree that knows no cluster gets the id of the broker's directories."""
-    server.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
+    tree.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
+
+
+def a_disk_of_before_leads() -> None:
+    """A disk that the broker had before another one, and a copy of a while ago, are the newest."""
+    starts.is_older = lambda found, starts: False  # type: ignore[attr-defined]
 
 
 def an_older_tree_is_taken() -> None:
     """A tree of a while ago is begun with, whatever leader epochs the logs have heard of."""
-    Broker._older_tree = lambda self, facts, tree: None  # type: ignore[method-assign]
+    replication.older_tree = lambda core, facts, tree: None
 
 
 def a_rebuilt_tree_has_epochs_of_before() -> None:
@@ -279,6 +284,7 @@ BUGS: dict[str, Callable[[], None]] = {
         an_empty_disk_leads,
         a_log_that_has_lost_its_end_leads,
         an_empty_tree_is_taken_for_a_new_one,
+        a_disk_of_before_leads,
         an_older_tree_is_taken,
         a_rebuilt_tree_has_epochs_of_before,
         whoever_has_a_log_is_in_sync_in_a_rebuilt_tree,

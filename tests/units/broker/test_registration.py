@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import JesenskaError
+from jesenska.broker.order_desk import OrderDesk
 from jesenska.broker.registration import Registration
+from jesenska.broker.replica_manager import ReplicaManager
 from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
@@ -31,7 +35,8 @@ class _Broker:
     def __init__(self, broker_id: int, store: Store, node: BrokerRegistration = _NODE) -> None:
         self.store = store
         self.candidate = Candidate(broker_id, store)
-        self.registration = Registration(store, broker_id, node, ManualClock(), 0, self.candidate.candidacy)
+        orders = OrderDesk(cast(ReplicaManager, None))
+        self.registration = Registration(store, broker_id, node, ManualClock(), 0, self.candidate.candidacy, orders)
 
     async def node(self) -> BrokerRegistration:
         return BrokerRegistration.decode((await self.store.get(paths.broker(self.candidate.broker_id)))[0])

@@ -56,7 +56,6 @@ import logging
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
     CorruptMessageError,
@@ -79,6 +78,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
 from jesenska.broker.connection import LATER, NO_ANSWER, Context, Outcome
+from jesenska.broker.families import ProduceFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.transaction_verification import Guards, for_producers
@@ -102,9 +102,6 @@ from jesenska.wire.messages.k00_produce import (
     ProduceResponseRecordError,
     ProduceResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -170,10 +167,10 @@ class _Item:
 class _Produce:
     """A request in work: its partitions, and how many of them wait for their write."""
 
-    __slots__ = ("_broker", "_context", "_failed", "_items", "_moved", "_pending", "_response", "_returned", "_stop_waiting", "acks", "timeout_ms")
+    __slots__ = ("_context", "_failed", "_items", "_moved", "_pending", "_response", "_returned", "_stop_waiting", "_uses", "acks", "timeout_ms")
 
-    def __init__(self, broker: Services, context: Context, acks: int, timeout_ms: int, response: ProduceResponse, items: list[_Item]) -> None:
-        self._broker = broker
+    def __init__(self, uses: ProduceFamily, context: Context, acks: int, timeout_ms: int, response: ProduceResponse, items: list[_Item]) -> None:
+        self._uses = uses
         self._context = context
         self.acks = acks
         self.timeout_ms = timeout_ms
@@ -227,14 +224,14 @@ class _Produce:
         if not self._pending:
             return self._answer()
         if self.acks == ACKS_ALL:
-            self._stop_waiting = self._context.on_abandoned = self._broker.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
+            self._stop_waiting = self._context.on_abandoned = self._uses.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
             self._context.let_next()
         return LATER
 
     def verify(self, transactional_id: str, now_ms: int, *, is_kept: bool) -> Outcome:
         """As `append`, after the coordinators of transactions that begin here were asked."""
         asked: dict[Producer, list[_Item]] = {}
-        verification = self._broker.verification
+        verification = self._uses.verification
         adds = self._context.version >= _FIRST_THAT_ADDS
         if not adds and not verification.is_enabled:
             return self.append(now_ms)
@@ -258,7 +255,7 @@ class _Produce:
             for item in self._items:
                 if item.records is not None:
                     item.records = self._context.keep(item.records)
-        _Verified(self, asked, self._broker, self._context).ask(transactional_id, adds)
+        _Verified(self, asked, self._uses, self._context).ask(transactional_id, adds)
         return LATER
 
     def try_complete(self) -> bool:
@@ -315,7 +312,7 @@ class _Produce:
         if moved is not None:
             self._response.node_endpoints = [
                 ProduceResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-                for node, host, port in self._broker.endpoints_for(self._context.connection.listener_name)
+                for node, host, port in self._uses.view.endpoints_for(self._context.connection.listener_name)
                 if node.broker_id in moved
             ]
         return self._response
@@ -345,22 +342,22 @@ class _Produce:
 class _Verified:
     """A request whose transactions are being verified: how many answers are lacking."""
 
-    __slots__ = ("_asked", "_broker", "_context", "_lacking", "_produce")
+    __slots__ = ("_asked", "_context", "_lacking", "_produce", "_uses")
 
-    def __init__(self, produce: _Produce, asked: dict[Producer, list[_Item]], broker: Services, context: Context) -> None:
+    def __init__(self, produce: _Produce, asked: dict[Producer, list[_Item]], uses: ProduceFamily, context: Context) -> None:
         self._produce = produce
         self._asked = asked
-        self._broker = broker
+        self._uses = uses
         self._context = context
         self._lacking = len(asked)
 
     def ask(self, transactional_id: str, adds: bool) -> None:
         for producer, items in self._asked.items():
             sequences = {item.partition: item.checked[0].base_sequence for item in items if item.partition is not None and item.checked is not None}
-            guards = Guards(producer, sequences, self._broker.clock.now_ms, adds=adds)
+            guards = Guards(producer, sequences, self._uses.clock.now_ms, adds=adds)
             for item in items:
                 item.guards = guards
-            self._broker.verification.ask(transactional_id, guards, partial(self._answered, producer))
+            self._uses.verification.ask(transactional_id, guards, partial(self._answered, producer))
 
     def _answered(self, producer: Producer, results: dict[TopicPartition, ErrorCode]) -> None:
         version = self._context.version
@@ -377,12 +374,12 @@ class _Verified:
         self._lacking -= 1
         if not self._lacking:
             # Not within the handler's own call, which says LATER first.
-            self._broker.loop.call_soon(self._append)
+            self._uses.loop.call_soon(self._append)
 
     def _append(self) -> None:
         if self._context.gone:
             return
-        outcome = self._produce.append(self._broker.clock.now_ms())
+        outcome = self._produce.append(self._uses.clock.now_ms())
         if isinstance(outcome, ProduceResponse):
             self._context.answer(outcome)
         elif outcome is NO_ANSWER:
@@ -400,8 +397,8 @@ def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
     return None if holds else InvalidTxnStateError("the transaction has ended meanwhile")
 
 
-@handles(ProduceRequest)
-def handle(broker: Services, request: ProduceRequest, context: Context) -> Outcome:
+@handles(ProduceRequest, ProduceFamily)
+def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Outcome:
     version = context.version
     pooled: list[_Item] = []
     items: list[_Item] = []
@@ -409,7 +406,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     refusal = _refuse_all(request)
     is_transactional = is_unreadable = unreadable_is_first = False
     budget = INLINE_DECOMPRESSED_MAX_BYTES
-    now_ms = broker.clock.now_ms()
+    now_ms = uses.clock.now_ms()
     topics = request.topic_data
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         topics = _once_each(topics, version)
@@ -418,7 +415,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
             is_transactional, is_unreadable = _OF_TRANSACTION in kinds, _UNREADABLE in kinds
             unreadable_is_first = is_transactional and is_unreadable and kinds.index(_UNREADABLE) < kinds.index(_OF_TRANSACTION)
     for wanted in topics:
-        topic = broker.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(wanted.name)
+        topic = uses.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(wanted.name)
         answers = []
         for data in wanted.partition_data:
             item = _Item(data.index)
@@ -452,7 +449,7 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     elif is_unreadable:
         _refuse(items, CorruptMessageError("a batch of the request has an unknown magic number, so that nothing of the request is taken"))
         pooled = []
-    produce = _Produce(broker, context, request.acks, request.timeout_ms, response, items)
+    produce = _Produce(uses, context, request.acks, request.timeout_ms, response, items)
     if not pooled:
         if is_transactional and request.transactional_id is not None:
             return produce.verify(request.transactional_id, now_ms, is_kept=False)
@@ -465,14 +462,14 @@ def handle(broker: Services, request: ProduceRequest, context: Context) -> Outco
     def finish() -> None:
         if context.gone:
             return
-        now_ms = broker.clock.now_ms()
+        now_ms = uses.clock.now_ms()
         outcome = produce.append(now_ms) if transactional_id is None else produce.verify(transactional_id, now_ms, is_kept=True)
         if isinstance(outcome, ProduceResponse):
             context.answer(outcome)
         elif outcome is NO_ANSWER:
             context.no_answer()
 
-    broker.pool.submit(lambda: _check_all(pooled, version), finish)
+    uses.pool.submit(lambda: _check_all(pooled, version), finish)
     return LATER
 
 

@@ -3,7 +3,7 @@
     0      message sets: format v0, from 2 on v1 (`broker.down_conversion`)
     4      record batches v2, isolation level
     5      log start offset
-    7      sessions (KIP-227): `broker.fetch_sessions`
+    7      sessions (KIP-227): `uses.sessions`
     9      leader epochs
     10     zstd
     11     the consumer's rack; followers answer consumers (KIP-392)
@@ -43,6 +43,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, UnknownTopicIdError, UnknownTopicOrPartitionError
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import FetchFamily
 from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionPartition, WantedPartition
 from jesenska.broker.fetch_states import READING
 from jesenska.broker.fetches import FullFetch, Plan, SessionFetch
@@ -52,29 +53,28 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
     from jesenska.broker.metadata_cache import MetadataCache
-    from jesenska.broker.services import Services
 
 _FIRST_WITH_IDS = 13
 
 
-@handles(FetchRequest)
-def handle(broker: Services, request: FetchRequest, context: Context) -> Outcome:
+@handles(FetchRequest, FetchFamily)
+def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcome:
     if replica_of(request) >= 0:
-        return handle_follower(broker, request, context)
+        return handle_follower(uses, request, context)
     epoch, by_id = request.session_epoch, context.version >= _FIRST_WITH_IDS
     if epoch in (INITIAL_EPOCH, FINAL_EPOCH):
         if request.session_id != NO_SESSION:
-            broker.fetch_sessions.end(request.session_id)
+            uses.sessions.end(request.session_id)
     else:
-        now_ms = int(broker.clock.monotonic() * 1000)
-        session = broker.fetch_sessions.proceed(request.session_id, epoch, by_id, request.topics, request.forgotten_topics_data, now_ms)
+        now_ms = int(uses.clock.monotonic() * 1000)
+        session = uses.sessions.proceed(request.session_id, epoch, by_id, request.topics, request.forgotten_topics_data, now_ms)
         if isinstance(session, ErrorCode):
             return FetchResponse(error_code=session)
         if not session.closed:
-            answer = SessionFetch(broker, request, context, session).go_on(READING)
+            answer = SessionFetch(uses, request, context, session).go_on(READING)
             return LATER if answer is None else answer
-    plan, knows_none = _named(broker.view, request, by_id, epoch == INITIAL_EPOCH)
-    answer = FullFetch(broker, request, context, plan, knows_none, by_id, epoch == INITIAL_EPOCH).go_on(READING)
+    plan, knows_none = _named(uses.view, request, by_id, epoch == INITIAL_EPOCH)
+    answer = FullFetch(uses, request, context, plan, knows_none, by_id, epoch == INITIAL_EPOCH).go_on(READING)
     return LATER if answer is None else answer
 
 

@@ -24,7 +24,6 @@ is UNSUPPORTED_VERSION, whatever the partition.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import (
     ErrorCode,
@@ -40,6 +39,7 @@ from jesenska.base.errors import (
     UnsupportedVersionError,
 )
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import LogFamily
 from jesenska.broker.gate import handles
 from jesenska.controller.topics import duplicates
 from jesenska.log.partition_log import PartitionLog
@@ -53,9 +53,6 @@ from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsResponsePartition,
     ListOffsetsResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
@@ -72,8 +69,8 @@ _READ_COMMITTED = 1
 _FIRST_VERSION = {EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-@handles(ListOffsetsRequest)
-def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> Outcome:
+@handles(ListOffsetsRequest, LogFamily)
+def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Outcome:
     in_pool = []
     response = ListOffsetsResponse()
     version, compares = context.version, request.replica_id == _COMPARES
@@ -81,7 +78,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
     told: set[tuple[str, int]] = set()
     by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
     for topic in request.topics:
-        known = broker.view.topics.get(topic.name)
+        known = uses.view.topics.get(topic.name)
         answers = by_name.get(topic.name) if version else None
         if answers is None:
             answers = []
@@ -112,7 +109,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
     if not in_pool:
         return response
 
-    now_ms = broker.clock.now_ms()
+    now_ms = uses.clock.now_ms()
     waiting, rounds = in_pool, 1
 
     def look_up() -> None:
@@ -142,7 +139,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
         if again and rounds < _ROUNDS_MAX:
             waiting, rounds = again, rounds + 1
             try:
-                broker.pool.submit(look_up, finish)
+                uses.pool.submit(look_up, finish)
                 return
             except RequestTimedOutError as error:
                 for _, _, lookup, _, answer in again:
@@ -150,7 +147,7 @@ def handle(broker: Services, request: ListOffsetsRequest, context: Context) -> O
                     answer.error_code = error.code
         context.answer(response)
 
-    broker.pool.submit(look_up, finish)
+    uses.pool.submit(look_up, finish)
     return LATER
 
 

@@ -23,13 +23,13 @@ UNKNOWN_TOPIC_OR_PARTITION for a name that may not be created at all.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
 from jesenska.broker.slices import Slices
@@ -43,9 +43,6 @@ from jesenska.wire.messages.k03_metadata import (
     MetadataResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_NULL = 1
 _FIRST_WITH_REPLICAS_THAT_ARE_DOWN = 1
 _FIRST_WITH_CREATION_FLAG = 4
@@ -56,40 +53,41 @@ _PARTITIONS_AT_ONCE = 1000
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
 
 
-@handles(MetadataRequest)
-def handle(broker: Services, request: MetadataRequest, context: Context) -> Outcome:
+@handles(MetadataRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: MetadataRequest, context: Context) -> Outcome:
     asked = request.topics
     if context.version in _IDS_NOT_YET_LOOKED_UP and any(item.name is None or item.topic_id != NO_UUID for item in asked or ()):
         return _refuse(asked or ())
     everything = asked is None or (context.version < _FIRST_WITH_NULL and not asked)
     if everything or asked is None:
-        if broker.view.partition_count > _PARTITIONS_AT_ONCE:
-            return _answer_in_slices(broker, request, context)
-        return _answer(broker, request, context, _all(broker, request, context))
-    may_create = broker.auto_create_topics and (context.version < _FIRST_WITH_CREATION_FLAG or request.allow_auto_topic_creation)
-    missing = [item.name for item in asked if item.name and item.name not in broker.view.topics and is_legal_topic_name(item.name)] if may_create else []
+        if uses.view.partition_count > _PARTITIONS_AT_ONCE:
+            return _answer_in_slices(uses, request, context)
+        return _answer(uses, request, context, _all(uses, request, context))
+    creates = uses.in_force.config.boolean("auto.create.topics.enable")
+    may_create = creates and (context.version < _FIRST_WITH_CREATION_FLAG or request.allow_auto_topic_creation)
+    missing = [item.name for item in asked if item.name and item.name not in uses.view.topics and is_legal_topic_name(item.name)] if may_create else []
     if missing:
-        return _create_and_answer(broker, request, context, missing)
-    return _answer(broker, request, context, _topics(broker, request, context, {}))
+        return _create_and_answer(uses, request, context, missing)
+    return _answer(uses, request, context, _topics(uses, request, context, {}))
 
 
-def _all(broker: Services, request: MetadataRequest, context: Context) -> list[MetadataResponseTopic]:
-    return [_known(broker, topic, request, context) for topic in broker.view.topics.values()]
+def _all(uses: ClusterFamily, request: MetadataRequest, context: Context) -> list[MetadataResponseTopic]:
+    return [_known(uses, topic, request, context) for topic in uses.view.topics.values()]
 
 
-async def _answer_in_slices(broker: Services, request: MetadataRequest, context: Context) -> MetadataResponse:
+async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, context: Context) -> MetadataResponse:
     """Everything of a large cluster: others are served in between. Where brokers or topics come or go meanwhile it is
     made once more, in one go, so that it tells of nothing that it does not name."""
-    view, between = broker.view, Slices(broker.clock)
+    view, between = uses.view, Slices(uses.clock)
     names, brokers = list(view.topics), view.brokers
     topics = []
     for name in names:
         await between()
         if name not in view.topics:
             break
-        topics.append(_known(broker, view.topics[name], request, context))
+        topics.append(_known(uses, view.topics[name], request, context))
     is_same = view.brokers == brokers and list(view.topics) == names
-    return _answer(broker, request, context, topics if is_same else _all(broker, request, context))
+    return _answer(uses, request, context, topics if is_same else _all(uses, request, context))
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
@@ -100,21 +98,21 @@ def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
     )
 
 
-async def _create_and_answer(broker: Services, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
+async def _create_and_answer(uses: ClusterFamily, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
     codes: dict[str, int] = {}
     for name in dict.fromkeys(missing):
         try:
-            await broker.topics.create_automatically(name)
+            await uses.topics.create_automatically(name)
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
         except InvalidRequestError:
             continue
         except KafkaError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 codes[name] = error.code
-    return _answer(broker, request, context, _topics(broker, request, context, codes))
+    return _answer(uses, request, context, _topics(uses, request, context, codes))
 
 
-def _topics(broker: Services, request: MetadataRequest, context: Context, codes: dict[str, int]) -> list[MetadataResponseTopic]:
+def _topics(uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]) -> list[MetadataResponseTopic]:
     """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error
     instead."""
     answers = []
@@ -124,16 +122,16 @@ def _topics(broker: Services, request: MetadataRequest, context: Context, codes:
         asked = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
     for item in {(item.name, item.topic_id): item for item in asked}.values():
         if item.topic_id != NO_UUID:
-            topic = broker.view.by_id.get(item.topic_id)
+            topic = uses.view.by_id.get(item.topic_id)
             if topic is None:
                 answers.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id))
             else:
-                answers.append(_known(broker, topic, request, context))
+                answers.append(_known(uses, topic, request, context))
             continue
         name = item.name or ""
-        topic = broker.view.topics.get(name)
+        topic = uses.view.topics.get(name)
         if topic is not None and name not in codes:
-            answers.append(_known(broker, topic, request, context))
+            answers.append(_known(uses, topic, request, context))
             continue
         error = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
         answer = MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
@@ -143,20 +141,20 @@ def _topics(broker: Services, request: MetadataRequest, context: Context, codes:
     return answers
 
 
-def _known(broker: Services, topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
+def _known(uses: ClusterFamily, topic: Topic, request: MetadataRequest, context: Context) -> MetadataResponseTopic:
     answer = MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_partition(broker, partition, context) for partition in topic.partitions],
+        partitions=[_partition(uses, partition, context) for partition in topic.partitions],
     )
     if request.include_topic_authorized_operations:
         answer.topic_authorized_operations = TOPIC_OPERATIONS
     return answer
 
 
-def _partition(broker: Services, partition: Partition, context: Context) -> MetadataResponsePartition:
-    view, leader, code = broker.view, partition.leader, ErrorCode.NONE
+def _partition(uses: ClusterFamily, partition: Partition, context: Context) -> MetadataResponsePartition:
+    view, leader, code = uses.view, partition.leader, ErrorCode.NONE
     node = view.brokers.get(leader)
     if node is None:
         leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
@@ -164,7 +162,7 @@ def _partition(broker: Services, partition: Partition, context: Context) -> Meta
         leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if context.version >= _FIRST_WITH_LISTENER_NOT_FOUND else ErrorCode.LEADER_NOT_AVAILABLE
     replicas, isr = list(partition.replicas), list(partition.isr)
     if context.version < _FIRST_WITH_REPLICAS_THAT_ARE_DOWN:
-        here = {node.broker_id for node, _, _ in broker.endpoints_for(context.connection.listener_name)}
+        here = {node.broker_id for node, _, _ in uses.view.endpoints_for(context.connection.listener_name)}
         replicas, isr, all_replicas, whole_isr = [one for one in replicas if one in here], [one for one in isr if one in here], replicas, isr
         if code == ErrorCode.NONE and (replicas, isr) != (all_replicas, whole_isr):
             code = ErrorCode.REPLICA_NOT_AVAILABLE
@@ -175,18 +173,18 @@ def _partition(broker: Services, partition: Partition, context: Context) -> Meta
         leader_epoch=partition.leader_epoch,
         replica_nodes=replicas,
         isr_nodes=isr,
-        offline_replicas=view.offline_replicas(partition, broker.broker_id),
+        offline_replicas=view.offline_replicas(partition, uses.broker_id),
     )
 
 
-def _answer(broker: Services, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _answer(uses: ClusterFamily, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in broker.endpoints_for(context.connection.listener_name)
+            for node, host, port in uses.view.endpoints_for(context.connection.listener_name)
         ],
-        cluster_id=broker.view.cluster_id,
-        controller_id=broker.view.controller_id,
+        cluster_id=uses.view.cluster_id,
+        controller_id=uses.view.controller_id,
         topics=topics,
     )
     if request.include_cluster_authorized_operations:

@@ -11,32 +11,28 @@ KAFKA_STORAGE_ERROR where the log cannot be made."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.controller.effects import TopicPartitions
 from jesenska.controller.orders import Orderer, leader_and_isr_response, read_leader_and_isr
 from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(LeaderAndIsrRequest, PeerFamily)
+def handle(uses: PeerFamily, request: LeaderAndIsrRequest, context: Context) -> Outcome:
+    return _obey(uses, request, context)
 
 
-@handles(LeaderAndIsrRequest)
-def handle(broker: Services, request: LeaderAndIsrRequest, context: Context) -> Outcome:
-    return _obey(broker, request, context)
-
-
-async def _obey(broker: Services, request: LeaderAndIsrRequest, context: Context) -> LeaderAndIsrResponse:
+async def _obey(uses: PeerFamily, request: LeaderAndIsrRequest, context: Context) -> LeaderAndIsrResponse:
     orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
     topics: tuple[TopicPartitions, ...] = ()
     try:
-        broker.require_peers()
+        uses.require_peers()
         topics = read_leader_and_isr(request, context.version)
-        errors = await broker.orders.lead_and_follow(orderer, topics)
+        errors = await uses.orders.lead_and_follow(orderer, topics)
     except KafkaError as error:
         refused = {TopicPartition(part.topic.name, number): error.code for part in topics for number in part.numbers}
         return leader_and_isr_response(context.version, error.code, topics, refused)

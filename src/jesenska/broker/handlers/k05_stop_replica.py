@@ -9,30 +9,26 @@ be taken away."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.controller.orders import Orderer, Stop, read_stop_replica, stop_replica_response
 from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest, StopReplicaResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(StopReplicaRequest, PeerFamily)
+def handle(uses: PeerFamily, request: StopReplicaRequest, context: Context) -> Outcome:
+    return _obey(uses, request, context)
 
 
-@handles(StopReplicaRequest)
-def handle(broker: Services, request: StopReplicaRequest, context: Context) -> Outcome:
-    return _obey(broker, request, context)
-
-
-async def _obey(broker: Services, request: StopReplicaRequest, context: Context) -> StopReplicaResponse:
+async def _obey(uses: PeerFamily, request: StopReplicaRequest, context: Context) -> StopReplicaResponse:
     orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
     stops: list[Stop] = []
     try:
-        broker.require_peers()
+        uses.require_peers()
         stops = read_stop_replica(request, context.version)
-        errors = await broker.orders.stop(orderer, stops)
+        errors = await uses.orders.stop(orderer, stops)
     except KafkaError as error:
         return stop_replica_response(error.code, (), {})
     return stop_replica_response(ErrorCode.NONE, stops, errors)

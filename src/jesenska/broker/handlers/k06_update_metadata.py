@@ -10,28 +10,24 @@ tree for itself."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.controller.orders import Orderer, read_update_metadata
 from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(UpdateMetadataRequest, PeerFamily)
+def handle(uses: PeerFamily, request: UpdateMetadataRequest, context: Context) -> Outcome:
+    return _obey(uses, request, context)
 
 
-@handles(UpdateMetadataRequest)
-def handle(broker: Services, request: UpdateMetadataRequest, context: Context) -> Outcome:
-    return _obey(broker, request, context)
-
-
-async def _obey(broker: Services, request: UpdateMetadataRequest, context: Context) -> UpdateMetadataResponse:
+async def _obey(uses: PeerFamily, request: UpdateMetadataRequest, context: Context) -> UpdateMetadataResponse:
     orderer = Orderer(request.controller_id, request.controller_epoch, request.broker_epoch)
     try:
-        broker.require_peers()
-        await broker.orders.update_metadata(orderer, read_update_metadata(request, context.version))
+        uses.require_peers()
+        await uses.orders.update_metadata(orderer, read_update_metadata(request, context.version))
     except KafkaError as error:
         return UpdateMetadataResponse(error_code=error.code)
     return UpdateMetadataResponse()

@@ -8,10 +8,9 @@ BROKER_NOT_AVAILABLE for a broker that is not up."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.topics import as_kafka_error
 from jesenska.wire.messages.k07_controlled_shutdown import (
@@ -20,25 +19,22 @@ from jesenska.wire.messages.k07_controlled_shutdown import (
     ControlledShutdownResponseRemainingPartition,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _ANY_EPOCH = -1
 
 
-@handles(ControlledShutdownRequest)
-def handle(broker: Services, request: ControlledShutdownRequest, context: Context) -> Outcome:
-    return _stop(broker, request)
+@handles(ControlledShutdownRequest, PeerFamily)
+def handle(uses: PeerFamily, request: ControlledShutdownRequest, context: Context) -> Outcome:
+    return _stop(uses, request)
 
 
-async def _stop(broker: Services, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+async def _stop(uses: PeerFamily, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
     response = ControlledShutdownResponse()
     try:
-        broker.require_peers()
-        known = broker.topics.facts.broker_epochs.get(request.broker_id)
+        uses.require_peers()
+        known = uses.topics.facts.broker_epochs.get(request.broker_id)
         if known is not None and request.broker_epoch != _ANY_EPOCH and request.broker_epoch < known:
             raise KafkaError.of(ErrorCode.STALE_BROKER_EPOCH, "The broker has registered again.")
-        stays = await broker.topics.stop_wanted(request.broker_id)
+        stays = await uses.topics.stop_wanted(request.broker_id)
     except NotControllerError:
         response.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
         return response

@@ -24,11 +24,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.tree_offsets import commit_to_tree
 from jesenska.controller.branches import BRANCH_OF
@@ -41,9 +41,6 @@ from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _INT64_MAX = 2**63 - 1
 #: Kafka 3.9, the last that serves this version, keeps what it is to commit in a map.
 _WITH_MAP = 1
@@ -51,17 +48,17 @@ _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
 
 
-@handles(OffsetCommitRequest)
-def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> Outcome:
-    version, now_ms = context.version, broker.clock.now_ms()
+@handles(OffsetCommitRequest, GroupFamily)
+def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) -> Outcome:
+    version, now_ms = context.version, uses.clock.now_ms()
     offsets: list[tuple[TopicPartition, CommittedOffset]] = []
     errors: dict[tuple[int, int], ErrorCode] = {}
     places: dict[tuple[int, int], TopicPartition] = {}
     unknown: set[int] = set()
     too_large: set[tuple[int, int]] = set()
-    limit = broker.config.integer("offset.metadata.max.bytes")
+    limit = uses.in_force.config.integer("offset.metadata.max.bytes")
     for at, topic in enumerate(request.topics):
-        known = broker.view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else broker.view.topics.get(topic.name)
+        known = uses.view.by_id.get(topic.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(topic.name)
         if known is None:
             unknown.add(at)
         for number, item in enumerate(topic.partitions):
@@ -113,7 +110,7 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
         return response
 
     if version == 0:
-        return _to_tree(broker, request.group_id, [(key, value) for key, value in offsets if not is_metadata_too_large(value.metadata, limit)], build)
+        return _to_tree(uses, request.group_id, [(key, value) for key, value in offsets if not is_metadata_too_large(value.metadata, limit)], build)
 
     def reply(response: Response) -> None:
         assert isinstance(response, PartitionsAnswer)
@@ -129,22 +126,22 @@ def handle(broker: Services, request: OffsetCommitRequest, context: Context) -> 
         group_instance_id=request.group_instance_id,
         offsets=tuple(offsets),
         knows_missing_group=version >= _FIRST_WITH_NOT_FOUND,
-        is_of_branches=all(BRANCH_OF in broker.view.topics[key.topic].config.overrides for key, _ in offsets),
+        is_of_branches=all(BRANCH_OF in uses.view.topics[key.topic].config.overrides for key, _ in offsets),
     )
     try:
-        broker.groups.submit(request.group_id, make, reply)
+        uses.groups.submit(request.group_id, make, reply)
     except KafkaError as error:
         return build({}, error.code)
     return LATER
 
 
 async def _to_tree(
-    broker: Services,
+    uses: GroupFamily,
     group_id: str,
     offsets: list[tuple[TopicPartition, CommittedOffset]],
     build: Callable[[dict[TopicPartition, ErrorCode], ErrorCode], OffsetCommitResponse],
 ) -> OffsetCommitResponse:
     results = {}
     for key, value in offsets:
-        results[key] = await commit_to_tree(broker.store, group_id, key, value.offset)
+        results[key] = await commit_to_tree(uses.store, group_id, key, value.offset)
     return build(results, ErrorCode.NONE)

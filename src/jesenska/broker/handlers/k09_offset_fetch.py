@@ -15,11 +15,11 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.tree_offsets import fetch_from_tree
 from jesenska.groups.events import CommittedOffset
@@ -34,25 +34,22 @@ from jesenska.wire.messages.k09_offset_fetch import (
     OffsetFetchResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_WHOLE_ERROR = 2
 _FIRST_WITH_SEVERAL = 8
 _FIRST_WITH_IDS = 10
 _NO_OFFSET = CommittedOffset(-1, -1, "", -1)
 
 
-@handles(OffsetFetchRequest)
-def handle(broker: Services, request: OffsetFetchRequest, context: Context) -> Outcome:
+@handles(OffsetFetchRequest, GroupFamily)
+def handle(uses: GroupFamily, request: OffsetFetchRequest, context: Context) -> Outcome:
     if context.version == 0:
-        return _from_tree(broker, request)
+        return _from_tree(uses, request)
     if context.version >= _FIRST_WITH_SEVERAL:
-        return OffsetFetchResponse(groups=[_group(broker, item, context.version, request.require_stable) for item in request.groups])
-    return _one_group(broker, request, context.version)
+        return OffsetFetchResponse(groups=[_group(uses, item, context.version, request.require_stable) for item in request.groups])
+    return _one_group(uses, request, context.version)
 
 
-async def _from_tree(broker: Services, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _from_tree(uses: GroupFamily, request: OffsetFetchRequest) -> OffsetFetchResponse:
     response = OffsetFetchResponse()
     wanted: dict[str, dict[int, None]] = {}
     for asked in request.topics or ():
@@ -60,28 +57,28 @@ async def _from_tree(broker: Services, request: OffsetFetchRequest) -> OffsetFet
             wanted.setdefault(asked.name, {}).update(dict.fromkeys(asked.partition_indexes))
     for name, numbers in wanted.items():
         partitions = []
-        topic = broker.view.topics.get(name)
+        topic = uses.view.topics.get(name)
         for number in numbers:
             if topic is None or not 0 <= number < len(topic.partitions):
                 missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, metadata="", error_code=missing))
                 continue
-            offset, error = await fetch_from_tree(broker.store, request.group_id, TopicPartition(name, number))
+            offset, error = await fetch_from_tree(uses.store, request.group_id, TopicPartition(name, number))
             partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=offset, metadata="", error_code=error))
         response.topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
     return response
 
 
-def _one_group(broker: Services, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
+def _one_group(uses: GroupFamily, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
     asked = None if request.topics is None else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
     try:
-        found = broker.groups.coordinator_of(request.group_id).offsets.committed(request.group_id, asked)
+        found = uses.groups.coordinator_of(request.group_id).offsets.committed(request.group_id, asked)
     except KafkaError as error:
         response = OffsetFetchResponse(error_code=error.code if version >= _FIRST_WITH_WHOLE_ERROR else ErrorCode.NONE)
         if version < _FIRST_WITH_WHOLE_ERROR:
             response.topics = _as_asked(request, {}, error.code)
         return response
-    unstable = broker.groups.coordinator_of(request.group_id).offsets.unstable(request.group_id) if request.require_stable else set()
+    unstable = uses.groups.coordinator_of(request.group_id).offsets.unstable(request.group_id) if request.require_stable else set()
     return OffsetFetchResponse(topics=_all_of(found, unstable) if asked is None else _as_asked(request, found, ErrorCode.NONE, unstable))
 
 
@@ -117,11 +114,11 @@ def _old_partition(number: int, value: CommittedOffset, error: ErrorCode) -> Off
     )
 
 
-def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int, require_stable: bool) -> OffsetFetchResponseGroup:
+def _group(uses: GroupFamily, asked: OffsetFetchRequestGroup, version: int, require_stable: bool) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     by_id = version >= _FIRST_WITH_IDS
     try:
-        coordinator = broker.groups.coordinator_of(asked.group_id)
+        coordinator = uses.groups.coordinator_of(asked.group_id)
     except KafkaError as error:
         answer.error_code = error.code
         return answer
@@ -129,7 +126,7 @@ def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int, requi
     if asked.topics is None:
         topics: dict[str, OffsetFetchResponseGroupTopic] = {}
         for key, value in coordinator.offsets.committed(asked.group_id, None).items():
-            known = broker.view.topics.get(key.topic)
+            known = uses.view.topics.get(key.topic)
             if by_id and known is None:
                 continue
             topic = topics.setdefault(key.topic, OffsetFetchResponseGroupTopic(name=key.topic, topic_id=known.topic_id if known else NO_UUID))
@@ -139,7 +136,7 @@ def _group(broker: Services, asked: OffsetFetchRequestGroup, version: int, requi
     for wanted in asked.topics:
         name: str | None = wanted.name
         if by_id:
-            known = broker.view.by_id.get(wanted.topic_id)
+            known = uses.view.by_id.get(wanted.topic_id)
             name = known.name if known is not None else None
         keys = [TopicPartition(name or "", number) for number in wanted.partition_indexes]
         found = coordinator.offsets.committed(asked.group_id, keys) if name is not None else {}

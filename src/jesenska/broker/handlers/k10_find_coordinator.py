@@ -15,45 +15,43 @@ Left out: share groups, until their coordinator is built (INVALID_REQUEST).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
 from jesenska.broker.coordinated_topic import CoordinatedTopic
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FindCoordinatorResponseCoordinator
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 _GROUP, _TRANSACTION = 0, 1
 _FIRST_WITH_SEVERAL = 4
 
 
-@handles(FindCoordinatorRequest)
-def handle(broker: Services, request: FindCoordinatorRequest, context: Context) -> Outcome:
+@handles(FindCoordinatorRequest, GroupFamily)
+def handle(uses: GroupFamily, request: FindCoordinatorRequest, context: Context) -> Outcome:
     if request.key_type not in (_GROUP, _TRANSACTION):
         return _answer(request, context, ErrorCode.INVALID_REQUEST, "share groups have no coordinator here: they are not served yet", (-1, "", -1))
-    return _find(broker, request, context)
+    return _find(uses, request, context)
 
 
-async def _find(broker: Services, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
-    kept: CoordinatedTopic[Any] = broker.groups if request.key_type == _GROUP else broker.transactions
+async def _find(uses: GroupFamily, request: FindCoordinatorRequest, context: Context) -> FindCoordinatorResponse:
+    kept: CoordinatedTopic[Any] = uses.groups if request.key_type == _GROUP else uses.transactions
     try:
         await kept.ensure_topic()
     except KafkaError as error:
         return _answer(request, context, error.code, error.message, (-1, "", -1))
-    return _response(request, context, [(key, *_coordinator(broker, kept, key, context)) for key in _keys(request, context)])
+    return _response(request, context, [(key, *_coordinator(uses, kept, key, context)) for key in _keys(request, context)])
 
 
 def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
     return [request.key] if context.version < _FIRST_WITH_SEVERAL else request.coordinator_keys
 
 
-def _coordinator(broker: Services, kept: CoordinatedTopic[Any], key: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
+def _coordinator(uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
     """The broker that leads the partition which keeps the key, where it is reached."""
     leader = kept.leader_for(key)
-    node = broker.view.brokers.get(leader)
+    node = uses.view.brokers.get(leader)
     endpoint = None if node is None else node.endpoints.get(context.connection.listener_name)
     if endpoint is None:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE, None, (-1, "", -1)

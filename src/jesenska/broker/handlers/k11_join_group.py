@@ -17,17 +17,14 @@ keeps the metadata as long as the member lives, and fails each assignment (UNKNO
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.limits import MEMBER_METADATA_RECORDS_MAX
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.events import Join, JoinAnswer, Response
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 _FIRST_WITH_REBALANCE_TIMEOUT = 1
 _FIRST_WITH_KNOWN_MEMBERS = 4
@@ -35,10 +32,10 @@ _FIRST_WITH_PROTOCOL_TYPE = 7
 _FIRST_WITH_SKIPPING = 9
 
 
-@handles(JoinGroupRequest)
-def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Outcome:
+@handles(JoinGroupRequest, GroupFamily)
+def handle(uses: GroupFamily, request: JoinGroupRequest, context: Context) -> Outcome:
     version = context.version
-    if _is_too_large(request, broker.groups.record_max_bytes):
+    if _is_too_large(request, uses.groups.record_max_bytes):
         return _answer(JoinAnswer(ErrorCode.MESSAGE_TOO_LARGE, request.member_id), version)
 
     def reply(response: Response) -> None:
@@ -63,7 +60,7 @@ def handle(broker: Services, request: JoinGroupRequest, context: Context) -> Out
         can_skip_assignment=version >= _FIRST_WITH_SKIPPING,
     )
     try:
-        broker.groups.submit(request.group_id, make, reply)
+        uses.groups.submit(request.group_id, make, reply)
     except KafkaError as error:
         return _answer(JoinAnswer(error.code, request.member_id), version)
     return LATER

@@ -3,26 +3,22 @@ compact."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import KafkaError
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.events import ErrorAnswer, Heartbeat, Response
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(HeartbeatRequest)
-def handle(broker: Services, request: HeartbeatRequest, context: Context) -> Outcome:
+@handles(HeartbeatRequest, GroupFamily)
+def handle(uses: GroupFamily, request: HeartbeatRequest, context: Context) -> Outcome:
     def reply(response: Response) -> None:
         assert isinstance(response, ErrorAnswer)
         context.answer(HeartbeatResponse(error_code=response.error))
 
     try:
-        broker.groups.submit(
+        uses.groups.submit(
             request.group_id,
             lambda token: Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id),
             reply,

@@ -9,22 +9,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.events import Leave, LeaveAnswer, Leaving, Response
 from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_SEVERAL = 3
 
 
-@handles(LeaveGroupRequest)
-def handle(broker: Services, request: LeaveGroupRequest, context: Context) -> Outcome:
+@handles(LeaveGroupRequest, GroupFamily)
+def handle(uses: GroupFamily, request: LeaveGroupRequest, context: Context) -> Outcome:
     several = context.version >= _FIRST_WITH_SEVERAL
     members = tuple(Leaving(item.member_id, item.group_instance_id) for item in request.members) if several else (Leaving(request.member_id),)
 
@@ -41,7 +37,7 @@ def handle(broker: Services, request: LeaveGroupRequest, context: Context) -> Ou
             context.answer(LeaveGroupResponse(error_code=response.error or first))
 
     try:
-        broker.groups.submit(request.group_id, lambda token: Leave(token, request.group_id, members), reply)
+        uses.groups.submit(request.group_id, lambda token: Leave(token, request.group_id, members), reply)
     except KafkaError as error:
         return LeaveGroupResponse(error_code=error.code)
     return LATER

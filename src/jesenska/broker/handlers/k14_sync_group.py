@@ -11,22 +11,19 @@ The leader brings everybody's assignment; the answers leave when it is committed
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.events import Response, Sync, SyncAnswer
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_PROTOCOL = 5
 
 
-@handles(SyncGroupRequest)
-def handle(broker: Services, request: SyncGroupRequest, context: Context) -> Outcome:
+@handles(SyncGroupRequest, GroupFamily)
+def handle(uses: GroupFamily, request: SyncGroupRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_PROTOCOL and (request.protocol_type is None or request.protocol_name is None):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
 
@@ -49,7 +46,7 @@ def handle(broker: Services, request: SyncGroupRequest, context: Context) -> Out
         assignments=tuple((item.member_id, bytes(item.assignment)) for item in request.assignments),
     )
     try:
-        broker.groups.submit(request.group_id, make, reply)
+        uses.groups.submit(request.group_id, make, reply)
     except KafkaError as error:
         return SyncGroupResponse(error_code=error.code)
     return LATER

@@ -10,11 +10,10 @@ Metadata and assignments of members are told while the group is stable, as in Ka
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.authorized_operations import GROUP_OPERATIONS
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.group import Group
 from jesenska.groups.states import GroupState
@@ -25,20 +24,17 @@ from jesenska.wire.messages.k15_describe_groups import (
     DescribeGroupsResponseMember,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_NOT_FOUND = 6
 
 
-@handles(DescribeGroupsRequest)
-def handle(broker: Services, request: DescribeGroupsRequest, context: Context) -> Outcome:
+@handles(DescribeGroupsRequest, GroupFamily)
+def handle(uses: GroupFamily, request: DescribeGroupsRequest, context: Context) -> Outcome:
     response = DescribeGroupsResponse()
     for group_id in request.groups:
         answer = DescribeGroupsResponseGroup(group_id=group_id)
         response.groups.append(answer)
         try:
-            group = broker.groups.coordinator_of(group_id).groups.get(group_id)
+            group = uses.groups.coordinator_of(group_id).groups.get(group_id)
         except KafkaError as error:
             answer.error_code = error.code
             continue

@@ -3,26 +3,22 @@ are classic)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.states import GroupState
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _CLASSIC = "classic"
 
 
-@handles(ListGroupsRequest)
-def handle(broker: Services, request: ListGroupsRequest, context: Context) -> Outcome:
+@handles(ListGroupsRequest, GroupFamily)
+def handle(uses: GroupFamily, request: ListGroupsRequest, context: Context) -> Outcome:
     states = {item.lower() for item in request.states_filter}
     types = {item.lower() for item in request.types_filter}
     try:
-        coordinators = broker.groups.coordinators()
+        coordinators = uses.groups.coordinators()
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code)
     return ListGroupsResponse(

@@ -3,17 +3,13 @@ open, as Kafka's does on a listener without SASL. No mechanisms are named."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import SecurityFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(SaslHandshakeRequest)
-def handle(broker: Services, request: SaslHandshakeRequest, context: Context) -> Outcome:
+@handles(SaslHandshakeRequest, SecurityFamily)
+def handle(uses: SecurityFamily, request: SaslHandshakeRequest, context: Context) -> Outcome:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

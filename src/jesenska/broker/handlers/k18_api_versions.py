@@ -6,16 +6,16 @@
 
 The table is what is served and nothing else: clients use what they are told. A version above ours is answered with
 UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can come back with it.
-Features: what this software can do, and what this cluster does (`broker.features`).
+Features: what this software can do, and what this cluster does (`uses.features`).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.features import SUPPORTED, TRANSACTION_VERSION
 from jesenska.broker.gate import handles
 from jesenska.broker.served import VERSIONS
@@ -26,9 +26,6 @@ from jesenska.wire.messages.k18_api_versions import (
     ApiVersionsResponseFinalizedFeature,
     ApiVersionsResponseSupportedFeature,
 )
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
@@ -41,11 +38,11 @@ def announced() -> list[ApiVersionsResponseApiKey]:
     return [ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
 
 
-@handles(ApiVersionsRequest)
-def handle(broker: Services, request: ApiVersionsRequest, context: Context) -> Outcome:
+@handles(ApiVersionsRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: ApiVersionsRequest, context: Context) -> Outcome:
     if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
-    features = broker.features
+    features = uses.features
     response = ApiVersionsResponse(api_keys=announced(), finalized_features_epoch=features.epoch)
     response.supported_features = [
         ApiVersionsResponseSupportedFeature(name=name, min_version=low, max_version=high)

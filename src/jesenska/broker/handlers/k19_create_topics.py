@@ -14,11 +14,10 @@ ZooKeeper mode finds first.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.told_changes import tell
@@ -32,21 +31,18 @@ from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 #: Older requests come from clients of ZooKeeper's time: what they ask for is done, and the time-out is how long they
 #: wait for it.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
 
 
-@handles(CreateTopicsRequest)
-def handle(broker: Services, request: CreateTopicsRequest, context: Context) -> Outcome:
-    return _create(broker, request, context)
+@handles(CreateTopicsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: CreateTopicsRequest, context: Context) -> Outcome:
+    return _create(uses, request, context)
 
 
-async def _create(broker: Services, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
+async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     twice = duplicates(item.name for item in request.topics)
     if request.timeout_ms <= 0 and context.version >= _FIRST_WITH_DEADLINE and any(item.name not in twice for item in request.topics):
         return CreateTopicsResponse(
@@ -56,7 +52,7 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
         )
     response = CreateTopicsResponse()
     answered: set[str] = set()
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     for item in request.topics:
         await between()
         if item.name in answered:
@@ -67,7 +63,7 @@ async def _create(broker: Services, request: CreateTopicsRequest, context: Conte
         try:
             if item.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            plan, topic = await broker.topics.create(_wanted(item, context.version), validate_only=request.validate_only)
+            plan, topic = await uses.topics.create(_wanted(item, context.version), validate_only=request.validate_only)
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

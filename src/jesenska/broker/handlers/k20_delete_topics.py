@@ -15,11 +15,11 @@ The topic is gone for every request before the answer leaves; its files are remo
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.told_changes import tell
@@ -32,18 +32,15 @@ from jesenska.wire.messages.k20_delete_topics import (
     DeleteTopicsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_IDS = 6
 
 
-@handles(DeleteTopicsRequest)
-def handle(broker: Services, request: DeleteTopicsRequest, context: Context) -> Outcome:
-    return _delete(broker, request, context)
+@handles(DeleteTopicsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: DeleteTopicsRequest, context: Context) -> Outcome:
+    return _delete(uses, request, context)
 
 
-async def _delete(broker: Services, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
+async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
     wanted = request.topics if context.version >= _FIRST_WITH_IDS else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
     by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
     by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
@@ -54,9 +51,9 @@ async def _delete(broker: Services, request: DeleteTopicsRequest, context: Conte
             responses=[DeleteTopicsResponseTopic(name=item.name, topic_id=item.topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT) for item in wanted]
         )
     #: Topics that are named by their id, and by their name too.
-    both = {topic.name for topic in map(broker.view.by_id.get, by_id) if topic is not None} & set(by_name)
+    both = {topic.name for topic in map(uses.view.by_id.get, by_id) if topic is not None} & set(by_name)
     response = DeleteTopicsResponse()
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     answered: set[str | uuid.UUID] = set()
     for item in wanted:
         await between()
@@ -66,7 +63,7 @@ async def _delete(broker: Services, request: DeleteTopicsRequest, context: Conte
                 raise InvalidRequestError("You may not specify both topic name and topic id.")
             if item.name is None and item.topic_id == NO_UUID:
                 raise InvalidRequestError("Neither topic name nor id were specified.")
-            known = broker.view.by_id.get(item.topic_id) if item.name is None else broker.view.topics.get(item.name)
+            known = uses.view.by_id.get(item.topic_id) if item.name is None else uses.view.topics.get(item.name)
             once = item.topic_id if item.name is None else item.name
             if once in twice or once in twice_by_id:
                 # Answered once, and not deleted: Kafka's controller does not guess what was meant.
@@ -80,13 +77,13 @@ async def _delete(broker: Services, request: DeleteTopicsRequest, context: Conte
                 answered.add(known.name)
                 answer.name, answer.topic_id = known.name, known.topic_id
                 raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
-            if not broker.topics.is_controller:
+            if not uses.topics.is_controller:
                 raise NotControllerError
             if known is None and item.name is None:
                 raise UnknownTopicIdError("This server does not host this topic ID.")
             if known is not None:
                 answer.name, answer.topic_id = known.name, known.topic_id
-            await broker.topics.delete(answer.name or "")
+            await uses.topics.delete(answer.name or "")
             tell(context, f"topic {answer.name} was deleted")
             if late:
                 answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but nobody waits for that

@@ -10,10 +10,9 @@ is named twice is answered once: the last offset counts. A topic without partiti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import KafkaError, OffsetOutOfRangeError, PolicyViolationError, UnknownTopicOrPartitionError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import LogFamily
 from jesenska.broker.gate import handles
 from jesenska.log.log_start import delete_records
 from jesenska.wire.messages.k21_delete_records import (
@@ -23,29 +22,26 @@ from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _HIGH_WATERMARK = -1
 
 
-@handles(DeleteRecordsRequest)
-def handle(broker: Services, request: DeleteRecordsRequest, context: Context) -> Outcome:
+@handles(DeleteRecordsRequest, LogFamily)
+def handle(uses: LogFamily, request: DeleteRecordsRequest, context: Context) -> Outcome:
     asked: dict[str, dict[int, int]] = {}
     for topic in request.topics:
         if topic.partitions:
             asked.setdefault(topic.name, {}).update((item.partition_index, item.offset) for item in topic.partitions)
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsResponseTopic(name=name, partitions=[_delete(broker, name, number, offset) for number, offset in partitions.items()])
+            DeleteRecordsResponseTopic(name=name, partitions=[_delete(uses, name, number, offset) for number, offset in partitions.items()])
             for name, partitions in asked.items()
         ]
     )
 
 
-def _delete(broker: Services, name: str, number: int, offset: int) -> DeleteRecordsResponsePartition:
+def _delete(uses: LogFamily, name: str, number: int, offset: int) -> DeleteRecordsResponsePartition:
     answer = DeleteRecordsResponsePartition(partition_index=number, low_watermark=-1)
-    known = broker.view.topics.get(name)
+    known = uses.view.topics.get(name)
     try:
         if known is None or not 0 <= number < len(known.partitions):
             raise UnknownTopicOrPartitionError

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TransactionFamily
 from jesenska.broker.gate import handles
 from jesenska.coordination.shard import Token
 from jesenska.metadata.producer_ids import ProducerIdsExhausted
@@ -30,32 +30,29 @@ from jesenska.metadata.tree_operations import TreeError
 from jesenska.transactions.events import InitProducer, Producer, ProducerAnswer
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 logger = logging.getLogger(__name__)
 
 _FIRST_WITH_FENCED = 4
 
 
-@handles(InitProducerIdRequest)
-def handle(broker: Services, request: InitProducerIdRequest, context: Context) -> Outcome:
+@handles(InitProducerIdRequest, TransactionFamily)
+def handle(uses: TransactionFamily, request: InitProducerIdRequest, context: Context) -> Outcome:
     if (request.producer_id == -1) != (request.producer_epoch == -1):
         return _refused(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is None:
-        return _new_id(broker)
+        return _new_id(uses)
     if not request.transactional_id:
         return _refused(ErrorCode.INVALID_REQUEST)
-    if not 0 < request.transaction_timeout_ms <= broker.config.integer("transaction.max.timeout.ms"):
+    if not 0 < request.transaction_timeout_ms <= uses.in_force.config.integer("transaction.max.timeout.ms"):
         return _refused(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
-    return _transactional(broker, request, context)
+    return _transactional(uses, request, context)
 
 
 def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_epoch=-1)
 
 
-async def _transactional(broker: Services, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+async def _transactional(uses: TransactionFamily, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
     name = request.transactional_id
     assert name is not None
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
@@ -66,11 +63,11 @@ async def _transactional(broker: Services, request: InitProducerIdRequest, conte
             answered.set_result(answer)
 
     def make(token: Token) -> InitProducer:
-        return InitProducer(token, name, request.transaction_timeout_ms, expected, broker.features.transaction_version)
+        return InitProducer(token, name, request.transaction_timeout_ms, expected, uses.features.transaction_version)
 
     try:
-        await broker.producer_ids.claim()
-        broker.transactions.submit(name, make, reply)
+        await uses.producer_ids.claim()
+        uses.transactions.submit(name, make, reply)
     except KafkaError as refusal:
         return _refused(refusal.code)
     except (TreeError, ProducerIdsExhausted) as failure:
@@ -83,9 +80,9 @@ async def _transactional(broker: Services, request: InitProducerIdRequest, conte
     return InitProducerIdResponse(error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch)
 
 
-async def _new_id(broker: Services) -> InitProducerIdResponse:
+async def _new_id(uses: TransactionFamily) -> InitProducerIdResponse:
     try:
-        producer_id = await broker.producer_ids.new()
+        producer_id = await uses.producer_ids.new()
     except (TreeError, ProducerIdsExhausted) as error:
         logger.warning("a producer gets no id: %s", error, extra={"once_a_minute": ("", "no producer id")})
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(error, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR

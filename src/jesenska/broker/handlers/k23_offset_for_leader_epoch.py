@@ -11,10 +11,9 @@ the log end for the current one. Consumers use it to find out whether the log wa
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import LogFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -23,15 +22,12 @@ from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(OffsetForLeaderEpochRequest)
-def handle(broker: Services, request: OffsetForLeaderEpochRequest, context: Context) -> Outcome:
+@handles(OffsetForLeaderEpochRequest, LogFamily)
+def handle(uses: LogFamily, request: OffsetForLeaderEpochRequest, context: Context) -> Outcome:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
-        known = broker.view.topics.get(topic.topic)
+        known = uses.view.topics.get(topic.topic)
         answers = []
         for asked in topic.partitions:
             answer = OffsetForLeaderEpochResponsePartition(partition=asked.partition)

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import TransactionFamily
 from jesenska.broker.gate import handles
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
 from jesenska.transactions.transaction import RAISES_EPOCH
@@ -31,9 +31,6 @@ from jesenska.wire.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnResponseTopic,
     AddPartitionsToTxnResponseTransaction,
 )
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_SEVERAL = 4
@@ -61,11 +58,11 @@ class _Request:
         return not self._lacking
 
 
-@handles(AddPartitionsToTxnRequest)
-def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
+@handles(AddPartitionsToTxnRequest, TransactionFamily)
+def handle(uses: TransactionFamily, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
     version = context.version
     if version < _FIRST_WITH_SEVERAL:
-        return _one(broker, request, context)
+        return _one(uses, request, context)
     work = _Request(context, len(request.transactions))
     keys_of = {item.transactional_id: _keys(item.topics) for item in request.transactions}
     topics_of = {item.transactional_id: item.topics for item in reversed(request.transactions)}
@@ -75,20 +72,20 @@ def handle(broker: Services, request: AddPartitionsToTxnRequest, context: Contex
         work.response.results_by_transaction.append(answer)
         producer = Producer(item.producer_id, item.producer_epoch)
         done = partial(work.put, answer)
-        missing = _missing(broker, keys)
+        missing = _missing(uses, keys)
         if missing:
             done(_once_each(missing))
         elif item.verify_only:
-            done(_once_each(_verified(broker, item.transactional_id, producer, keys)))
+            done(_once_each(_verified(uses, item.transactional_id, producer, keys)))
         else:
-            _add(broker, item.transactional_id, producer, keys, RAISES_EPOCH, partial(_answer_added, done, topics_of[item.transactional_id]))
+            _add(uses, item.transactional_id, producer, keys, RAISES_EPOCH, partial(_answer_added, done, topics_of[item.transactional_id]))
     if work.is_done:
         return work.response
     work.is_later = True
     return LATER
 
 
-def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
+def _one(uses: TransactionFamily, request: AddPartitionsToTxnRequest, context: Context) -> Outcome:
     keys = _keys(request.v3_and_below_topics)
     answered: list[AddPartitionsToTxnResponse] = []
     waits = False
@@ -103,10 +100,10 @@ def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context)
             answered.append(response)
 
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    missing = _missing(broker, keys)
+    missing = _missing(uses, keys)
     if missing:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_once_each(missing))
-    _add(broker, request.v3_and_below_transactional_id, producer, keys, 0, done)
+    _add(uses, request.v3_and_below_transactional_id, producer, keys, 0, done)
     if answered:
         return answered[0]
     waits = True
@@ -114,7 +111,7 @@ def _one(broker: Services, request: AddPartitionsToTxnRequest, context: Context)
 
 
 def _add(
-    broker: Services,
+    uses: TransactionFamily,
     transactional_id: str,
     producer: Producer,
     keys: Sequence[TopicPartition],
@@ -130,16 +127,16 @@ def _add(
 
     partitions = frozenset(keys)
     try:
-        broker.transactions.submit(transactional_id, lambda token: AddPartitions(token, transactional_id, producer, partitions, client_version), reply)
+        uses.transactions.submit(transactional_id, lambda token: AddPartitions(token, transactional_id, producer, partitions, client_version), reply)
     except KafkaError as error:
         done(error.code)
 
 
-def _verified(broker: Services, transactional_id: str, producer: Producer, keys: Sequence[TopicPartition]) -> Results:
+def _verified(uses: TransactionFamily, transactional_id: str, producer: Producer, keys: Sequence[TopicPartition]) -> Results:
     if not transactional_id:
         return dict.fromkeys(keys, ErrorCode.INVALID_REQUEST)
     try:
-        return broker.transactions.verify(transactional_id, producer, keys)
+        return uses.transactions.verify(transactional_id, producer, keys)
     except KafkaError as error:
         return dict.fromkeys(keys, error.code)
 
@@ -148,9 +145,9 @@ def _keys(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicPartiti
     return list(dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions))
 
 
-def _missing(broker: Services, keys: Sequence[TopicPartition]) -> Results:
+def _missing(uses: TransactionFamily, keys: Sequence[TopicPartition]) -> Results:
     """What is answered where a partition is not there; nothing where all are."""
-    missing = {key for key in keys if not broker.view.has(key)}
+    missing = {key for key in keys if not uses.view.has(key)}
     if not missing:
         return {}
     return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys}

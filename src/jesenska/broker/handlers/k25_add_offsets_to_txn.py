@@ -6,24 +6,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import TransactionFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.offsets_topic import OFFSETS_TOPIC
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
 from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_FENCED = 2
 
 
-@handles(AddOffsetsToTxnRequest)
-def handle(broker: Services, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
+@handles(AddOffsetsToTxnRequest, TransactionFamily)
+def handle(uses: TransactionFamily, request: AddOffsetsToTxnRequest, context: Context) -> Outcome:
     if not request.transactional_id:
         return AddOffsetsToTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
 
@@ -33,8 +29,8 @@ def handle(broker: Services, request: AddOffsetsToTxnRequest, context: Context) 
 
     producer = Producer(request.producer_id, request.producer_epoch)
     try:
-        partition = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
-        broker.transactions.submit(
+        partition = TopicPartition(OFFSETS_TOPIC, uses.groups.partition_for(request.group_id))
+        uses.transactions.submit(
             request.transactional_id, lambda token: AddPartitions(token, request.transactional_id, producer, frozenset((partition,))), reply
         )
     except KafkaError as error:

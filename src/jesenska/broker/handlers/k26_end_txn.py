@@ -9,24 +9,20 @@ log; markers follow.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import TransactionFamily
 from jesenska.broker.gate import handles
 from jesenska.transactions.events import EndTransaction, Producer, ProducerAnswer
 from jesenska.transactions.transaction import RAISES_EPOCH
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_FENCED = 2
 _FIRST_WITH_EPOCHS = 5
 
 
-@handles(EndTxnRequest)
-def handle(broker: Services, request: EndTxnRequest, context: Context) -> Outcome:
+@handles(EndTxnRequest, TransactionFamily)
+def handle(uses: TransactionFamily, request: EndTxnRequest, context: Context) -> Outcome:
     version, name = context.version, request.transactional_id
     if not name:
         return EndTxnResponse(error_code=ErrorCode.INVALID_REQUEST)
@@ -36,13 +32,13 @@ def handle(broker: Services, request: EndTxnRequest, context: Context) -> Outcom
         if error is ErrorCode.PRODUCER_FENCED and version < _FIRST_WITH_FENCED:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-            broker.claim_producer_ids()
+            uses.producer_ids.claim_soon()
         context.answer(EndTxnResponse(error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch))
 
     producer = Producer(request.producer_id, request.producer_epoch)
     client_version = RAISES_EPOCH if version >= _FIRST_WITH_EPOCHS else 0
     try:
-        broker.transactions.submit(name, lambda token: EndTransaction(token, name, producer, request.committed, client_version), reply)
+        uses.transactions.submit(name, lambda token: EndTransaction(token, name, producer, request.committed, client_version), reply)
     except KafkaError as error:
         return EndTxnResponse(error_code=error.code)
     return LATER

@@ -3,7 +3,7 @@ the partitions that it leads. Answered when every marker is committed, or refuse
 transaction that hangs.
 
 As in Apache Kafka, a partition that stands twice for one producer has the answer of the last marker, and a marker of
-no producer or of a negative transaction version is UNKNOWN_SERVER_ERROR.
+no producer, or of transaction version -1 (unknown), is UNKNOWN_SERVER_ERROR.
 
     2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
 """
@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.coordination.shard import Marker, OfTransaction
 from jesenska.wire.messages.k27_write_txn_markers import (
@@ -27,9 +27,6 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponsePartition,
     WriteTxnMarkersResponseTopic,
 )
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 #: What this broker's coordinators say, as the leader of a partition says it.
 _AS_LEADER = {
@@ -85,8 +82,8 @@ class _Request:
         return response
 
 
-@handles(WriteTxnMarkersRequest)
-def handle(broker: Services, request: WriteTxnMarkersRequest, context: Context) -> Outcome:
+@handles(WriteTxnMarkersRequest, PeerFamily)
+def handle(uses: PeerFamily, request: WriteTxnMarkersRequest, context: Context) -> Outcome:
     work = _Request(context)
     for item in request.markers:
         marker = Marker(OfTransaction(item.producer_id, item.producer_epoch), item.transaction_result, item.coordinator_epoch)
@@ -94,10 +91,10 @@ def handle(broker: Services, request: WriteTxnMarkersRequest, context: Context) 
             for number in topic.partition_indexes:
                 key = TopicPartition(topic.name, number)
                 done = work.add(item.producer_id, key)
-                if item.producer_id < 0 or item.producer_epoch < 0 or item.transaction_version < 0:
+                if item.producer_id < 0 or item.producer_epoch < 0:
                     done(ErrorCode.UNKNOWN_SERVER_ERROR)
                 else:
-                    broker.marker_writer.write(key, marker, item.transaction_version, done)
+                    uses.marker_writer.write(key, marker, item.transaction_version, done)
     work.went_on()
     if work.is_done:
         return work.response()

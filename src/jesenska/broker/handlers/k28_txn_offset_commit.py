@@ -16,11 +16,11 @@ before that.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.transaction_verification import Guards, Results, for_producers
 from jesenska.coordination.shard import OfTransaction
@@ -35,24 +35,21 @@ from jesenska.wire.messages.k28_txn_offset_commit import (
     TxnOffsetCommitResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_LOAD_IN_PROGRESS = 2
 _FIRST_WITH_ABORTABLE = 4
 _FIRST_THAT_ADDS = 5
 
 
-@handles(TxnOffsetCommitRequest)
-def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) -> Outcome:
+@handles(TxnOffsetCommitRequest, GroupFamily)
+def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context) -> Outcome:
     version = context.version
-    now_ms = broker.clock.now_ms()
+    now_ms = uses.clock.now_ms()
     errors: dict[TopicPartition, ErrorCode] = {}
     offsets: dict[TopicPartition, CommittedOffset] = {}
     for topic in request.topics:
         for item in topic.partitions:
             key = TopicPartition(topic.name, item.partition_index)
-            if broker.view.has(key):
+            if uses.view.has(key):
                 offsets[key] = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", now_ms)
             else:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -60,11 +57,11 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
     def build(found: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> TxnOffsetCommitResponse:
         if otherwise is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _FIRST_WITH_LOAD_IN_PROGRESS:
             otherwise = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        merges = bool(errors) or any(asked.name not in broker.view.topics for asked in request.topics)
+        merges = bool(errors) or any(asked.name not in uses.view.topics for asked in request.topics)
         answered: dict[str, TxnOffsetCommitResponseTopic] = {}
         response = TxnOffsetCommitResponse()
         for asked in request.topics:
-            if not asked.partitions and asked.name in broker.view.topics:
+            if not asked.partitions and asked.name in uses.view.topics:
                 continue
             topic = answered.get(asked.name) if merges else None
             if topic is None:
@@ -95,18 +92,18 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
         context.answer(build(answer.partitions, answer.error))
 
     try:
-        broker.groups.coordinator_of(request.group_id)
-        keeper = TopicPartition(OFFSETS_TOPIC, broker.groups.partition_for(request.group_id))
-        partition = broker.view.topics[OFFSETS_TOPIC].partitions[keeper.partition]
+        uses.groups.coordinator_of(request.group_id)
+        keeper = TopicPartition(OFFSETS_TOPIC, uses.groups.partition_for(request.group_id))
+        partition = uses.view.topics[OFFSETS_TOPIC].partitions[keeper.partition]
         adds = version >= _FIRST_THAT_ADDS
         producers = partition.leader_log().producers
         producers.check_epoch(*producer)
-        if producers.has_open_transaction(*producer) or not (adds or broker.verification.is_enabled):
-            broker.groups.submit(request.group_id, make, reply)
+        if producers.has_open_transaction(*producer) or not (adds or uses.verification.is_enabled):
+            uses.groups.submit(request.group_id, make, reply)
             return LATER
     except KafkaError as error:
         return build({}, error.code)
-    guards = Guards(producer, {partition: NO_SEQUENCE}, broker.clock.now_ms, adds=adds)
+    guards = Guards(producer, {partition: NO_SEQUENCE}, uses.clock.now_ms, adds=adds)
 
     def verified(results: Results) -> None:
         error = for_producers(results[keeper], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
@@ -116,9 +113,9 @@ def handle(broker: Services, request: TxnOffsetCommitRequest, context: Context) 
             context.answer(build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error))
             return
         try:
-            broker.groups.submit(request.group_id, make, reply)
+            uses.groups.submit(request.group_id, make, reply)
         except KafkaError as failure:
             context.answer(build({}, failure.code))
 
-    broker.verification.ask(request.transactional_id, guards, verified)
+    uses.verification.ask(request.transactional_id, guards, verified)
     return LATER

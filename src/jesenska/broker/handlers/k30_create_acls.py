@@ -6,20 +6,16 @@ Version 0 has no pattern types. Left out: access rules, until there is an author
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.acl_requests import NO_AUTHORIZER, require_known
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import SecurityFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(CreateAclsRequest)
-def handle(broker: Services, request: CreateAclsRequest, context: Context) -> Outcome:
+@handles(CreateAclsRequest, SecurityFamily)
+def handle(uses: SecurityFamily, request: CreateAclsRequest, context: Context) -> Outcome:
     for item in request.creations:
         require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
     refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

@@ -6,20 +6,16 @@ Version 0 has no pattern types. Left out: access rules, until there is an author
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.acl_requests import NO_AUTHORIZER, require_known
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import SecurityFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsResponse, DeleteAclsResponseFilterResult
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(DeleteAclsRequest)
-def handle(broker: Services, request: DeleteAclsRequest, context: Context) -> Outcome:
+@handles(DeleteAclsRequest, SecurityFamily)
+def handle(uses: SecurityFamily, request: DeleteAclsRequest, context: Context) -> Outcome:
     for item in request.filters:
         require_known(item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type)
     refused = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)

@@ -16,13 +16,12 @@ settings in memory.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
 from jesenska.base.limits import DESCRIBED_AGAIN_MAX
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
 from jesenska.broker.slices import Slices
@@ -38,21 +37,18 @@ from jesenska.wire.messages.k32_describe_configs import (
     DescribeConfigsResponseSynonym,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _GROUP_RESOURCE = 32
 _KINDS = (TOPIC_RESOURCE, BROKER_RESOURCE, BROKER_LOGGER_RESOURCE, CLIENT_METRICS_RESOURCE, _GROUP_RESOURCE)
 
 _NAMED_TOO_OFTEN = "The request names the same resources too often: name each once."
 
 
-@handles(DescribeConfigsRequest)
-def handle(broker: Services, request: DescribeConfigsRequest, context: Context) -> Outcome:
-    return _describe(broker, request, context)
+@handles(DescribeConfigsRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: DescribeConfigsRequest, context: Context) -> Outcome:
+    return _describe(uses, request, context)
 
 
-async def _describe(broker: Services, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
+async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, context: Context) -> DescribeConfigsResponse:
     response = DescribeConfigsResponse()
     unknown = next((item.resource_type for item in request.resources if item.resource_type not in _KINDS), None)
     if unknown is not None:
@@ -67,7 +63,7 @@ async def _describe(broker: Services, request: DescribeConfigsRequest, context: 
     room = DESCRIBED_AGAIN_MAX
     named: set[tuple[int, str]] = set()
     kept: dict[tuple[int, str, tuple[str, ...]], list[DescribeConfigsResponseConfig]] = {}
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     for item in request.resources:
         await between()
         answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message="")
@@ -83,7 +79,7 @@ async def _describe(broker: Services, request: DescribeConfigsRequest, context: 
         configs = kept.get((*resource, names))
         if configs is None:
             try:
-                configs = [_config(setting, request, context.version) for setting in _described(broker, item, names or None)]
+                configs = [_config(setting, request, context.version) for setting in _described(uses, item, names or None)]
             except Exception as error:
                 refused = as_kafka_error(error)
                 answer.error_code, answer.error_message = refused.code, refused.message or None
@@ -95,22 +91,22 @@ async def _describe(broker: Services, request: DescribeConfigsRequest, context: 
     return response
 
 
-def _described(broker: Services, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None) -> list[Described]:
+def _described(uses: ClusterFamily, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None) -> list[Described]:
     """The settings of a resource with these names; None is all."""
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:
             raise InvalidTopicException(problem)
-        topic = broker.view.topics.get(item.resource_name)
+        topic = uses.view.topics.get(item.resource_name)
         if topic is None:
             raise UnknownTopicOrPartitionError(f"The topic '{item.resource_name}' does not exist.")
         return topic.config.describe(names)
     if item.resource_type == BROKER_RESOURCE:
-        if require_broker(item.resource_name, broker.broker_id) is None:
-            return broker.config.describe_default(names)
-        return broker.config.describe(names)
+        if require_broker(item.resource_name, uses.broker_id) is None:
+            return uses.in_force.config.describe_default(names)
+        return uses.in_force.config.describe(names)
     if item.resource_type == BROKER_LOGGER_RESOURCE:
-        return describe_loggers(item.resource_name, names, broker.broker_id)
+        return describe_loggers(item.resource_name, names, uses.broker_id)
     if item.resource_type == CLIENT_METRICS_RESOURCE:
         return describe_client_metrics(item.resource_name, names)
     raise InvalidRequestError(f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some.")

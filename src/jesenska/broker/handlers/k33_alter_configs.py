@@ -4,10 +4,9 @@ twice in a request is INVALID_REQUEST (Kafka gives no answer)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.told_changes import tell_settings
@@ -15,18 +14,15 @@ from jesenska.broker.topics import as_kafka_error
 from jesenska.controller.topics import duplicates
 from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(AlterConfigsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: AlterConfigsRequest, context: Context) -> Outcome:
+    return _alter(uses, request, context)
 
 
-@handles(AlterConfigsRequest)
-def handle(broker: Services, request: AlterConfigsRequest, context: Context) -> Outcome:
-    return _alter(broker, request, context)
-
-
-async def _alter(broker: Services, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
+async def _alter(uses: TopicFamily, request: AlterConfigsRequest, context: Context) -> AlterConfigsResponse:
     response = AlterConfigsResponse()
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
         await between()
@@ -39,7 +35,7 @@ async def _alter(broker: Services, request: AlterConfigsRequest, context: Contex
             if len(set(names)) != len(names):
                 raise InvalidRequestError("Error due to duplicate config keys")
             wanted = {config.name: config.value for config in item.configs}
-            await broker.topics.alter(item.resource_type, item.resource_name, wanted, validate_only=request.validate_only)
+            await uses.topics.alter(item.resource_type, item.resource_name, wanted, validate_only=request.validate_only)
             if not request.validate_only:
                 tell_settings(context, item.resource_type, item.resource_name, wanted)
         except Exception as error:

@@ -20,11 +20,10 @@ A partition that is named twice is moved to where it was named last.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, InvalidReplicaAssignmentError, KafkaError, KafkaStorageError, LogDirNotFoundError, ReplicaNotAvailableError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import LogFamily
 from jesenska.broker.gate import handles
 from jesenska.log.moves import require_short_name
 from jesenska.wire.messages.k34_alter_replica_log_dirs import (
@@ -34,12 +33,9 @@ from jesenska.wire.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(AlterReplicaLogDirsRequest)
-def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: Context) -> Outcome:
+@handles(AlterReplicaLogDirsRequest, LogFamily)
+def handle(uses: LogFamily, request: AlterReplicaLogDirsRequest, context: Context) -> Outcome:
     wanted = {TopicPartition(topic.name, number): directory.path for directory in request.dirs for topic in directory.topics for number in topic.partitions}
     topics: dict[str, AlterReplicaLogDirsResponseTopic] = {}
     for topic_partition, path in wanted.items():
@@ -47,23 +43,23 @@ def handle(broker: Services, request: AlterReplicaLogDirsRequest, context: Conte
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = AlterReplicaLogDirsResponseTopic(topic_name=name)
-        topic.partitions.append(AlterReplicaLogDirsResponsePartition(partition_index=number, error_code=_move(broker, topic_partition, path)))
+        topic.partitions.append(AlterReplicaLogDirsResponsePartition(partition_index=number, error_code=_move(uses, topic_partition, path)))
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 
-def _move(broker: Services, topic_partition: TopicPartition, path: str) -> int:
+def _move(uses: LogFamily, topic_partition: TopicPartition, path: str) -> int:
     try:
         require_short_name(topic_partition)
-        directory = next((item for item in broker.directories.directories if str(item.path.absolute()) == path), None)
+        directory = next((item for item in uses.directories.directories if str(item.path.absolute()) == path), None)
         if directory is None:
             raise LogDirNotFoundError
         if directory.is_offline:
             raise KafkaStorageError
         if directory.is_cordoned:
             raise InvalidReplicaAssignmentError
-        broker.directories.move(topic_partition, directory)
+        uses.directories.move(topic_partition, directory)
     except ReplicaNotAvailableError as error:
-        topic = broker.view.topics.get(topic_partition.topic)
+        topic = uses.view.topics.get(topic_partition.topic)
         exists = topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
         return error.code if exists else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     except KafkaError as error:

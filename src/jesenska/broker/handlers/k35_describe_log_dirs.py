@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import LogFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k35_describe_log_dirs import (
     DescribeLogDirsRequest,
@@ -30,18 +31,17 @@ from jesenska.wire.messages.k35_describe_log_dirs import (
 
 if TYPE_CHECKING:
     from jesenska.base.identifiers import TopicPartition
-    from jesenska.broker.services import Services
     from jesenska.log.log_directory import LogDirectory
     from jesenska.log.moves import MoveFigures
 
 _FIRST_WITH_ROOM = 4
 
 
-@handles(DescribeLogDirsRequest)
-def handle(broker: Services, request: DescribeLogDirsRequest, context: Context) -> Outcome:
-    asked = None if request.topics is None else _asked(broker, request.topics)
-    directories = broker.directories.directories
-    moves = broker.directories.moves.figures() if broker.directories.moves is not None else []
+@handles(DescribeLogDirsRequest, LogFamily)
+def handle(uses: LogFamily, request: DescribeLogDirsRequest, context: Context) -> Outcome:
+    asked = None if request.topics is None else _asked(uses, request.topics)
+    directories = uses.directories.directories
+    moves = uses.directories.moves.figures() if uses.directories.moves is not None else []
     response = DescribeLogDirsResponse(results=[_described(directory, asked, moves) for directory in directories])
     if context.version < _FIRST_WITH_ROOM:
         return response
@@ -53,15 +53,15 @@ def handle(broker: Services, request: DescribeLogDirsRequest, context: Context) 
             if not is_offline:
                 _look_at_volume(path, result)
 
-    broker.pool.submit(look, lambda: context.answer(response))
+    uses.pool.submit(look, lambda: context.answer(response))
     return LATER
 
 
-def _asked(broker: Services, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
+def _asked(uses: LogFamily, topics: list[DescribeLogDirsRequestTopic]) -> dict[str, set[int]]:
     """The partitions that are asked for, by topic; those of unknown topics are dropped at once."""
     asked: dict[str, set[int]] = {}
     for topic in topics:
-        if topic.topic in broker.view.topics:
+        if topic.topic in uses.view.topics:
             asked.setdefault(topic.topic, set()).update(topic.partitions)
     return asked
 

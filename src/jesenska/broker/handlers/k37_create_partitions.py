@@ -3,10 +3,9 @@ client's matter. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OU
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.told_changes import tell
@@ -18,23 +17,20 @@ from jesenska.wire.messages.k37_create_partitions import (
     CreatePartitionsResponseResult,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(CreatePartitionsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: CreatePartitionsRequest, context: Context) -> Outcome:
+    return _create(uses, request, context)
 
 
-@handles(CreatePartitionsRequest)
-def handle(broker: Services, request: CreatePartitionsRequest, context: Context) -> Outcome:
-    return _create(broker, request, context)
-
-
-async def _create(broker: Services, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
+async def _create(uses: TopicFamily, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     twice = duplicates(item.name for item in request.topics)
     if request.timeout_ms <= 0 and any(item.name not in twice for item in request.topics):
         late = [CreatePartitionsResponseResult(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None) for item in request.topics]
         return CreatePartitionsResponse(results=late)
     response = CreatePartitionsResponse()
     answered: set[str] = set()
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     for item in request.topics:
         await between()
         if item.name in answered:
@@ -46,7 +42,7 @@ async def _create(broker: Services, request: CreatePartitionsRequest, context: C
             if item.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
             assignments = None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
-            await broker.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
+            await uses.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
             if not request.validate_only:
                 tell(context, f"topic {item.name} has {item.count} partitions now")
         except Exception as error:

@@ -5,26 +5,23 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.broker.told_changes import tell
 from jesenska.groups.events import DeleteGroup, ErrorAnswer, Response
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(DeleteGroupsRequest, GroupFamily)
+def handle(uses: GroupFamily, request: DeleteGroupsRequest, context: Context) -> Outcome:
+    return _delete(uses, request, context)
 
 
-@handles(DeleteGroupsRequest)
-def handle(broker: Services, request: DeleteGroupsRequest, context: Context) -> Outcome:
-    return _delete(broker, request, context)
-
-
-async def _delete(broker: Services, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
+async def _delete(uses: GroupFamily, request: DeleteGroupsRequest, context: Context) -> DeleteGroupsResponse:
     results = {name: DeleteGroupsResponseResult(group_id=name) for name in request.groups_names}
     left = len(results)
     all_answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -35,7 +32,7 @@ async def _delete(broker: Services, request: DeleteGroupsRequest, context: Conte
         if left == 0 and not all_answered.done():
             all_answered.set_result(None)
 
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     for name in list(results):
         await between()
 
@@ -47,7 +44,7 @@ async def _delete(broker: Services, request: DeleteGroupsRequest, context: Conte
             done()
 
         try:
-            broker.groups.submit(name, partial(DeleteGroup, group_id=name), reply)
+            uses.groups.submit(name, partial(DeleteGroup, group_id=name), reply)
         except KafkaError as error:
             results[name].error_code = error.code
             done()

@@ -15,11 +15,11 @@ on arrival: REQUEST_TIMED_OUT.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.wire.messages.k43_elect_leaders import (
@@ -29,9 +29,6 @@ from jesenska.wire.messages.k43_elect_leaders import (
     ElectLeadersResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _PREFERRED, _UNCLEAN = 0, 1
 _FIRST_WITH_ERROR = 1
 _SENTENCES: Mapping[int, str] = {
@@ -40,8 +37,8 @@ _SENTENCES: Mapping[int, str] = {
 }
 
 
-@handles(ElectLeadersRequest)
-def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> Outcome:
+@handles(ElectLeadersRequest, TopicFamily)
+def handle(uses: TopicFamily, request: ElectLeadersRequest, context: Context) -> Outcome:
     whole: tuple[ErrorCode, str | None] | None = None
     if request.topic_partitions == []:
         return ElectLeadersResponse()
@@ -49,10 +46,10 @@ def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> 
         whole = ErrorCode.REQUEST_TIMED_OUT, None
     elif request.election_type not in (_PREFERRED, _UNCLEAN):
         whole = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
-    elif not broker.topics.is_controller:
+    elif not uses.topics.is_controller:
         whole = ErrorCode.NOT_CONTROLLER, None
     if whole is None:
-        return _elect(broker, request)
+        return _elect(uses, request)
     response = ElectLeadersResponse()
     if context.version >= _FIRST_WITH_ERROR:
         response.error_code = whole[0]
@@ -62,53 +59,53 @@ def handle(broker: Services, request: ElectLeadersRequest, context: Context) -> 
     return response
 
 
-async def _elect(broker: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def _elect(uses: TopicFamily, request: ElectLeadersRequest) -> ElectLeadersResponse:
     if request.election_type == _PREFERRED:
-        return await _elect_preferred(broker, request)
-    response, between = ElectLeadersResponse(), Slices(broker.clock)
+        return await _elect_preferred(uses, request)
+    response, between = ElectLeadersResponse(), Slices(uses.clock)
     if request.topic_partitions is not None:
         for topic in request.topic_partitions:
             results = []
             for number in topic.partitions:
                 await between()
-                results.append(_result(number, *await _outcome(broker, topic.topic, number)))
+                results.append(_result(number, *await _outcome(uses, topic.topic, number)))
             response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
         return response
-    for name, known in list(broker.view.topics.items()):
+    for name, known in list(uses.view.topics.items()):
         results = []
         for number, partition in enumerate(known.partitions):
             await between()
             if partition.leader < 0:
-                results.append(_result(number, *await _outcome(broker, name, number)))
+                results.append(_result(number, *await _outcome(uses, name, number)))
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=name, partition_result=results))
     return response
 
 
-async def _elect_preferred(broker: Services, request: ElectLeadersRequest) -> ElectLeadersResponse:
+async def _elect_preferred(uses: TopicFamily, request: ElectLeadersRequest) -> ElectLeadersResponse:
     asked = None
     if request.topic_partitions is not None:
         asked = [TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
     response = ElectLeadersResponse()
     try:
-        errors = await broker.topics.elect_preferred(asked)
+        errors = await uses.topics.elect_preferred(asked)
     except KafkaError as error:
         response.error_code = error.code
         return response
     if request.topic_partitions is not None:
         named = [(topic.topic, topic.partitions) for topic in request.topic_partitions]
     else:
-        failed: dict[str, list[int]] = {name: [] for name in broker.view.topics}
+        failed: dict[str, list[int]] = {name: [] for name in uses.view.topics}
         for name, number in errors:
             failed.setdefault(name, []).append(number)
         named = list(failed.items())
     for name, numbers in named:
-        results = [_result(number, *_preferred_outcome(broker, name, number, errors)) for number in numbers]
+        results = [_result(number, *_preferred_outcome(uses, name, number, errors)) for number in numbers]
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=name, partition_result=results))
     return response
 
 
-def _preferred_outcome(broker: Services, name: str, number: int, errors: Mapping[TopicPartition, type[KafkaError] | None]) -> tuple[ErrorCode, str | None]:
-    unknown, error = _unknown(broker, name, number), errors.get(TopicPartition(name, number))
+def _preferred_outcome(uses: TopicFamily, name: str, number: int, errors: Mapping[TopicPartition, type[KafkaError] | None]) -> tuple[ErrorCode, str | None]:
+    unknown, error = _unknown(uses, name, number), errors.get(TopicPartition(name, number))
     if unknown is not None:
         return unknown
     return (ErrorCode.NONE, None) if error is None else (error.code, _SENTENCES.get(error.code))
@@ -118,8 +115,8 @@ def _result(number: int, code: ErrorCode, message: str | None) -> ElectLeadersRe
     return ElectLeadersResponsePartition(partition_id=number, error_code=code, error_message=message)
 
 
-def _unknown(broker: Services, name: str, number: int) -> tuple[ErrorCode, str | None] | None:
-    topic = broker.view.topics.get(name)
+def _unknown(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str | None] | None:
+    topic = uses.view.topics.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"No such topic as {name}")
     if not 0 <= number < len(topic.partitions):
@@ -127,15 +124,15 @@ def _unknown(broker: Services, name: str, number: int) -> tuple[ErrorCode, str |
     return None
 
 
-async def _outcome(broker: Services, name: str, number: int) -> tuple[ErrorCode, str | None]:
+async def _outcome(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str | None]:
     """That of an unclean election."""
-    unknown = _unknown(broker, name, number)
+    unknown = _unknown(uses, name, number)
     if unknown is not None:
         return unknown
-    if broker.view.topics[name].partitions[number].leader >= 0:
+    if uses.view.topics[name].partitions[number].leader >= 0:
         return ErrorCode.ELECTION_NOT_NEEDED, _SENTENCES[ErrorCode.ELECTION_NOT_NEEDED]
     try:
-        if await broker.topics.elect_uncleanly(name, number):
+        if await uses.topics.elect_uncleanly(name, number):
             return ErrorCode.NONE, None
     except KafkaError as error:
         return error.code, str(error)

@@ -4,10 +4,9 @@ in force when the answer leaves (KIP-339). A resource that stands twice is INVAL
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
 from jesenska.broker.slices import Slices
@@ -21,18 +20,15 @@ from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsResponseResult,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(IncrementalAlterConfigsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
+    return _alter(uses, request, context)
 
 
-@handles(IncrementalAlterConfigsRequest)
-def handle(broker: Services, request: IncrementalAlterConfigsRequest, context: Context) -> Outcome:
-    return _alter(broker, request, context)
-
-
-async def _alter(broker: Services, request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
+async def _alter(uses: TopicFamily, request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
         await between()
@@ -43,9 +39,9 @@ async def _alter(broker: Services, request: IncrementalAlterConfigsRequest, cont
                 raise InvalidRequestError("Each resource must appear at most once.")
             changes = [ConfigOp(config.name, config.config_operation, config.value) for config in item.configs]
             if item.resource_type == BROKER_LOGGER_RESOURCE:
-                alter_loggers(item.resource_name, changes, broker.broker_id, validate_only=request.validate_only)
+                alter_loggers(item.resource_name, changes, uses.broker_id, validate_only=request.validate_only)
                 continue
-            await broker.topics.alter(item.resource_type, item.resource_name, changes, validate_only=request.validate_only)
+            await uses.topics.alter(item.resource_type, item.resource_name, changes, validate_only=request.validate_only)
             if not request.validate_only:
                 tell_settings(context, item.resource_type, item.resource_name, (change.name for change in changes))
         except Exception as error:

@@ -12,10 +12,9 @@ brokers which are gone keeps them: another list for it is INVALID_REPLICA_ASSIGN
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, shortened
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -24,18 +23,15 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(AlterPartitionReassignmentsRequest)
-def handle(broker: Services, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
+@handles(AlterPartitionReassignmentsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
     if not request.topics:
         response.error_message, response.allow_replication_factor_change = "", True
         return response
     response.error_message = None
-    if not broker.topics.is_controller:
+    if not uses.topics.is_controller:
         response.error_code = ErrorCode.NOT_CONTROLLER
         return response
     timed_out = request.timeout_ms <= 0
@@ -44,14 +40,14 @@ def handle(broker: Services, request: AlterPartitionReassignmentsRequest, contex
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
-            code, message = (ErrorCode.REQUEST_TIMED_OUT, None) if timed_out else _judged(broker, topic.name, asked.partition_index, asked.replicas)
+            code, message = (ErrorCode.REQUEST_TIMED_OUT, None) if timed_out else _judged(uses, topic.name, asked.partition_index, asked.replicas)
             answers.append(AlterPartitionReassignmentsResponsePartition(partition_index=asked.partition_index, error_code=code, error_message=message))
         response.responses.append(AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=answers))
     return response
 
 
-def _judged(broker: Services, name: str, number: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
-    topic = broker.view.topics.get(name)
+def _judged(uses: TopicFamily, name: str, number: int, replicas: list[int] | None) -> tuple[ErrorCode, str | None]:
+    topic = uses.view.topics.get(name)
     if topic is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, shortened(f"Unable to find a topic named {name}.")
     if not 0 <= number < len(topic.partitions):
@@ -62,7 +58,7 @@ def _judged(broker: Services, name: str, number: int, replicas: list[int] | None
         return ErrorCode.INVALID_REPLICA_ASSIGNMENT, "The manual partition assignment includes an empty replica list."
     previous: int | None = None
     for replica in sorted(replicas):
-        if replica not in broker.view.brokers:
+        if replica not in uses.view.brokers:
             message = f"The manual partition assignment includes broker {replica}, but no such broker is registered."
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
         if replica == previous:

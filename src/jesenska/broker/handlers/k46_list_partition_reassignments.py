@@ -8,10 +8,10 @@ out.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TopicFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -20,30 +20,27 @@ from jesenska.wire.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(ListPartitionReassignmentsRequest)
-def handle(broker: Services, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
+@handles(ListPartitionReassignmentsRequest, TopicFamily)
+def handle(uses: TopicFamily, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = ListPartitionReassignmentsResponse(error_message=None)
-    if not broker.topics.is_controller:
+    if not uses.topics.is_controller:
         response.error_code = ErrorCode.NOT_CONTROLLER
         return response
     wanted: Iterable[tuple[str, list[int] | None]]
     if request.topics is None:
-        wanted = [(name, None) for name in broker.topics.facts.topics]
+        wanted = [(name, None) for name in uses.topics.facts.topics]
     else:
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     for name, numbers in wanted:
-        moving = _moving(broker, name, numbers)
+        moving = _moving(uses, name, numbers)
         if moving:
             response.topics.append(ListPartitionReassignmentsResponseTopic(name=name, partitions=moving))
     return response
 
 
-def _moving(broker: Services, name: str, numbers: list[int] | None) -> list[ListPartitionReassignmentsResponsePartition]:
-    topic = broker.topics.facts.topics.get(name)
+def _moving(uses: TopicFamily, name: str, numbers: list[int] | None) -> list[ListPartitionReassignmentsResponsePartition]:
+    topic = uses.topics.facts.topics.get(name)
     if topic is None:
         return []
     node = topic.node

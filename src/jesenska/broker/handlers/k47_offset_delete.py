@@ -3,11 +3,10 @@ to."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import LATER, Context, Outcome
+from jesenska.broker.families import GroupFamily
 from jesenska.broker.gate import handles
 from jesenska.groups.events import DeleteOffsets, PartitionsAnswer, Response
 from jesenska.wire.messages.k47_offset_delete import (
@@ -17,18 +16,15 @@ from jesenska.wire.messages.k47_offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(OffsetDeleteRequest)
-def handle(broker: Services, request: OffsetDeleteRequest, context: Context) -> Outcome:
+@handles(OffsetDeleteRequest, GroupFamily)
+def handle(uses: GroupFamily, request: OffsetDeleteRequest, context: Context) -> Outcome:
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     unknown: dict[TopicPartition, ErrorCode] = {}
     wanted = []
     for topic in request.topics:
-        known = broker.view.topics.get(topic.name)
+        known = uses.view.topics.get(topic.name)
         for item in topic.partitions:
             key = TopicPartition(topic.name, item.partition_index)
             if known is None or not 0 <= item.partition_index < len(known.partitions):
@@ -44,10 +40,10 @@ def handle(broker: Services, request: OffsetDeleteRequest, context: Context) -> 
         errors = {**outcome.partitions, **unknown}
         response = OffsetDeleteResponse()
         # As Kafka: a topic that is named twice is answered once where anything of the request is unknown.
-        merges = bool(unknown) or any(topic.name not in broker.view.topics for topic in request.topics)
+        merges = bool(unknown) or any(topic.name not in uses.view.topics for topic in request.topics)
         answers: dict[str, OffsetDeleteResponseTopic] = {}
         for topic in request.topics:
-            if topic.partitions or topic.name not in broker.view.topics:
+            if topic.partitions or topic.name not in uses.view.topics:
                 answer = answers.get(topic.name) if merges else None
                 if answer is None:
                     answer = answers[topic.name] = OffsetDeleteResponseTopic(name=topic.name)
@@ -62,7 +58,7 @@ def handle(broker: Services, request: OffsetDeleteRequest, context: Context) -> 
         context.answer(response)
 
     try:
-        broker.groups.submit(request.group_id, lambda token: DeleteOffsets(token, request.group_id, tuple(wanted)), reply)
+        uses.groups.submit(request.group_id, lambda token: DeleteOffsets(token, request.group_id, tuple(wanted)), reply)
     except KafkaError as error:
         return OffsetDeleteResponse(error_code=error.code)
     return LATER

@@ -5,10 +5,9 @@ Left out: quotas themselves. None can be set here, and those in a tree that Kafk
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import SecurityFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
@@ -16,16 +15,13 @@ from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasResponse,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _USER, _CLIENT_ID, _IP = "user", "client-id", "ip"
 _EXACT, _DEFAULT, _SPECIFIED = 0, 1, 2
 _WITHOUT_NAME = {_DEFAULT: "MATCH_TYPE_DEFAULT", _SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
 
-@handles(DescribeClientQuotasRequest)
-def handle(broker: Services, request: DescribeClientQuotasRequest, context: Context) -> Outcome:
+@handles(DescribeClientQuotasRequest, SecurityFamily)
+def handle(uses: SecurityFamily, request: DescribeClientQuotasRequest, context: Context) -> Outcome:
     try:
         _check(request.components)
     except KafkaError as error:

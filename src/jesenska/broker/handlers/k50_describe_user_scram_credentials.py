@@ -7,10 +7,10 @@ DUPLICATE_RESOURCE. Left out: SCRAM; the credentials in a tree that Kafka has wr
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, shortened
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import SecurityFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
@@ -18,12 +18,9 @@ from jesenska.wire.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponseResult,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(DescribeUserScramCredentialsRequest)
-def handle(broker: Services, request: DescribeUserScramCredentialsRequest, context: Context) -> Outcome:
+@handles(DescribeUserScramCredentialsRequest, SecurityFamily)
+def handle(uses: SecurityFamily, request: DescribeUserScramCredentialsRequest, context: Context) -> Outcome:
     response = DescribeUserScramCredentialsResponse(error_message="")
     for name, count in Counter(user.name for user in request.users or ()).items():
         if count > 1:

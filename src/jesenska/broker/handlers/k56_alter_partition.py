@@ -12,11 +12,10 @@ proposal that stands already is answered as if it were new, since the answer to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, IneligibleReplicaError, InvalidRequestError, KafkaError, NotControllerError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.controller.events import IsrProposed
@@ -29,45 +28,42 @@ from jesenska.wire.messages.k56_alter_partition import (
     AlterPartitionResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _FIRST_WITH_IDS, _FIRST_WITH_EPOCHS = 2, 3
 _RECOVERED = 0
 
 
-@handles(AlterPartitionRequest)
-def handle(broker: Services, request: AlterPartitionRequest, context: Context) -> Outcome:
-    return _propose(broker, request, context.version)
+@handles(AlterPartitionRequest, PeerFamily)
+def handle(uses: PeerFamily, request: AlterPartitionRequest, context: Context) -> Outcome:
+    return _propose(uses, request, context.version)
 
 
-async def _propose(broker: Services, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
-    response, between = AlterPartitionResponse(), Slices(broker.clock)
+async def _propose(uses: PeerFamily, request: AlterPartitionRequest, version: int) -> AlterPartitionResponse:
+    response, between = AlterPartitionResponse(), Slices(uses.clock)
     try:
-        broker.require_peers()
-        if broker.topics.facts.broker_epochs.get(request.broker_id) != request.broker_epoch:
+        uses.require_peers()
+        if uses.topics.facts.broker_epochs.get(request.broker_id) != request.broker_epoch:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         for topic in request.topics:
             answer = AlterPartitionResponseTopic(topic_name=topic.topic_name, topic_id=topic.topic_id)
-            name = _name(broker, topic, version)
+            name = _name(uses, topic, version)
             for partition in topic.partitions:
                 await between()
-                answer.partitions.append(await _partition(broker, request.broker_id, name, partition, version))
+                answer.partitions.append(await _partition(uses, request.broker_id, name, partition, version))
             response.topics.append(answer)
     except (ClusterAuthorizationFailedError, NotControllerError) as error:
         return AlterPartitionResponse(error_code=error.code)
     return response
 
 
-def _name(broker: Services, topic: AlterPartitionRequestTopic, version: int) -> str | None:
+def _name(uses: PeerFamily, topic: AlterPartitionRequestTopic, version: int) -> str | None:
     """The name of the topic that is meant; None where there is none of that id."""
     if version < _FIRST_WITH_IDS:
         return topic.topic_name
-    found = broker.topics.facts.topic_by_id(topic.topic_id)
+    found = uses.topics.facts.topic_by_id(topic.topic_id)
     return None if found is None else found.name
 
 
-async def _partition(broker: Services, leader: int, name: str | None, asked: AlterPartitionRequestPartition, version: int) -> AlterPartitionResponsePartition:
+async def _partition(uses: PeerFamily, leader: int, name: str | None, asked: AlterPartitionRequestPartition, version: int) -> AlterPartitionResponsePartition:
     number = asked.partition_index
     if name is None:
         return AlterPartitionResponsePartition(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
@@ -76,7 +72,7 @@ async def _partition(broker: Services, leader: int, name: str | None, asked: Alt
         if asked.leader_recovery_state != _RECOVERED:
             raise InvalidRequestError(f"The leader of {name}-{number} has recovered.")
         at, epochs = TopicPartition(name, number), (asked.leader_epoch, asked.partition_epoch)
-        known = await broker.topics.propose_isr(lambda token: IsrProposed(token, leader, at, *epochs, isr))
+        known = await uses.topics.propose_isr(lambda token: IsrProposed(token, leader, at, *epochs, isr))
     except IneligibleReplicaError:
         code = ErrorCode.INELIGIBLE_REPLICA if version >= _FIRST_WITH_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
         return AlterPartitionResponsePartition(partition_index=number, error_code=code)

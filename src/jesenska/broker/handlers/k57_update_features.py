@@ -8,29 +8,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.feature_levels import Update
 from jesenska.broker.gate import handles
 from jesenska.broker.topics import as_kafka_error
 from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesResponse, UpdateFeaturesResponseResult
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _LAST_WITH_RESULTS = 1
 
 
-@handles(UpdateFeaturesRequest)
-def handle(broker: Services, request: UpdateFeaturesRequest, context: Context) -> Outcome:
-    return _update(broker, request, context.version)
+@handles(UpdateFeaturesRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: UpdateFeaturesRequest, context: Context) -> Outcome:
+    return _update(uses, request, context.version)
 
 
-async def _update(broker: Services, request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
+async def _update(uses: ClusterFamily, request: UpdateFeaturesRequest, version: int) -> UpdateFeaturesResponse:
     updates = [Update(item.feature, item.max_version_level, item.upgrade_type) for item in request.feature_updates]
     try:
-        await broker.features.update(updates, validate_only=request.validate_only)
+        await uses.features.update(updates, validate_only=request.validate_only)
     except Exception as error:
         refused = as_kafka_error(error)
         return UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message or None)

@@ -8,22 +8,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
-
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
 _BROKERS, _CONTROLLERS = 1, 2
 
 
-@handles(DescribeClusterRequest)
-def handle(broker: Services, request: DescribeClusterRequest, context: Context) -> Outcome:
+@handles(DescribeClusterRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: DescribeClusterRequest, context: Context) -> Outcome:
     if request.endpoint_type != _BROKERS:
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(
@@ -32,11 +28,11 @@ def handle(broker: Services, request: DescribeClusterRequest, context: Context) 
             endpoint_type=_BROKERS,
         )
     response = DescribeClusterResponse(
-        cluster_id=broker.view.cluster_id,
-        controller_id=broker.view.controller_id if broker.view.controller_id in broker.view.brokers else -1,
+        cluster_id=uses.view.cluster_id,
+        controller_id=uses.view.controller_id if uses.view.controller_id in uses.view.brokers else -1,
         brokers=[
             DescribeClusterResponseBroker(broker_id=node.broker_id, host=host, port=port, rack=node.rack)
-            for node, host, port in broker.endpoints_for(context.connection.listener_name)
+            for node, host, port in uses.view.endpoints_for(context.connection.listener_name)
         ],
     )
     if request.include_cluster_authorized_operations:

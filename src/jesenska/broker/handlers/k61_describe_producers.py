@@ -4,11 +4,10 @@ none (KIP-664)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import LogFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k61_describe_producers import (
     DescribeProducersRequest,
@@ -18,25 +17,22 @@ from jesenska.wire.messages.k61_describe_producers import (
     DescribeProducersResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _NOT_HERE = "This server does not host this topic-partition."
 
 
-@handles(DescribeProducersRequest)
-def handle(broker: Services, request: DescribeProducersRequest, context: Context) -> Outcome:
+@handles(DescribeProducersRequest, LogFamily)
+def handle(uses: LogFamily, request: DescribeProducersRequest, context: Context) -> Outcome:
     return DescribeProducersResponse(
         topics=[
-            DescribeProducersResponseTopic(name=topic.name, partitions=[_described(broker, topic.name, number) for number in topic.partition_indexes])
+            DescribeProducersResponseTopic(name=topic.name, partitions=[_described(uses, topic.name, number) for number in topic.partition_indexes])
             for topic in request.topics
         ]
     )
 
 
-def _described(broker: Services, name: str, number: int) -> DescribeProducersResponsePartition:
+def _described(uses: LogFamily, name: str, number: int) -> DescribeProducersResponsePartition:
     answer = DescribeProducersResponsePartition(partition_index=number)
-    topic = broker.view.topics.get(name)
+    topic = uses.view.topics.get(name)
     if topic is None:
         problem = topic_name_problem(name)
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION

@@ -3,11 +3,10 @@ TRANSACTIONAL_ID_NOT_FOUND for those that it does not know."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import numbers_by_topic
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TransactionFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
@@ -16,22 +15,19 @@ from jesenska.wire.messages.k65_describe_transactions import (
     DescribeTransactionsResponseTransaction,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
+
+@handles(DescribeTransactionsRequest, TransactionFamily)
+def handle(uses: TransactionFamily, request: DescribeTransactionsRequest, context: Context) -> Outcome:
+    return DescribeTransactionsResponse(transaction_states=[_described(uses, name) for name in request.transactional_ids])
 
 
-@handles(DescribeTransactionsRequest)
-def handle(broker: Services, request: DescribeTransactionsRequest, context: Context) -> Outcome:
-    return DescribeTransactionsResponse(transaction_states=[_described(broker, name) for name in request.transactional_ids])
-
-
-def _described(broker: Services, name: str) -> DescribeTransactionsResponseTransaction:
+def _described(uses: TransactionFamily, name: str) -> DescribeTransactionsResponseTransaction:
     answer = DescribeTransactionsResponseTransaction(transactional_id=name)
     if not name:
         answer.error_code = ErrorCode.INVALID_REQUEST
         return answer
     try:
-        found = broker.transactions.shard_of(name).get(name)
+        found = uses.transactions.shard_of(name).get(name)
     except KafkaError as error:
         answer.error_code = error.code
         return answer

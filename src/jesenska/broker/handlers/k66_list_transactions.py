@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import TransactionFamily
 from jesenska.broker.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.transactions.records import TransactionValue
@@ -24,21 +25,20 @@ from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest
 
 if TYPE_CHECKING:
     from jesenska.base.re2_pattern import Re2Pattern
-    from jesenska.broker.services import Services
 
 logger = logging.getLogger(__name__)
 
 _STATES = {state.label: state for state in TransactionState}
 
 
-@handles(ListTransactionsRequest)
-def handle(broker: Services, request: ListTransactionsRequest, context: Context) -> Outcome:
-    return _list(broker, request)
+@handles(ListTransactionsRequest, TransactionFamily)
+def handle(uses: TransactionFamily, request: ListTransactionsRequest, context: Context) -> Outcome:
+    return _list(uses, request)
 
 
-async def _list(broker: Services, request: ListTransactionsRequest) -> ListTransactionsResponse:
+async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> ListTransactionsResponse:
     try:
-        shards = broker.transactions.shards()
+        shards = uses.transactions.shards()
     except KafkaError as error:
         return ListTransactionsResponse(error_code=error.code)
     pattern = None
@@ -53,7 +53,7 @@ async def _list(broker: Services, request: ListTransactionsRequest) -> ListTrans
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     response = ListTransactionsResponse(unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES])
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
-    producer_ids, now_ms = set(request.producer_id_filters), broker.clock.now_ms()
+    producer_ids, now_ms = set(request.producer_id_filters), uses.clock.now_ms()
 
     def wanted(value: TransactionValue) -> bool:
         if value.state is TransactionState.DEAD:
@@ -73,7 +73,7 @@ async def _list(broker: Services, request: ListTransactionsRequest) -> ListTrans
     if pattern is None:
         response.transaction_states = found
         return response
-    between = Slices(broker.clock)
+    between = Slices(uses.clock)
     for item in found:
         await between()
         if await _matches(pattern, item.transactional_id, between):

@@ -8,38 +8,35 @@ another registration than its newest.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, NotControllerError
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import PeerFamily
 from jesenska.broker.gate import handles
 from jesenska.metadata.producer_ids import BLOCK_SIZE, ProducerIdsExhausted
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.wire.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 logger = logging.getLogger(__name__)
 
 
-@handles(AllocateProducerIdsRequest)
-def handle(broker: Services, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
+@handles(AllocateProducerIdsRequest, PeerFamily)
+def handle(uses: PeerFamily, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
     try:
-        broker.require_peers()
-        known = broker.topics.facts.broker_epochs.get(request.broker_id)
+        uses.require_peers()
+        known = uses.topics.facts.broker_epochs.get(request.broker_id)
     except (ClusterAuthorizationFailedError, NotControllerError) as error:
         return AllocateProducerIdsResponse(error_code=error.code)
     if known is None:
         return AllocateProducerIdsResponse(error_code=ErrorCode.BROKER_ID_NOT_REGISTERED)
     if known != request.broker_epoch:
         return AllocateProducerIdsResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    return _allocate(broker, request.broker_id)
+    return _allocate(uses, request.broker_id)
 
 
-async def _allocate(broker: Services, broker_id: int) -> AllocateProducerIdsResponse:
+async def _allocate(uses: PeerFamily, broker_id: int) -> AllocateProducerIdsResponse:
     try:
-        block = await broker.producer_ids.claim_for(broker_id)
+        block = await uses.producer_ids.claim_for(broker_id)
     except (TreeError, ProducerIdsExhausted) as error:
         logger.warning("broker %d gets no producer ids: %s", broker_id, error, extra={"once_a_minute": (str(broker_id), "no producer ids")})
         return AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)

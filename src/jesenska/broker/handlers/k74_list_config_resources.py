@@ -10,10 +10,9 @@ named.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k74_list_config_resources import (
     ListConfigResourcesRequest,
@@ -21,23 +20,20 @@ from jesenska.wire.messages.k74_list_config_resources import (
     ListConfigResourcesResponseResource,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
-
 _TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 2, 4, 8, 16, 32
 _KINDS = frozenset((_TOPIC, _BROKER, _BROKER_LOGGER, _CLIENT_METRICS, _GROUP))
 _FIRST_WITH_TYPES = 1
 
 
-@handles(ListConfigResourcesRequest)
-def handle(broker: Services, request: ListConfigResourcesRequest, context: Context) -> Outcome:
+@handles(ListConfigResourcesRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: ListConfigResourcesRequest, context: Context) -> Outcome:
     if context.version < _FIRST_WITH_TYPES:
         return ListConfigResourcesResponse()
     wanted = set(request.resource_types) or _KINDS
     if not wanted <= _KINDS:
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    brokers = [str(broker_id) for broker_id in broker.view.brokers]
-    named = {_BROKER_LOGGER: brokers, _BROKER: brokers, _TOPIC: list(broker.view.topics)}
+    brokers = [str(broker_id) for broker_id in uses.view.brokers]
+    named = {_BROKER_LOGGER: brokers, _BROKER: brokers, _TOPIC: list(uses.view.topics)}
     return ListConfigResourcesResponse(
         config_resources=[
             ListConfigResourcesResponseResource(resource_name=name, resource_type=kind) for kind, names in named.items() if kind in wanted for name in names

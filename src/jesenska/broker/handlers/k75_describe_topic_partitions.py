@@ -8,12 +8,11 @@ kept here: null.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from jesenska.base.errors import ErrorCode
 from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.broker.authorized_operations import TOPIC_OPERATIONS
 from jesenska.broker.connection import Context, Outcome
+from jesenska.broker.families import ClusterFamily
 from jesenska.broker.gate import handles
 from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
@@ -23,14 +22,11 @@ from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 
-if TYPE_CHECKING:
-    from jesenska.broker.services import Services
 
-
-@handles(DescribeTopicPartitionsRequest)
-def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
+@handles(DescribeTopicPartitionsRequest, ClusterFamily)
+def handle(uses: ClusterFamily, request: DescribeTopicPartitionsRequest, context: Context) -> Outcome:
     asked = {item.name for item in request.topics}
-    names = sorted(asked or broker.view.topics)
+    names = sorted(asked or uses.view.topics)
     first_partition = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0 or (asked and request.cursor.topic_name not in asked):
@@ -38,13 +34,13 @@ def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: C
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_partition = request.cursor.partition_index
-    left = max(1, min(request.response_partition_limit, broker.config.integer("max.request.partition.size.limit")))
+    left = max(1, min(request.response_partition_limit, uses.in_force.config.integer("max.request.partition.size.limit")))
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if left == 0:
             response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name, partition_index=first_partition)
             break
-        topic = broker.view.topics.get(name)
+        topic = uses.view.topics.get(name)
         if topic is None:
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
             response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS))
@@ -67,7 +63,7 @@ def handle(broker: Services, request: DescribeTopicPartitionsRequest, context: C
                         isr_nodes=list(partition.isr),
                         eligible_leader_replicas=[],
                         last_known_elr=[],
-                        offline_replicas=broker.view.offline_replicas(partition, broker.broker_id),
+                        offline_replicas=uses.view.offline_replicas(partition, uses.broker_id),
                     )
                     for partition in page
                 ],

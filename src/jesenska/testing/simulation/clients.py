@@ -66,7 +66,7 @@ class BrokerProgram:
         """Kills it; its locks fall, as they do when a process ends."""
         self.process.end()
         broker, self.broker = self.broker, None
-        for directory in () if broker is None or not hasattr(broker, "directories") else broker.directories.directories:
+        for directory in () if broker is None or broker.storage is None else broker.directories.directories:
             if directory.lock is not None:
                 directory.lock.release()
                 directory.lock = None

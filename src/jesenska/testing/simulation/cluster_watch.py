@@ -244,7 +244,7 @@ class ClusterWatch:
         if state is None or state.leader < 0 or len(state.isr) < len(self._hosts):
             return -1
         broker = _running(self._hosts[state.leader])
-        partition = None if broker is None else broker.replicas._known(topic_partition)
+        partition = None if broker is None else broker.replication.replicas._known(topic_partition)
         return -1 if partition is None else next((number for number in partition.replicas if number != state.leader), -1)
 
     def is_ahead_of_heir(self, topic_partition: TopicPartition) -> bool:
@@ -319,7 +319,7 @@ class ClusterWatch:
         broker = _running(self._hosts[state.leader]) if state.leader >= 0 else None
         if broker is None:
             return True
-        partition = broker.replicas._known(topic_partition)
+        partition = broker.replication.replicas._known(topic_partition)
         if partition is None or partition.leader_epoch != state.leader_epoch:
             return False
         followers = partition._replicas._followers
@@ -344,9 +344,9 @@ class ClusterWatch:
             log = broker.directories.logs.get(topic_partition)
             if log is None:
                 continue
-            partition = broker.replicas._known(topic_partition)
+            partition = broker.replication.replicas._known(topic_partition)
             leader_epoch, serves = (-1, False) if partition is None else (partition.leader_epoch, partition.is_served)
-            looks = number, partition, log, leader_epoch, serves, log.high_watermark, log.log_end_offset, broker._registration.broker_epoch
+            looks = number, partition, log, leader_epoch, serves, log.high_watermark, log.log_end_offset, broker.control.registration.broker_epoch
             before = seen.replicas.get(topic_partition)
             if before != looks:
                 is_changed = True
@@ -429,7 +429,7 @@ class ClusterWatch:
                 )
 
     def _look_at_broker(self, number: int, host: BrokerHost, broker: Broker, seen: _Seen) -> None:
-        controllership, fence, view = broker._controllership, broker.orders.fence, broker.view
+        controllership, fence, view = broker.control.controllership, broker.control.orders.fence, broker.view
         if controllership.is_controller and controllership.controller_id != number:
             raise ViolationError(f"broker {number} is controller still, and holds {controllership.controller_id} for the controller")
         if fence.controller_epoch < seen.controller_epoch:
@@ -446,7 +446,7 @@ class ClusterWatch:
 
     def _look_at_groups(self, number: int, host: BrokerHost, broker: Broker, seen: _Seen) -> None:
         now = self.world.now
-        for place, hosted in broker.groups._runtime._hosted.items():
+        for place, hosted in broker.coordinators.groups._runtime._hosted.items():
             if hosted.partition.is_served or not host.is_up or host.program.process.is_paused:
                 seen.strange.pop(place, None)
             elif now - seen.strange.setdefault(place, now) > _GIVE_UP_SECONDS:
@@ -476,7 +476,7 @@ class ClusterWatch:
             broker is not None
             and broker.view.controller_id == self.controller_id
             and len(broker.view.brokers) == len(self._hosts)
-            and broker._controllership.is_controller == (number == self.controller_id)
+            and broker.control.controllership.is_controller == (number == self.controller_id)
             for number, broker in enumerate(brokers)
         )
 
@@ -487,7 +487,7 @@ def _running(host: BrokerHost) -> Broker | None:
     if program is None or program.process.is_dead:
         return None
     broker: Broker | None = program.broker
-    return broker if broker is not None and hasattr(broker, "_registration") else None
+    return broker if broker is not None and broker.is_loaded else None
 
 
 def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:

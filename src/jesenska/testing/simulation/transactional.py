@@ -242,12 +242,12 @@ class TransactionalSimulation(Simulation):
 
 
 def _has_decided(broker: Broker) -> bool:
-    shards = (hosted.shard for hosted in broker.transactions._runtime._hosted.values())
+    shards = (hosted.shard for hosted in broker.coordinators.transactions._runtime._hosted.values())
     return any(transaction.awaited for shard in shards for transaction in shard._known.values())
 
 
 def _has_waiting_offsets(broker: Broker) -> bool:
-    return any(hosted.shard._open for hosted in broker.groups._runtime._hosted.values())
+    return any(hosted.shard._open for hosted in broker.coordinators.groups._runtime._hosted.values())
 
 
 def transactional_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:

@@ -1,0 +1,48 @@
+"""The fifth stage of a start: where orders of controllers arrive, the controller that this broker may be, and what
+handlers ask of it. Nobody is told of this broker before `registration.join`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jesenska.broker.controllership import Controllership
+from jesenska.broker.core import BrokerCore
+from jesenska.broker.features import Features
+from jesenska.broker.order_desk import OrderDesk
+from jesenska.broker.registration import Registration
+from jesenska.broker.stages.replication import Replication
+from jesenska.broker.stages.tree import TreePlace
+from jesenska.broker.topics import Topics
+from jesenska.config.layers import BrokerConfig
+from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.metadata.producer_ids import ProducerIds
+from jesenska.replication.isr_changes import IsrChanges
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    orders: OrderDesk
+    controllership: Controllership
+    topics: Topics
+    features: Features
+    producer_ids: ProducerIds
+    isr_changes: IsrChanges
+    registration: Registration
+
+
+def control(core: BrokerCore, place: TreePlace, replication: Replication, files_config: BrokerConfig) -> Control:
+    """`files_config`: the broker's settings in its files, with which a controller begins."""
+    home, store = place.home, place.store
+    orders = OrderDesk(replication.replicas)
+    controllership = Controllership(core, home, files_config, home.facts, replication.replicas, orders, replication.peers)
+    node = BrokerRegistration(place.endpoints, core.clock.now_ms(), core.config.string("broker.rack"), crashed=replication.is_crashed)
+    begin = None if replication.starts is None else replication.starts.begin
+    return Control(
+        orders,
+        controllership,
+        Topics(core, controllership, replication.settings, replication.peers),
+        Features(store),
+        ProducerIds(store, core.broker_id),
+        IsrChanges(store, core.broker_id, lambda: orders.fence.controller_epoch, core.isr_syncs),
+        Registration(store, core.broker_id, node, core.clock, home.session_timeout_ms, controllership.candidacy, orders, begin),
+    )

@@ -1,0 +1,43 @@
+"""The first stage of a start: listeners are bound, so that a taken port is told before anything is touched."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jesenska.base.limits import LISTEN_BACKLOG
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Endpoint, Listeners
+from jesenska.net.network import Network
+
+
+class Port(NamedTuple):
+    """A listener's name, and the socket that listens for it."""
+
+    listener_name: str
+    listening: socket.socket
+
+
+def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[Port, ...]:
+    """Listens for each listener. JesenskaError with one sentence where that is not possible; then nothing listens."""
+    name = "socket.listen.backlog.size"
+    # The loop accepts between other work, where Kafka has a thread that does nothing else.
+    backlog = config.integer(name) if config.is_set(name) else LISTEN_BACKLOG
+    ports: list[Port] = []
+    try:
+        for item in listeners.opened:
+            # Another one on the same port is for IPv4.
+            shares = any(other.port == item.port != 0 and other is not item for other in listeners.opened)
+            ports.append(Port(item.name, network.listening_socket(item.host, item.port, backlog, only_v6=shares)))
+    except BaseException:
+        for port in ports:
+            port.listening.close()
+        raise
+    return tuple(ports)
+
+
+def endpoints_of(listeners: Listeners, ports: Sequence[Port]) -> tuple[Endpoint, ...]:
+    """What clients are told to connect to."""
+    numbers = {port.listener_name: port.listening.getsockname()[1] for port in ports}
+    return listeners.advertise(numbers, socket.gethostname())

@@ -1,0 +1,159 @@
+"""The second stage of a start: the log directories are locked, and their threads are there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.derived_settings import cleaner_settings_of, cordoned_paths_of, directory_settings_of, move_settings_of
+from jesenska.broker.machine import Machine
+from jesenska.config.layers import BrokerConfig
+from jesenska.log.background import DirectoryWriter, ThreadBackground
+from jesenska.log.log_cleaner import CleanerSurroundings
+from jesenska.log.log_directories import LogDirectories
+from jesenska.log.log_directory import LogDirectory
+from jesenska.log.meta_properties import MetaProperties
+from jesenska.log.moving import MoveSurroundings
+
+#: Compactions that can run at the same time, whatever log.cleaner.threads says; a thread is made when it is needed.
+_CLEANER_THREADS_MAX = 32
+#: Replicas that can be copied at the same time, whatever num.replica.alter.log.dirs.threads says.
+_MOVER_THREADS_MAX = 32
+
+
+def log_dirs_of(config: BrokerConfig) -> list[Path]:
+    """The directories that the settings name; JesenskaError with one sentence where they name none, or one twice."""
+    several = config.string("log.dirs")
+    text = several if several is not None else config.string("log.dir") or ""
+    found = [item.strip() for item in text.split(",") if item.strip()]
+    if not found:
+        raise JesenskaError("log.dirs names no directory: set it to where the data is to be kept.")
+    named: dict[str, str] = {}
+    for item in found:
+        path = os.path.realpath(item)
+        if path in named:
+            other = "" if item == named[path] else f", also as {named[path]}"
+            raise JesenskaError(f"log.dirs names {item} twice{other}: name each directory once.")
+        named[path] = item
+    return [Path(item) for item in found]
+
+
+class FailureBell:
+    """Rings on the event loop when a log directory fails, from any thread, for whoever listens then."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._heard: Callable[[], None] | None = None
+
+    def ring(self, directory: LogDirectory) -> None:
+        """A directory has failed, perhaps in the middle of work on one of its logs."""
+        self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        # During a start nobody listens: the start looks at what has failed.
+        if self._heard is not None:
+            self._heard()
+
+    def listen(self, heard: Callable[[], None]) -> None:
+        """Has `heard` called from now on."""
+        self._heard = heard
+
+
+@dataclass(frozen=True, slots=True)
+class StorageThreads:
+    """`background`: removes files, writes checkpoints, loads logs. Each directory has a writer and a flusher."""
+
+    background: Executor
+    cleaners: Executor
+    movers: Executor
+    writers: list[Executor] = field(default_factory=list)
+    flushers: list[Executor] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The log directories, what each said of itself before this start (None: nothing, or it cannot be read), and their
+    threads."""
+
+    directories: LogDirectories
+    found: tuple[MetaProperties | None, ...]
+    threads: StorageThreads
+    bell: FailureBell
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Settings that changed while running take effect."""
+        directories = self.directories
+        if directories.cleaner is not None:
+            directories.cleaner.reconfigure(cleaner_settings_of(config))
+        if directories.moves is not None:
+            directories.moves.reconfigure(move_settings_of(config))
+        directories.cordon(cordoned_paths_of(config, [directory.path for directory in directories.directories]))
+
+    async def stop_work(self) -> None:
+        """Compactions and moves end where they are."""
+        if self.directories.cleaner is not None:
+            self.directories.cleaner.close()
+        if self.directories.moves is not None:
+            self.directories.moves.close()
+        for executor in (self.threads.cleaners, self.threads.movers):
+            await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
+
+    async def drain(self) -> None:
+        """Returns when nothing is written any more, and the threads have ended."""
+        loop, threads = asyncio.get_running_loop(), self.threads
+        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed
+        # by a flush, a flush by the next one where records came meanwhile).
+        while self.directories.has_work_in_flight:
+            for executor in (*threads.writers, *threads.flushers, threads.background):
+                await loop.run_in_executor(executor, _nothing)
+            await asyncio.sleep(0)
+        for executors in (threads.writers, threads.flushers, [threads.background]):
+            for executor in executors:
+                await loop.run_in_executor(None, executor.shutdown)
+            await asyncio.sleep(0)
+
+
+def _nothing() -> None:
+    """Comes after what a thread has to do already."""
+
+
+def open_storage(config: BrokerConfig, paths: list[Path], machine: Machine, open_segments_max: int) -> Storage:
+    """Makes and locks the directories; LogDirectoryError or ForeignDataError, one sentence, if one cannot be used."""
+    loop, clock = asyncio.get_running_loop(), machine.clock
+    threads = StorageThreads(machine.threads(1, "background"), machine.threads(_CLEANER_THREADS_MAX, "cleaner"), machine.threads(_MOVER_THREADS_MAX, "mover"))
+    bell = FailureBell(loop)
+
+    def monotonic_ms() -> int:
+        return int(clock.monotonic() * 1000)
+
+    def writer_for(path: Path) -> DirectoryWriter:
+        writer, flusher = (machine.threads(1, work) for work in ("writer", "flusher"))
+        threads.writers.append(writer)
+        threads.flushers.append(flusher)
+        return DirectoryWriter(on_loop(writer), on_loop(flusher))
+
+    def on_loop(executor: Executor) -> ThreadBackground:
+        return ThreadBackground(executor, loop.call_soon_threadsafe)
+
+    directories = LogDirectories(
+        paths,
+        files=machine.files,
+        helpers=machine.helpers,
+        settings=directory_settings_of(config),
+        background=on_loop(threads.background),
+        writer_for=writer_for,
+        open_segments_max=open_segments_max,
+        jitter=lambda limit: machine.random.randint(0, limit) if limit > 0 else 0,
+        monotonic_ms=monotonic_ms,
+        cleaner_surroundings=CleanerSurroundings(on_loop(threads.cleaners), loop.call_later, monotonic_ms, clock.now_ms, lambda: machine.new_uuid().bytes),
+        cleaner_settings=cleaner_settings_of(config),
+        on_failure=bell.ring,
+        move_surroundings=MoveSurroundings(on_loop(threads.movers), loop.call_later, monotonic_ms, machine.new_uuid),
+        move_settings=move_settings_of(config),
+    )
+    return Storage(directories, tuple(directories.lock()), threads, bell)

@@ -1,0 +1,96 @@
+"""The third stage of a start: the broker's place in the tree. The cluster's id and the broker's are settled, and the
+log directories are marked with both."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from jesenska.base.identifiers import uuid_to_text
+from jesenska.broker.machine import Machine
+from jesenska.broker.registration import Progress, require_free
+from jesenska.broker.stages.storage import Storage
+from jesenska.broker.tree_home import EmbeddedHome, TreeHome, open_home
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Endpoint
+from jesenska.controller.context import ControllerContext
+from jesenska.log.meta_properties import refuse_empty_tree
+from jesenska.metadata.patience import until_reached
+from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, known_cluster_id, next_broker_id
+from jesenska.metadata.store import Store
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TreePlace:
+    """Where the tree lives, who the broker is in it, what clients are told to connect to, and what the tree said."""
+
+    home: TreeHome
+    cluster_id: str
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    facts: ControllerContext
+
+    @property
+    def store(self) -> Store:
+        return self.home.store
+
+    async def until_reached(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What the work gives, which is done again where the connection to the tree has ended meanwhile."""
+        return await until_reached(self.home.store, self.home.patience_seconds, work)
+
+    async def newest_facts(self) -> ControllerContext:
+        """What the tree says now; a server of an ensemble may be behind the others."""
+        await self.until_reached(self.store.sync)
+        return await self.until_reached(self.home.facts)
+
+
+async def take_place(
+    config: BrokerConfig, paths: Sequence[Path], storage: Storage, endpoints: tuple[Endpoint, ...], machine: Machine, on_progress: Progress | None
+) -> TreePlace:
+    """Opens the tree and settles who this broker is; TreeError, JournalError, JesenskaError with one sentence."""
+    home = await open_home(config, paths[0], machine)
+    try:
+        return await _settle(home, config, paths, storage, endpoints, machine, on_progress)
+    except BaseException:
+        await home.close()
+        raise
+
+
+async def _settle(
+    home: TreeHome,
+    config: BrokerConfig,
+    paths: Sequence[Path],
+    storage: Storage,
+    endpoints: tuple[Endpoint, ...],
+    machine: Machine,
+    on_progress: Progress | None,
+) -> TreePlace:
+    store, found = home.store, storage.found
+    again = partial(until_reached, store, home.patience_seconds)
+    found_id = next((item.cluster_id for item in found if item is not None and item.cluster_id), None)
+    is_first = await again(partial(known_cluster_id, store)) is None
+    if found_id is not None and is_first:
+        refuse_empty_tree(zip(paths, found, strict=True), home.name, is_own=isinstance(home, EmbeddedHome))
+    await again(home.prepare)
+    await again(partial(ensure_paths, store))
+    cluster_id = await again(partial(ensure_cluster_id, store, found_id or uuid_to_text(machine.new_uuid())))
+    if is_first and home.is_shared:
+        logger.info("%s knew no cluster: cluster %s begins there", home.name, cluster_id)
+    broker_id = config.integer("broker.id")
+    if broker_id < 0:
+        known_id = next((item.broker_id for item in found if item is not None and item.broker_id is not None), None)
+        reserved_max = config.integer("reserved.broker.max.id")
+        broker_id = known_id if known_id is not None else await again(partial(next_broker_id, store, reserved_max))
+    if home.is_shared:
+        is_new = all(item is None or item.broker_id is None for item in found)
+        await again(partial(require_free, store, broker_id, endpoints, machine.clock, home.session_timeout_ms, on_progress, is_new=is_new))
+    storage.directories.claim(cluster_id, broker_id)
+    return TreePlace(home, cluster_id, broker_id, endpoints, await again(home.facts))
