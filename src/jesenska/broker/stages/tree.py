@@ -3,6 +3,7 @@ log directories are marked with both."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -59,7 +60,7 @@ async def take_place(
     home = await open_home(config, paths[0], machine)
     try:
         return await _settle(home, config, paths, storage, endpoints, machine, on_progress)
-    except BaseException:
+    except (Exception, asyncio.CancelledError):
         await home.close()
         raise
 
