@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker import server
+from jesenska.broker.stages import tree
 from jesenska.client.group import GroupConsumer
 from jesenska.client.producer import Producer
 from jesenska.coordination.loader import Loader
@@ -156,7 +156,7 @@ def a_tombstone_deletes_nothing() -> None:
 
 def metadata_of_no_bytes_are_taken_for_new_ones() -> None:
     """A metadata file that has no bytes is begun anew beside directories that hold partitions."""
-    server.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
+    tree.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
 
 
 #: Each mistake, and words of what a simulation must say of it.
