@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker import starts
 from jesenska.broker.controllership import Controllership
 from jesenska.broker.order_desk import OrderDesk
 from jesenska.broker.stages import replication, tree
@@ -221,11 +220,6 @@ def an_empty_tree_is_taken_for_a_new_one() -> None:
     tree.refuse_empty_tree = lambda *arguments, **more: None  # type: ignore[attr-defined]
 
 
-def a_disk_of_before_leads() -> None:
-    """A disk that the broker had before another one, and a copy of a while ago, are the newest."""
-    starts.is_older = lambda found, starts: False  # type: ignore[attr-defined]
-
-
 def an_older_tree_is_taken() -> None:
     """A tree of a while ago is begun with, whatever leader epochs the logs have heard of."""
     replication.older_tree = lambda core, facts, tree: None
@@ -284,7 +278,6 @@ BUGS: dict[str, Callable[[], None]] = {
         an_empty_disk_leads,
         a_log_that_has_lost_its_end_leads,
         an_empty_tree_is_taken_for_a_new_one,
-        a_disk_of_before_leads,
         an_older_tree_is_taken,
         a_rebuilt_tree_has_epochs_of_before,
         whoever_has_a_log_is_in_sync_in_a_rebuilt_tree,
