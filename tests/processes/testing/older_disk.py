@@ -1,10 +1,10 @@
 """A broker is stopped in order and comes up on another disk: an empty one, or a copy. It is alone in sync with that,
-beside others that stand still, and gets the first disk back; at last it has the newest one again. Nothing that was
+beside others that stand still, and gets the first disk back. At last it has the newest one again. Nothing that was
 acknowledged is lost.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.older_disk [--older-leads] [FIRST [SEEDS]]` prints what came of each seed.
-Exit code 1 where something was lost, 2 where the fault never came. With `--older-leads` the first disk counts as the
-newest."""
+`JESENSKA_PURE=1 python -m tests.processes.testing.older_disk [--older-leads] [FIRST [SEEDS]]` prints what came of
+each seed. Exit code 1 where something was lost, 2 where the fault never came. With `--older-leads` the first disk
+counts as the newest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jesenska.testing.simulation.host import BrokerHost, Disk
 from jesenska.testing.simulation.schedule import Simulation, simulation
 
 _AT_SECONDS, _SECONDS = 6.0, 60.0
-#: The others stand still until they are out of sync. The first disk is there until they are back, and for a while more.
+#: The others stand still until they are out of sync. The first disk is there until they are back, and a while more.
 _STILL_SECONDS, _OLDER_SECONDS, _PATIENCE_SECONDS = 12.0, 15.0, 20.0
 #: Records are written meanwhile.
 _ALONE_SECONDS = 1.5
