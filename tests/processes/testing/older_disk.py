@@ -8,15 +8,14 @@ counts as the newest."""
 
 from __future__ import annotations
 
-import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from jesenska.broker import starts
-from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.host import BrokerHost, Disk
-from jesenska.testing.simulation.schedule import Simulation, simulation
+from jesenska.testing.simulation.schedule import Simulation
+from tests.processes.testing.scripted_fault import outcome
 
 _AT_SECONDS, _SECONDS = 6.0, 60.0
 #: The others stand still until they are out of sync. The first disk is there until they are back, and a while more.
@@ -82,30 +81,17 @@ class _Fault:
         self._one.world.after(_OLDER_SECONDS, lambda: self._host.mount(newest))
 
 
-def _run(seed: int) -> bool:
-    """Whether the fault came; ViolationError where something is wrong after it."""
-    with simulation(seed, brokers=3, faults=0, seconds=_SECONDS, is_synced=False, min_in_sync=1) as one:
-        fault = _Fault(one, is_copied=seed % 2 == 0)
-        try:
-            one.run()
-        except ViolationError as error:
-            print(f"seed {seed}: {error}")
-            raise
-        print(f"seed {seed}: {'nothing is lost' if fault.came else 'the fault did not come'}")
-        return fault.came
+def _plan(one: Simulation, seed: int) -> Callable[[], bool]:
+    fault = _Fault(one, is_copied=seed % 2 == 0)
+    return lambda: fault.came
 
 
 def main() -> int:
-    logging.disable(logging.CRITICAL)
     arguments = [argument for argument in sys.argv[1:] if argument != "--older-leads"]
     if len(arguments) < len(sys.argv) - 1:
         starts.is_older = lambda found, starts: False  # type: ignore[attr-defined]
     first, seeds = (int(text) for text in [*arguments, *("1", "4")[len(arguments) :]])
-    try:
-        came = [_run(seed) for seed in range(first, first + seeds)]
-    except ViolationError:
-        return 1
-    return 0 if any(came) else 2
+    return outcome(range(first, first + seeds), _plan, seconds=_SECONDS, min_in_sync=1)
 
 
 if __name__ == "__main__":

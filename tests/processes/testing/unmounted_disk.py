@@ -7,13 +7,13 @@ it has lost."""
 
 from __future__ import annotations
 
-import logging
 import sys
+from collections.abc import Callable
 
 from jesenska.broker.replica_manager import ReplicaManager
-from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.host import BrokerHost
-from jesenska.testing.simulation.schedule import Simulation, simulation
+from jesenska.testing.simulation.schedule import Simulation
+from tests.processes.testing.scripted_fault import outcome
 
 _AT_SECONDS, _SECONDS = 10.0, 50.0
 #: The others stand still until they are out of sync; the disk is away until they are back, and for a while more.
@@ -46,29 +46,16 @@ class _Fault:
             world.after(_LOOK_SECONDS, self._look)
 
 
-def _run(seed: int) -> bool:
-    """Whether the fault came; ViolationError where something is wrong after it."""
-    with simulation(seed, brokers=3, faults=0, seconds=_SECONDS, is_synced=False, min_in_sync=1) as one:
-        fault = _Fault(one)
-        try:
-            one.run()
-        except ViolationError as error:
-            print(f"seed {seed}: {error}")
-            raise
-        print(f"seed {seed}: {'nothing is lost' if fault.came else 'the fault did not come'}")
-        return fault.came
+def _plan(one: Simulation, seed: int) -> Callable[[], bool]:
+    fault = _Fault(one)
+    return lambda: fault.came
 
 
 def main() -> int:
-    logging.disable(logging.CRITICAL)
     arguments = [argument for argument in sys.argv[1:] if argument != "--empty-leads"]
     if len(arguments) < len(sys.argv) - 1:
         ReplicaManager._has_lost_data = lambda self, topic_partition, leader, config: False  # type: ignore[method-assign]
-    try:
-        came = [_run(seed) for seed in range(1, 1 + (int(arguments[0]) if arguments else 3))]
-    except ViolationError:
-        return 1
-    return 0 if any(came) else 2
+    return outcome(range(1, 1 + (int(arguments[0]) if arguments else 3)), _plan, seconds=_SECONDS, min_in_sync=1)
 
 
 if __name__ == "__main__":
