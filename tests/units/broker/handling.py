@@ -18,15 +18,15 @@ LISTENER = "PLAINTEXT"
 
 
 def view_of(*brokers: tuple[int, str, str | None], controller_id: int = -1) -> MetadataCache:
-    """A cluster of brokers: id, name of the listener, rack. Each is at `host-<id>`, port 9000 + id."""
+    """A cluster of brokers: id, name of the listener, rack. Each is at `host-<id>` and port 9000 + id."""
     view = MetadataCache("a-cluster", controller_id)
     view.brokers = {number: BrokerNode(number, {listener: (f"host-{number}", 9000 + number)}, rack) for number, listener, rack in brokers}
     return view
 
 
 class Coordinator:
-    """Stands for the groups, or the transactions, of a broker: takes the event for a key and answers it. `answer`: what
-    it answers, or the error where it cannot."""
+    """A stand-in for the groups, or the transactions, of a broker: takes the event for a key and answers it. `answer`:
+    the answer, or the error with which it refuses the event."""
 
     def __init__(self, answer: object) -> None:
         self._answer = answer
