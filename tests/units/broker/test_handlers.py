@@ -67,16 +67,18 @@ def test_a_heartbeat_at_another_broker_is_not_for_this_coordinator() -> None:
 
 @pytest.mark.parametrize("version", (2, 3))
 def test_the_errors_of_leaving_members_are_told_as_the_version_has_them(version: int) -> None:
-    left = Leaving("m", None)
+    left = Leaving("m", "i" if version >= 3 else None)
     groups = Coordinator(LeaveAnswer(ErrorCode.NONE, ((left, ErrorCode.UNKNOWN_MEMBER_ID),)))
-    request = LeaveGroupRequest(group_id="g", member_id="m", members=[LeaveGroupRequestMember(member_id="m", group_instance_id=None)])
+    request = LeaveGroupRequest(group_id="g", member_id="m", members=[LeaveGroupRequestMember(member_id="m", group_instance_id="i")])
     answer = answer_of(request, version, groups=groups)
     assert groups.asked[0][1].members == (left,)
     if version < 3:
         assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
     else:
         assert answer.error_code == ErrorCode.NONE
-        assert [(item.member_id, item.error_code) for item in answer.members] == [("m", ErrorCode.UNKNOWN_MEMBER_ID)]
+        assert [(item.member_id, item.group_instance_id, item.error_code) for item in answer.members] == [("m", "i", ErrorCode.UNKNOWN_MEMBER_ID)]
+    assert answer_of(request, version, groups=Coordinator(LeaveAnswer(ErrorCode.FENCED_INSTANCE_ID))).error_code == ErrorCode.FENCED_INSTANCE_ID
+    assert answer_of(request, version, groups=Coordinator(NotCoordinatorError())).error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("key_type", (0, 1))
@@ -92,17 +94,20 @@ def test_a_coordinator_that_is_not_up_or_has_no_such_listener_is_not_available()
     for view in (view_of(), view_of((1, "OTHER", None))):
         answer = answer_of(FindCoordinatorRequest(key="k"), 0, groups=_Kept(1), transactions=_Kept(1), view=view)
         assert (answer.error_code, answer.node_id, answer.host, answer.port) == (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
+        assert answer.error_message is None
 
 
 def test_a_coordinators_topic_that_cannot_be_made_is_the_answer_for_every_key() -> None:
     kept = _Kept(1, CoordinatorNotAvailableError("no room"))
     answer = answer_of(FindCoordinatorRequest(coordinator_keys=["a", "b"]), 4, groups=kept, transactions=kept, view=view_of((1, LISTENER, None)))
     assert [(item.error_code, item.error_message) for item in answer.coordinators] == [(ErrorCode.COORDINATOR_NOT_AVAILABLE, "no room")] * 2
+    assert [(item.node_id, item.host, item.port) for item in answer.coordinators] == [(-1, "", -1)] * 2
 
 
 def test_share_groups_have_no_coordinator() -> None:
     answer = answer_of(FindCoordinatorRequest(key_type=2, coordinator_keys=["a"]), 6)
-    assert answer.coordinators[0].error_code == ErrorCode.INVALID_REQUEST
+    (refused,) = answer.coordinators
+    assert (refused.error_code, refused.node_id, refused.host, refused.port) == (ErrorCode.INVALID_REQUEST, -1, "", -1)
 
 
 # --- transactions ----------------------------------------------------------------------------------------------------
@@ -228,10 +233,22 @@ def test_a_controller_that_is_gone_is_not_told() -> None:
     assert answer_of(DescribeClusterRequest(), 0, view=view_of((1, LISTENER, None), controller_id=3)).controller_id == -1
 
 
-@pytest.mark.parametrize(("endpoint_type", "error"), [(2, ErrorCode.MISMATCHED_ENDPOINT_TYPE), (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE)])
-def test_the_controllers_of_a_cluster_are_not_asked_for_here(endpoint_type: int, error: ErrorCode) -> None:
+@pytest.mark.parametrize(
+    ("endpoint_type", "error", "message"),
+    [
+        (2, ErrorCode.MISMATCHED_ENDPOINT_TYPE, "The request was sent to an endpoint of type BROKER."),
+        (3, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "Unsupported endpoint type 3"),
+    ],
+)
+def test_the_controllers_of_a_cluster_are_not_asked_for_here(endpoint_type: int, error: ErrorCode, message: str) -> None:
     answer = answer_of(DescribeClusterRequest(endpoint_type=endpoint_type), 1, view=view_of())
-    assert (answer.error_code, answer.endpoint_type) == (error, 1)
+    assert (answer.error_code, answer.endpoint_type, answer.error_message) == (error, 1, message)
+
+
+def test_the_operations_on_a_cluster_are_told_where_they_are_asked_for() -> None:
+    for is_asked in (False, True):
+        answer = answer_of(DescribeClusterRequest(include_cluster_authorized_operations=is_asked), 1, view=view_of())
+        assert (answer.cluster_authorized_operations != -(2**31)) == is_asked
 
 
 def test_resources_with_settings_are_listed_by_their_kinds() -> None:
@@ -239,7 +256,10 @@ def test_resources_with_settings_are_listed_by_their_kinds() -> None:
     view.topics = {"t": None}  # type: ignore[dict-item]
     listed = answer_of(ListConfigResourcesRequest(resource_types=[2, 4]), 1, view=view).config_resources
     assert [(item.resource_type, item.resource_name) for item in listed] == [(4, "1"), (2, "t")]
-    assert len(answer_of(ListConfigResourcesRequest(), 1, view=view).config_resources) == 3
+    assert [item.resource_type for item in answer_of(ListConfigResourcesRequest(), 1, view=view).config_resources] == [8, 4, 2]
+    for kind in (16, 32):
+        nothing = answer_of(ListConfigResourcesRequest(resource_types=[kind]), 1, view=view)
+        assert (nothing.error_code, nothing.config_resources) == (ErrorCode.NONE, [])
     assert answer_of(ListConfigResourcesRequest(), 0, view=view).config_resources == []
     assert answer_of(ListConfigResourcesRequest(resource_types=[3]), 1, view=view).error_code == ErrorCode.UNSUPPORTED_VERSION
 
