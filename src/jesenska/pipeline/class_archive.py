@@ -1,9 +1,9 @@
-"""The archive of Java classes with which a Spark session starts in about half the time: where it lies, and how a JVM
-is told of it. `python -m jesenska.pipeline.make_class_archive` makes it.
+"""The archive of Java classes with which a Spark session starts in about half the time: its path, and the JVM options
+that name it. `python -m jesenska.pipeline.make_class_archive` makes it.
 
 Spark's JVM reads and checks some fifteen thousand classes when it starts. From an archive (JEP 350) it maps them as
 they were laid out before. `session()` uses the archive that fits its Java and its Spark; without one it starts as
-ever, and so does a JVM that finds that an archive is not of its classes after all.
+usual, and so does a JVM whose classes turn out not to match the archive.
 
     <cache of the user>/jesenska/classes-<digest of Java and Spark's jars>.jsa
 """
@@ -22,14 +22,14 @@ from jesenska.pipeline.java import cache_folders, java_home
 
 #: The setting that holds options of Spark's JVM.
 JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
-#: A JVM that cannot use an archive starts without, and says nothing of it.
+#: A JVM that cannot use an archive starts without it and logs nothing about it.
 QUIETLY: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 
 
 def options_with_archive(java_options: str | None, environment: Mapping[str, str]) -> str | None:
     """The JVM's options with those that name the archive, if there is one that fits."""
     if java_options is not None and ("SharedArchiveFile" in java_options or "ArchiveClassesAtExit" in java_options):
-        return java_options  # somebody has chosen another, or is making one
+        return java_options  # another archive is set, or is being made
     for path in archive_paths(environment):
         if path.is_file():
             return f"{QUIETLY} -XX:SharedArchiveFile={shlex.quote(str(path))} {java_options or ''}".rstrip()
@@ -37,14 +37,14 @@ def options_with_archive(java_options: str | None, environment: Mapping[str, str
 
 
 def archive_paths(environment: Mapping[str, str]) -> list[Path]:
-    """Where the archive for this Java and this Spark may lie; the first that can be written counts. Empty where
-    one of the two is not found."""
+    """Possible paths of the archive for this Java and this Spark; the first writable one counts. Empty if Java or
+    Spark is not found."""
     name = _name(environment)
     return [] if name is None else [folder / name for folder in cache_folders(environment)]
 
 
 def _name(environment: Mapping[str, str]) -> str | None:
-    """By Java and by the jars: another of them has another archive. None where they are not found."""
+    """The archive's file name, which depends on Java and the jars. None if they are not found."""
     from pyspark.find_spark_home import _find_spark_home
 
     home = java_home(environment)

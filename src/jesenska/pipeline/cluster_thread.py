@@ -2,11 +2,11 @@
 the process lives.
 
 Spark calls a data source from an ordinary thread, and reuses its Python workers from task to task. The loop's thread
-moves the bytes while Spark's thread converts those that came before; a connection that is there already serves the
-next task without a new handshake. A process that was forked from one with a loop starts its own.
+moves the bytes while Spark's thread converts those that came before; an open connection serves the next task without a
+new handshake. A process that was forked from one with a loop starts its own.
 
-What a restart of a broker breaks is tried again until `default.api.timeout.ms` has passed, or as often as the caller
-says; a name or a number that is wrong is not.
+Errors that a broker's restart causes are retried until `default.api.timeout.ms` has passed, or as often as the caller
+says. A wrong name or number is not retried.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ClusterThread:
         return self.submit(work).result()
 
     def persist(self, work: Callable[[], Awaitable[T]], timeout_ms: int | None = None, *, retries: int | None = None, interval_ms: int | None = None) -> T:
-        """The result of the work, tried again after errors that pass: for some time, or so many times."""
+        """The result of the work, retried after retriable errors: for some time, or that many times."""
         return self.run(self.persistently(work, timeout_ms, retries=retries, interval_ms=interval_ms))
 
     async def persistently(

@@ -5,9 +5,8 @@
 
 Spark takes the first batch only if its Arrow schema equals its own to the letter: every column may be null, times are
 microseconds in UTC, the element of a list is called `element`. So the schema is asked of Spark. A record's time that
-microseconds cannot hold becomes the nearest that they can: one record's nonsense must not stop a stream for ever. A
-record without headers has an empty array of them: Spark's way of null arrays to Python costs the square of their
-number.
+microseconds cannot hold becomes the nearest that they can: one bad record must not stop a stream. A record without
+headers has an empty array of them: Spark's way of null arrays to Python costs the square of their number.
 
 Decompressed data is handed on in pieces (SOURCE_ROWS_BYTES): a fetch of a few MB may hold gigabytes.
 """

@@ -3,47 +3,47 @@
     write = ExactlyOnce("invoices", {"kafka.bootstrap.servers": "…", "topic": "invoices"})
     rows.writeStream.foreachBatch(write).option("checkpointLocation", "…").start()
 
-    driver    0  looks, at a start, which micro-batch is the last one that is committed: a query that is refused by it
-                 ends here, and whoever has the name goes on
-              1  takes the transactional id of the query's name: whoever had it is fenced, what was open is aborted
+    driver    0  looks, at a start, which micro-batch is the last committed one: a query that is refused by it
+                 ends here, and the query that has the name goes on
+              1  takes the transactional id of the query's name: its earlier user is fenced, its transaction aborted
               2  writes the number of this micro-batch in the transaction, with the query's id in Spark and the offsets
                  at which its sources end, acknowledged by all in-sync replicas
-              3  reads which micro-batch is the last one that is committed, up to where its own number stands. Is it
-                 this one, the transaction is aborted, and nothing else is written. Is it of another checkpoint, or a
-                 later one, or did it end elsewhere than the checkpoint has it, the query fails with a sentence that
-                 says so
+              3  reads the last committed micro-batch, up to the record with its own number. If it is this one, the
+                 transaction is aborted, and nothing else is written. If it is of another checkpoint, is a
+                 later one, or ended at other offsets than the checkpoint has, the query fails with a
+                 sentence that says so
     tasks     4  write their rows with the driver's producer id and epoch, each partition from one task, numbers from 0
-    driver    5  commits. That is the one point at which all of it counts
+    driver    5  commits. From then on all of it counts
 
-What a crash leaves, by the point at which it comes:
+The state after a crash, by the point at which it happens:
 
     before 5, wherever it is  the transaction is open. The next attempt fences its producer and aborts it (1): readers
                               of committed records see nothing of it. Its number does not count: it is written again
-    in 5, answered or not     the coordinator has the decision, or has not. 1 waits until what was decided is carried
-                              out, so 3 reads a number that is committed or none
+    in 5, answered or not     the coordinator has the decision, or has not. 1 waits until the decision is carried out,
+                              so 3 reads a committed number or none
     after 5                   the number is committed: the micro-batch is skipped (3)
-    a task is run again       its second attempt cannot know what the first has written, and refuses. The driver
-                              begins at 1 again: what the first attempt still sends has an older epoch and is refused
+    a task is run again       its second attempt cannot know what the first wrote, and refuses. The driver
+                              begins at 1 again: later batches of the first attempt have an older epoch and are refused
                               by the brokers
     a worker is lost, or      Spark fails the job (on one machine it runs no task again). The driver begins at 1 again
     what was shuffled
     two tasks at once         of one partition (speculation): the second is refused in the same way
 
-So as a reader of committed records sees it, each micro-batch is there as a whole, once, in the order of the
-micro-batches, for as long as Spark gives the same rows under the same number, as it does by its checkpoint. A query
-that is started on another checkpoint needs another name: under this one it is refused, and so is one whose checkpoint
-was put back from a copy. Called outside of a stream, where there is no checkpoint, numbers alone are compared, and a
-number that is not above the last one is left out.
+So a reader of committed records sees each micro-batch as a whole, once, in the order of the micro-batches, as long as
+Spark gives the same rows under the same number, as it does by its checkpoint. A query that is started on another
+checkpoint needs another name: under this one it is refused. So is a query whose checkpoint was restored from a copy.
+Outside of a stream there is no checkpoint: only numbers are compared, and a number that is not above the last one is
+left out.
 
 The number is a record of the topic `jesenska-spark-batches` (compacted; the option `batches.topic` names another), and
-its key is the query's name. Whether it is committed is told by the marker of its own producer that follows it. What
-the driver reads up to is its own record, for two reasons. Open transactions of other queries would hide what is
-behind them from a reader of committed records. And a broker that has just lost its leadership, and does not know it,
-would give an older end of the partition; but it cannot acknowledge a record.
+its key is the query's name. The next marker of its own producer says if it is committed. The driver reads up to its
+own record, for two reasons. Open transactions of other queries would hide the records after them from a reader of
+committed records. And a broker that has just lost its leadership, without knowing it, would return an older end of the
+partition; but it cannot acknowledge a record.
 
 A micro-batch must be committed within `transaction.timeout.ms` (option `kafka.transaction.timeout.ms`, 15 minutes if
 it is not given, the most that brokers allow by default), or the coordinator aborts it, and the query fails with a
-sentence that says so. A warning comes before, where a micro-batch takes more than half of that.
+sentence that says so. A warning is logged if a micro-batch takes more than half of that.
 """
 
 from __future__ import annotations
@@ -72,27 +72,27 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Where the numbers of committed micro-batches are kept, if the options do not say otherwise.
+#: The default topic of the numbers of committed micro-batches.
 BATCHES_TOPIC = "jesenska-spark-batches"
 _DEFAULT_TIMEOUT_MS = 900_000
 _TIMEOUT_OPTION, _TOPIC_OPTION = "kafka.transaction.timeout.ms", "batches.topic"
-#: How often a micro-batch is begun anew by itself before the query fails.
+#: Attempts at a micro-batch before the query fails.
 _ATTEMPTS = 3
-#: What is shuffled. `size`: bytes of a batch that is compressed for the way; 0 for one that is as it was encoded.
+#: The shuffled columns. `size`: bytes of a batch that was compressed for the shuffle; 0 for one that was not.
 _PACKED = "place int, topic string, partition int, size int, batch binary"
-#: How batches are compressed for the way: their copies between Python, Java and the disk would cost more than that.
+#: The codec for the shuffle: copying uncompressed batches between Python, Java and the disk would cost more.
 _SHUFFLED_CODEC = "lz4_raw"
 _WRITTEN = "topic string, partition int, records long"
 _NOT_ALIGNED = "leave aligned out, so that the rows are shuffled by their partitions."
 _LOOK_SECONDS = 0.005
-#: The property by which Spark tells the jobs of a stream the id that stands in its checkpoint.
+#: The property by which the jobs of a stream get the query id in its checkpoint.
 _QUERY_ID = "sql.streaming.queryId"
 _PLACES = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """Of a group, to be committed with a micro-batch. `metadata` is kept with each."""
+    """Offsets of a group, to be committed with a micro-batch. `metadata` is kept with each."""
 
     group_id: str
     offsets: Mapping[TopicPartition, int]
@@ -103,7 +103,7 @@ class RepeatedTaskError(JesenskaError):
     """A task was run a second time: the transaction cannot be completed."""
 
 
-#: What is said of a job that has failed and may succeed the next time, and what it means. On one machine Spark runs no
+#: Texts in the error of a failed job that may succeed the next time, and their meaning. On one machine Spark runs no
 #: task again.
 _MAY_SUCCEED = {
     RepeatedTaskError.__name__: "Spark has run a task a second time",
@@ -113,12 +113,12 @@ _MAY_SUCCEED = {
 
 
 class ExactlyOnce:
-    """For `foreachBatch`. `query` is a name that this query alone has, and keeps from start to start. `options` are
-    those of the sink. `aligned`: the rows of one target partition are in one partition of the data frame already, so
-    nothing is shuffled; where they are not, the micro-batch fails. `offsets` are committed in each transaction.
-    `counted_as` is the name under which micro-batches are counted, where that is not `query`: who has the same `query`
-    is fenced all the same. `is_allowed` is called when others are fenced, before anything is written, and raises where
-    the query is to end."""
+    """A function for `foreachBatch`. `query` is the query's own name, the same at every start. `options` are those of
+    the sink. `aligned`: the rows of one target partition are in one partition of the data frame already, so nothing is
+    shuffled; if they are not, the micro-batch fails. `offsets` are committed in each transaction. `counted_as` is the
+    name under which micro-batches are counted, if that is not `query`; a process with the same `query` is fenced all
+    the same. `is_allowed` is called after the fencing, before anything is written, and raises if the query is to
+    end."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class ExactlyOnce:
         self._written: MicroBatch | None = None  # the last one that was written here
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence where that fails."""
+        """Writes a micro-batch, if it is not written yet. JesenskaError with one sentence if that fails."""
         check_columns(rows.schema, self.options.topic)
         with plainly("topic"):
             for attempt in range(1, _ATTEMPTS + 1):
@@ -214,11 +214,11 @@ class ExactlyOnce:
         return await connection.persistently(lambda: first_look(cluster, query))
 
     def _is_written(self, batch: MicroBatch, last: MicroBatch | None, checkpoint: _Checkpoint) -> bool:
-        """Whether a micro-batch is written already; JesenskaError where the checkpoint is not the one that belongs to
-        the last one that is."""
+        """True if a micro-batch is written already. JesenskaError if the checkpoint is not the one of the last written
+        micro-batch."""
         if batch.is_written(self.query, last):
             return True
-        # Who counts under another name knows its checkpoint by other means, and is made anew for each micro-batch.
+        # A caller with `counted_as` checks its checkpoint by other means, and makes a new object for each micro-batch.
         if last is not None and last != self._written and not self._counted_as:
             is_before_done = last.number == batch.number - 1 or checkpoint.is_done(batch.number - 1)
             batch.check_past(self.query, last, checkpoint.ends_of(last.number), is_before_done)
@@ -276,13 +276,13 @@ def write_exactly_once(
 
 
 def _tasks(spark: SparkSession) -> int:
-    """No more than can be at work at once: to begin a task takes about as long as it writes."""
+    """The number of tasks: no more than can run at once, since starting a task takes about as long as its writing."""
     return min(int(spark.conf.get("spark.sql.shuffle.partitions") or 1), spark.sparkContext.defaultParallelism)
 
 
 class _Checkpoint:
-    """The checkpoint of the stream that has called. `query_id` is the id that it gives to the stream; an empty text
-    where no stream has called, as without foreachBatch or in another thread."""
+    """The checkpoint of the calling stream. `query_id` is the stream's id in it; empty if no stream has called, as
+    without foreachBatch or in another thread."""
 
     def __init__(self, rows: DataFrame) -> None:
         from py4j.protocol import Py4JError
@@ -292,15 +292,15 @@ class _Checkpoint:
         self._stream: Any = None
         if self.query_id:
             try:
-                # A stream runs in a session of its own; what all sessions share knows the streams of each.
+                # A stream runs in its own session; the state shared by all sessions has the streams of each.
                 streams = spark._jsparkSession.sharedState().activeStreamingQueries()
                 self._stream = streams.get(spark._jvm.java.util.UUID.fromString(self.query_id))  # type: ignore[union-attr]
             except (Py4JError, AttributeError, TypeError) as error:
                 logger.warning("Spark does not say what the checkpoint has, so an old copy of it may not be told from the right one: %s", error)
 
     def ends_of(self, number: int) -> str:
-        """Where the sources end in that micro-batch, a line of JSON for each; an empty text where it is not there any
-        more, or nothing is known."""
+        """The end offsets of the sources in that micro-batch, a line of JSON for each. Empty if the micro-batch is no
+        longer there, or Spark does not say."""
         from py4j.protocol import Py4JError
 
         try:
@@ -317,8 +317,8 @@ class _Checkpoint:
             return ""
 
     def is_done(self, number: int) -> bool:
-        """Whether Spark has noted that micro-batch as done, or nothing is known of it. Spark keeps the note of the one
-        before the micro-batch that runs."""
+        """True if Spark has noted that micro-batch as done, or does not say. Spark keeps the note of the micro-batch
+        before the running one."""
         from py4j.protocol import Py4JError
 
         try:
@@ -329,7 +329,7 @@ class _Checkpoint:
 
 
 class _AgainError(Exception):
-    """The transaction came to nothing, and a new one may not."""
+    """The transaction failed, and a new one may succeed."""
 
 
 def _timeout_of(text: str | None) -> int:
@@ -341,8 +341,8 @@ def _timeout_of(text: str | None) -> int:
 
 
 class _Jobs:
-    """What Spark has run since this was made, for the thread's group of jobs. A stage that is run again, since an
-    executor was lost with what it had written for it, has new tasks, which look like first ones to themselves."""
+    """The jobs that Spark has run since this was made, for the thread's job group. A stage that is run again after the
+    loss of an executor and its shuffle files has new tasks, which look like first attempts to themselves."""
 
     def __init__(self, rows: DataFrame) -> None:
         context = rows.sparkSession.sparkContext
@@ -354,7 +354,8 @@ class _Jobs:
         return set(self._tracker.getJobIdsForGroup(self._group))
 
     def have_repeated_stages(self) -> bool:
-        """Waits until Spark knows of itself that the jobs have ended: it hears of their stages before."""
+        """Returns True if a stage was repeated. Waits until Spark has noted the end of the jobs, which follows that of
+        their stages."""
         for job in self._known() - self._before:
             while True:
                 info = self._tracker.getJobInfo(job)
@@ -372,7 +373,7 @@ class _Jobs:
 
 def _pack(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The rows as encoded batches, with the target partition of each: few large values are shuffled instead of many
-    rows. Batches without a codec of their own are compressed for the way."""
+    rows. Batches without a codec are compressed for the shuffle."""
     with plainly("topic"):
         packing = Packing(connect(options.client), options, SystemClock())
         for batch in batches:
@@ -408,8 +409,8 @@ def _from_the_way(size: int, batch: pa.Buffer) -> bytearray:
 
 
 def _place(key: TopicPartition) -> int:
-    """Which task writes a partition, modulo their number: those of one topic take turns, so that none has many more
-    than another."""
+    """The task that writes a partition, modulo the number of tasks. Partitions of one topic go to tasks in turn, so
+    that each task has about as many."""
     return (zlib.crc32(key.topic.encode()) + key.partition) % _PLACES
 
 
@@ -427,7 +428,7 @@ def _task(
     batches: Iterator[pa.RecordBatch],
     write: Callable[[SinkOptions, Iterator[pa.RecordBatch], Producer], dict[TopicPartition, int]],
 ) -> Iterator[pa.RecordBatch]:
-    """Writes what it is given into the driver's transaction; what it wrote."""
+    """Writes its batches into the driver's transaction; yields the records written."""
     import pyarrow as pa
     from pyspark import TaskContext
 

@@ -1,9 +1,9 @@
 """Partitions read from offset to offset: the next piece is on its way while the caller works on this one, and so are
 the first pieces of the ranges that follow.
 
-    chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they stand in the log
+    chunks(connection, ranges) -> Chunk, Chunk, ...     each a few MB of whole batches, as they are in the log
 
-A chunk's first batch may begin before its start and its last end behind the range: who decodes it takes the offsets
+A chunk's first batch may begin before its start, and its last may end after the range: the decoder takes the offsets
 from `start` to `end`.
 
 A fetch that fails because a broker is gone, or no longer leads, is sent again until kafkaConsumer.pollTimeoutMs
@@ -81,7 +81,7 @@ def chunks(connection: ClusterThread, ranges: Sequence[OffsetRange], options: So
 
 
 async def record_bytes(cluster: Cluster, ranges: Iterable[OffsetRange], options: SourceOptions) -> dict[str, float]:
-    """What a record takes in the log, by topic: of a few batches at the beginning of each topic's largest range.
+    """The size of a record in the log, by topic, from a few batches at the beginning of each topic's largest range.
     Topics that do not answer are left out."""
     largest: dict[str, OffsetRange] = {}
     for item in ranges:
@@ -111,7 +111,7 @@ async def _sample(cluster: Cluster, wanted: OffsetRange, options: SourceOptions)
 
 
 class _RangeReader:
-    """Where the reading of one range stands; used on the loop's thread only."""
+    """The reader of one range, with its position; used on the loop's thread only."""
 
     def __init__(self, connection: ClusterThread, wanted: OffsetRange, options: SourceOptions) -> None:
         self._connection = connection
@@ -145,7 +145,7 @@ class _RangeReader:
         return chunk
 
     async def _fetch(self) -> Chunk | None:
-        """One fetch; None where it brought nothing to hand on, with the position moved or the wait over."""
+        """One fetch; None if it returned nothing to hand on: the position has moved, or the wait is over."""
         start = self._position
         cluster = self._connection.cluster
         try:
@@ -196,8 +196,8 @@ class _RangeReader:
         self._position = self._wanted.end
 
     async def _nothing_there(self, answer: FetchResponsePartition) -> None:
-        """Nothing came although the plan saw records: wait for the high watermark after a change of leader, else they
-        are gone."""
+        """A fetch was empty although the plan saw records: waits for the high watermark after a change of leader, else
+        the records are gone."""
         latest = (await self._bounds()).latest[self._key]
         if latest < self._wanted.end:
             sentence = f"{self._key} ends at offset {latest}, but {self._wanted} is to be read: the records from {max(latest, self._position)} on are gone."
@@ -238,7 +238,7 @@ async def _ask(cluster: Cluster, key: TopicPartition, offset: int, max_bytes: in
 
 
 def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committed: bool) -> tuple[int, tuple[memoryview, ...]]:
-    """The offset behind the last whole batch or message, and the data without batches of aborted transactions. Each
+    """The offset after the last whole batch or message, and the data without batches of aborted transactions. Each
     buffer holds batches only, or messages of formats v0 and v1 only: a log has both after its topic moved on to
     another format."""
     following, begin = -1, 0
@@ -259,7 +259,8 @@ def whole_batches(data: memoryview, answer: FetchResponsePartition, read_committ
 
 
 def _batches(data: memoryview, begin: int, following: int, committed: CommittedBatches | None, buffers: list[memoryview]) -> tuple[int, int]:
-    """Adds the batches from `begin` on to the buffers; where they end, and the offset behind them."""
+    """Adds the batches from `begin` on to the buffers. Returns the position where they end, and the offset after
+    them."""
     end = begin
     try:
         for position, header in iter_headers(data, begin):

@@ -40,8 +40,8 @@ exec {java} "$@"
 
 
 def java_home(environment: Mapping[str, str]) -> Path | None:
-    """What JAVA_HOME must be for Spark; None where Spark finds a good Java on the PATH by itself. JesenskaError if
-    there is no Java at all."""
+    """The JAVA_HOME for Spark; None if Spark finds a suitable Java on the PATH by itself. JesenskaError if there is no
+    Java."""
     named = environment.get("JAVA_HOME")
     if named and _is_new_enough(Path(named) / "bin" / "java"):
         return Path(named)
@@ -63,7 +63,7 @@ def _is_new_enough(java: Path) -> bool:
         try:
             answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=True)
         except (OSError, subprocess.SubprocessError):
-            return False  # macOS, for one, has a bin/java that only says that there is none
+            return False  # macOS, for one, has a bin/java that only says that Java is missing
         found = _VERSION.search(answer.stderr + answer.stdout)
     return found is not None and int(found[2] if found[1] == "1" and found[2] else found[1]) >= OLDEST_JAVA
 
@@ -90,7 +90,7 @@ def _home_from_wheel(environment: Mapping[str, str]) -> Path:
 
 
 def cache_folders(environment: Mapping[str, str]) -> list[Path]:
-    """Folders for what can be made again, the user's own choice first; none of them may be there, or be writable."""
+    """Folders for files that can be made again, the user's choice first. A folder may be missing or read-only."""
     named = environment.get("XDG_CACHE_HOME")
     home = environment.get("HOME")
     found = [Path(named)] if named else []

@@ -1,10 +1,10 @@
-"""What a worker process of Spark keeps from one writing task to the next: producers, and what it knows of topics.
+"""The producers and topic settings that a Spark worker process keeps from one writing task to the next.
 
 A micro-batch is a few tasks, and a process does many of them one after the other. A producer of its own for each would
-cost a request and leave a producer id in the brokers' memory and logs every time. So a task borrows a producer; one
-that saw a failure is closed, and its numbers end with it.
+cost a request and leave a producer id in the brokers' memory and logs every time. So a task borrows a producer. A
+producer that saw a failure is closed, and its sequence numbers end with it.
 
-A topic's settings are asked for anew after metadata.max.age.ms, and after a failure.
+A topic's settings are fetched again after metadata.max.age.ms, and after a failure.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _kept: weakref.WeakKeyDictionary[ClusterThread, Kept] = weakref.WeakKeyDictionar
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What a topic lets in: `max_message_bytes` None where it may not be asked for; `old_format` names a format of
-    before 0.11, if it keeps one."""
+    """The records that a topic accepts: `max_message_bytes` is None if describing the topic is not allowed;
+    `old_format` names its format if that is older than 0.11."""
 
     max_message_bytes: int | None = None
     old_format: str | None = None
@@ -45,7 +45,7 @@ class Kept:
         self._settings: dict[str, tuple[float, TopicSettings]] = {}
 
     async def borrow(self, options: SinkOptions, idempotent: bool | None) -> Producer:
-        """A producer that nobody else uses until it is given back."""
+        """A producer for the caller alone, until it is given back."""
         idle = self._producers.get(_kind(options, idempotent))
         if idle:
             return idle.pop()
@@ -60,7 +60,7 @@ class Kept:
         )
 
     def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
-        """For a producer all of whose records are acknowledged; any other must be closed."""
+        """Takes back a producer whose records are all acknowledged; any other must be closed."""
         self._producers.setdefault(_kind(options, idempotent), []).append(producer)
 
     async def settings_of(self, topic: str) -> TopicSettings:
@@ -85,7 +85,7 @@ class Kept:
 
 
 def kept(connection: ClusterThread) -> Kept:
-    """What the process keeps for this connection."""
+    """The process's `Kept` for this connection."""
     found = _kept.get(connection)
     if found is None:
         found = _kept[connection] = Kept(connection)

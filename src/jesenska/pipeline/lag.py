@@ -1,7 +1,7 @@
 """How far a streaming query is behind, per partition: `lag(query.lastProgress)`.
 
 Spark gives a source written in Python no way to report metrics of its own. But each progress of a query holds, for
-each source, where its micro-batch ended (endOffset) and where the logs ended when it was planned (latestOffset); the
+each source, the end of its micro-batch (endOffset) and the ends of the logs when it was planned (latestOffset); the
 difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own Kafka source of it.
 
     query.lastProgress
@@ -9,9 +9,9 @@ difference is the lag. `offsets_behind_latest` makes the metrics of Spark's own 
     lag(query.lastProgress)
         [PartitionLag(source=0, topic="flights", partition=0, end_offset=500, latest_offset=800)]      .lag == 300
 
-Works on what PySpark gives (`lastProgress`, `recentProgress`, a listener's `event.progress`), on its JSON text and on
-the dict that this is parsed to; and on the progress of Spark's own Kafka source, whose offsets have the same form.
-Sources whose offsets have another form are left out.
+Works on the progress that PySpark gives (`lastProgress`, `recentProgress`, a listener's `event.progress`), on its JSON
+text and on the parsed dict; and on the progress of Spark's own Kafka source, whose offsets have the same form. Sources
+whose offsets have another form are left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jesenska.pipeline.options import TOPIC_ID
 
 @dataclass(frozen=True, slots=True, order=True)
 class PartitionLag:
-    """One partition of a query's source: where the query stands, and where the log ended.
+    """One partition of a query's source: the query's position, and the end of the log.
 
     `source` counts the query's sources from 0: a query that joins two streams has two. `end_offset` is None for a
     partition that the query has seen but not begun: one that was added while minOffsetsPerTrigger made the query
@@ -41,7 +41,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
-        """Offsets that were written and not read; at most so many for a partition that is not begun."""
+        """Offsets that were written and not read; an upper limit for a partition that is not begun."""
         return max(0, self.latest_offset - (self.end_offset or 0))
 
 

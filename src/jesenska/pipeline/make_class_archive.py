@@ -26,8 +26,8 @@ _MAKING_SECONDS: Final = 300.0
 
 
 def make() -> Path:
-    """Makes the archive for the Java and the Spark that `session()` would start; where it lies. JesenskaError if this
-    Java makes none, or if there is no room for it."""
+    """Makes the archive for the Java and the Spark that `session()` would start, and returns its path. JesenskaError
+    if this Java makes none, or if there is no room for it."""
     for path in archive_paths(os.environ):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,8 @@ def make() -> Path:
 
 
 def _load_classes(spark: SparkSession, work: Path) -> None:
-    """Work that has Spark load what most programs need: a query, files, Python's rows, a stream that counts."""
+    """Runs work for which Spark loads the classes that most programs need: a query, files, Python's rows, a stream
+    that counts."""
     table = str(work / "table")
     counted = spark.range(100).selectExpr("id", "id % 7 AS key", "cast(id AS string) AS text").groupBy("key").count()
     with quiet_about_pandas():

@@ -1,6 +1,6 @@
-"""The transaction of a micro-batch, as the driver of `exactly_once` has it, without Spark: it begins, is asked which
-micro-batch is committed already, gives tasks what they need to write in it, and is committed with the number of its
-own micro-batch. What that promises, and why, stands in `exactly_once`.
+"""The transaction of a micro-batch, as the driver of `exactly_once` has it, without Spark: it begins, reads the last
+committed micro-batch, gives tasks what they need to write in it, and is committed with the number of its own
+micro-batch. `exactly_once` says what that guarantees, and why.
 
 The topic of micro-batches has a record for each, whose key is the query's name and whose value is JSON:
 
@@ -8,8 +8,8 @@ The topic of micro-batches has a record for each, whose key is the query's name 
 
 `query` is the id in the checkpoint, so another checkpoint has another one, and a copy has the same. `ends` are the
 offsets of the sources as Spark keeps them, a line for each source; a digest of them where they are long. `topic` is
-missing where each row names its own. `query` and `ends` are missing where no stream has called. A value of digits
-alone is the number: so the first records were written.
+missing where each row names its own. `query` and `ends` are missing if no stream has called. A value of digits alone,
+as in the first records, is the number.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from jesenska.records.header import BatchHeader
 logger = logging.getLogger(__name__)
 
 _BATCHES_PARTITIONS = 8
-#: Only what is behind the active segment is compacted: that one stays small. Apache Kafka 4 takes no smaller one.
+#: The active segment is not compacted, so it stays small. Apache Kafka 4 accepts no smaller one.
 _BATCHES_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1024 * 1024)}
 _ID_PREFIX = "jesenska-spark-"
 _READ_SECONDS = 30.0
-#: Longer ends are kept as a digest: a record must not grow with the partitions of the sources.
+#: Longer `ends` are kept as a digest: a record must not grow with the partitions of the sources.
 _ENDS_CHARACTERS_MAX = 16_384
 _DIGEST = "sha256:"
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """A micro-batch as the topic of micro-batches knows it. An empty text is for what is not known."""
+    """A micro-batch as the topic of micro-batches knows it. An empty text means not known."""
 
     number: int
     query_id: str = ""
@@ -64,7 +64,7 @@ class MicroBatch:
 
     @classmethod
     def from_bytes(cls, value: bytes) -> MicroBatch:
-        """Of a record's value. JesenskaError where it is none of ours."""
+        """Parses a record's value. JesenskaError if it is not a micro-batch record."""
         try:
             if value.isdigit():
                 return cls(int(value))
@@ -80,9 +80,9 @@ class MicroBatch:
         return json.dumps({name: value for name, value in known.items() if value != ""}, separators=(",", ":")).encode()
 
     def is_written(self, name: str, last: MicroBatch | None) -> bool:
-        """Whether the query of this name has written it already, where `last` is the last one that is committed under
-        the name. JesenskaError where `last` is of another query, or covers other offsets: then it is neither written
-        nor to be left out.
+        """True if the query of this name has written it already; `last` is the last micro-batch committed under the
+        name. JesenskaError if `last` is of another query, or covers other offsets: then it is neither written nor to
+        be left out.
 
         Spark begins again with the last micro-batch that it has planned, so a stream never comes with an older one
         than `last`, unless its checkpoint is an old one."""
@@ -108,9 +108,9 @@ class MicroBatch:
         return self.number <= last.number
 
     def check_past(self, name: str, last: MicroBatch, ends: str, is_before_done: bool = True) -> None:
-        """JesenskaError where this one does not follow `last`, the last micro-batch that is committed, as where the
-        checkpoint has the offsets of another query. `ends` are those of `last` in the checkpoint, an empty text where
-        it does not know any; `is_before_done` says whether the one before this is done, or is `last`."""
+        """JesenskaError if this micro-batch does not follow `last`, the last committed one, as when the checkpoint has
+        the offsets of another query. `ends` are those of `last` in the checkpoint, an empty text if it has none;
+        `is_before_done` is True if the micro-batch before this one is done, or is `last`."""
         if self.query_id and ends and last.ends and _kept(ends) != last.ends:
             reason = f"micro-batch {last.number} has ended elsewhere"
         elif self.query_id and not is_before_done:
@@ -124,7 +124,7 @@ class MicroBatch:
         )
 
     def _where_to_go_on(self) -> str:
-        """For a sentence: where a query begins that goes on after this micro-batch."""
+        """Part of a sentence: the offsets at which a query goes on after this micro-batch."""
         is_told = self.ends.startswith("{") and "\n" not in self.ends
         return f"; one that goes on where the other has ended begins at startingOffsets={self.ends}" if is_told else ""
 
@@ -135,7 +135,7 @@ def _kept(ends: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a task needs to write into the driver's transaction."""
+    """The facts with which a task writes into the driver's transaction."""
 
     transactional_id: str
     producer_id: int
@@ -149,8 +149,8 @@ class Ticket:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Who writes: the query's name, and the topic that has the numbers of its committed micro-batches. `counted_as` is
-    the name under which they stand there, where that is not the query's."""
+    """The writing query: its name, and the topic of the numbers of its committed micro-batches. `counted_as` is their
+    key there, if that is not the query's name."""
 
     name: str
     batches_topic: str
@@ -170,14 +170,14 @@ class MicroBatchTransaction:
         self._transactions = transactions
         self._query = query
         self._key = (query.counted_as or query.name).encode()
-        #: Where the number of this micro-batch stands.
+        #: Partition and offset of this micro-batch's number.
         self._number: tuple[TopicPartition, int] | None = None
         producer_id, epoch = transactions.producer
         self.ticket = Ticket(transactions.transactional_id, producer_id, epoch, transactions.is_version_2)
 
     @classmethod
     async def begin(cls, cluster: Cluster, query: Query, random_source: Random | None = None) -> MicroBatchTransaction:
-        """Fences who had the query's transactional id; what that one has left open is aborted."""
+        """Fences the last user of the query's transactional id and aborts its open transaction."""
         producer = Producer(
             cluster,
             transactional_id=_ID_PREFIX + query.name,
@@ -194,8 +194,8 @@ class MicroBatchTransaction:
         return cls(cluster, producer, query)
 
     async def write_number(self, batch: MicroBatch) -> None:
-        """The number of this micro-batch joins the transaction, and what tells it from others of this number. It comes
-        before all else: where it stands is what `last_batch` reads up to."""
+        """Writes the micro-batch's number in the transaction, with the fields that distinguish it from other ones of
+        this number. It comes before all else: `last_batch` reads up to its offset."""
         topic = await self._cluster.topic(self._query.batches_topic)
         partition = partition_of_key(self._key, len(topic.partitions))
         self._transactions.note_written()
@@ -214,11 +214,11 @@ class MicroBatchTransaction:
         await self._producer.send_offsets_to_transaction(positions, GroupMetadata(group_id), metadata)
 
     async def commit(self) -> None:
-        """The tasks have written all: it counts from now on, and so does the number."""
+        """Commits, when the tasks have written all: the rows and the number count from now on."""
         await self._producer.commit_transaction()
 
     async def close(self, is_committed: bool) -> None:
-        """What is not committed is aborted, if the brokers can be reached; else the next attempt does that."""
+        """Aborts a transaction that is not committed, if the brokers can be reached; else the next attempt does."""
         try:
             if not is_committed and self._transactions.may_abort:
                 self._transactions.note_written()
@@ -230,8 +230,8 @@ class MicroBatchTransaction:
 
 
 async def first_look(cluster: Cluster, query: Query) -> MicroBatch | None:
-    """The last micro-batch of a query that is committed by now, looked for where this process has not done so yet: it
-    fences nobody. None where there is none, or where this process knows the query already."""
+    """The last committed micro-batch of a query that this process has not read yet; fences no producer. None without
+    one, or if this process knows the query already."""
     topic = await cluster.topic(query.batches_topic)
     name = (query.counted_as or query.name).encode()
     key = TopicPartition(topic.name, partition_of_key(name, len(topic.partitions)))
@@ -254,12 +254,12 @@ async def make_batches_topic(cluster: Cluster, name: str) -> None:
 
 @dataclass(slots=True)
 class _Followed:
-    """What this process has read of a query's numbers."""
+    """The numbers of a query that this process has read."""
 
     position: int = 0
-    #: The last one that is committed; None without one.
+    #: The last committed one; None without one.
     last: MicroBatch | None = None
-    #: Those of transactions whose end has not been met, by producer id.
+    #: Those of transactions whose end has not been read, by producer id.
     undecided: dict[int, MicroBatch] = field(default_factory=dict)
 
     def follow(self, data: memoryview, position: int, header: BatchHeader, name: bytes) -> None:
@@ -282,8 +282,7 @@ _followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes],
 
 
 async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> MicroBatch | None:
-    """What stands in the newest record of a name that is committed below `end`: reads on from where this process has
-    read to."""
+    """The newest committed record of a name below `end`. Reads on from where this process has read to."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:
         raise JesenskaError(f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, where it is to begin.")

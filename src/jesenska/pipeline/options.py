@@ -1,5 +1,5 @@
-"""What may be written in `.option(...)`: Spark's own names for its Kafka source and sink, parsed, checked and made
-into values.
+"""The options for `.option(...)`: Spark's own names for its Kafka source and sink, parsed, checked and made into
+values.
 
     source   one of   subscribe            "flights,weather"
                       subscribePattern     a Java regular expression over whole names
@@ -14,13 +14,13 @@ into values.
                       kafkaConsumer.pollTimeoutMs (records)
              lag      kafka.group.id: a stream commits there how far it has read, for tools that show lag; it is read
                       nowhere
-             nothing  groupIdPrefix: it names the consumer groups of Spark's own source, here there is none
+             nothing  groupIdPrefix: it names the consumer groups of Spark's own source; this source has no groups
     sink     topic, includeHeaders
     both     kafka.bootstrap.servers, and kafka.<name> for the client's settings
 
 Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for earliest and -1 for latest; times are
 milliseconds since 1970. Spark hands option names over in lower case, so they are compared so. An unknown name is an
-error that gives the nearest known one: a slip of the pen must not change what is read.
+error that gives the nearest known one: a typing error must not change what is read.
 
 Left out: reading from a consumer group's offsets (Spark does not, either), and every security protocol but PLAINTEXT.
 """
@@ -46,10 +46,10 @@ from jesenska.pipeline.patterns import topic_pattern
 logger = logging.getLogger(__name__)
 
 EARLIEST_OFFSET, LATEST_OFFSET = -2, -1
-#: What a row of a topic may have; the last of them only where it is asked for.
+#: The columns of a row; the last only with includeHeaders.
 COLUMNS_WITH_HEADERS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 COLUMNS = COLUMNS_WITH_HEADERS[:-1]
-#: Stands beside the partitions of a topic in a stream's offsets.
+#: The key of the topic id, beside the partitions of a topic, in a stream's offsets.
 TOPIC_ID = "topicId"
 
 _CHOICES = ("assign", "subscribe", "subscribePattern")
@@ -75,7 +75,7 @@ _SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES = ("topic", "includeHeaders")
-#: What the source and the sink read of the client's settings. Of the others it is said that they have no effect here.
+#: The client's settings that the source and the sink use. A warning says that the other settings have no effect.
 _CLIENT_SETTINGS = (
     "bootstrap.servers",
     "client.id",
@@ -138,17 +138,16 @@ _LONG_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Which partitions: those named (`assigned`), all of the named topics, or all of the topics that a pattern
+    """The partitions to read: those named (`assigned`), all of the named topics, or all of the topics that a pattern
     matches."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
-    with_internal: bool = False  # whether a pattern finds topics such as __consumer_offsets, too
+    with_internal: bool = False  # True if a pattern finds topics such as __consumer_offsets, too
 
     def names(self, key: TopicPartition) -> bool:
-        """Whether the partition is one of those that are named; with a pattern, that is for the brokers' topics to
-        say."""
+        """True if the partition is a named one. Always True with a pattern: the brokers' topics decide."""
         return self.pattern is not None or key in self.assigned or key.topic in self.topics
 
     def __str__(self) -> str:
@@ -159,10 +158,10 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where reading begins or ends: one word or time for all partitions (`everywhere`), or one per partition.
+    """The begin or end of reading: one word or time for all partitions (`everywhere`), or one per partition.
 
-    `is_time` tells times in ms from offsets; of offsets -2 is the earliest and -1 the latest. `option` is what the
-    user wrote."""
+    `is_time` is True for times in ms, False for offsets; of offsets -2 is the earliest and -1 the latest. `option` is
+    the user's text."""
 
     option: str
     everywhere: int | None = None
@@ -210,7 +209,7 @@ class SourceOptions:
     fetch_max_wait_ms: int = 500
     read_committed: bool = False
     check_crcs: bool = True
-    group_id: str | None = None  # where a stream commits how far it has read
+    group_id: str | None = None  # the group to which a stream commits its position
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +229,7 @@ class SinkOptions:
 
 
 def source_options(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """The options of a query that reads; JesenskaError with one sentence for what cannot be meant."""
+    """The options of a query that reads; JesenskaError with one sentence for invalid ones."""
     options = _Given(given, _SOURCE_NAMES)
     settings = _settings(options, CONSUMER_SETTINGS, _CONSUMER_SETTINGS)
     if streaming:
@@ -291,7 +290,7 @@ def _columns(options: _Given) -> tuple[str, ...]:
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """The options of a query that writes; JesenskaError with one sentence for what cannot be meant."""
+    """The options of a query that writes; JesenskaError with one sentence for invalid ones."""
     options = _Given(given, _SINK_NAMES)
     settings = _settings(options, PRODUCER_SETTINGS, _PRODUCER_SETTINGS)
     topic = options.text("topic")
@@ -377,7 +376,7 @@ class _Given:
 
 
 def _long(text: str) -> int | None:
-    """The number that digits stand for; None where it is none, or more than Java's long holds."""
+    """The number in a text of digits; None if it is not a number, or more than Java's long holds."""
     return int(text) if re.match(r"[0-9]{1,19}\Z", text) and int(text) <= _LONG_MAX else None
 
 

@@ -1,7 +1,7 @@
-"""Which ranges one task reads: small ranges together, in as many tasks as there are cores; a large one by itself.
+"""The ranges of a task: small ranges together, in as many tasks as there are cores; a large one by itself.
 
 A task costs Spark some 20 ms whatever it reads. Fifty partitions with a record each are fifty ranges, and need no
-fifty tasks. A range's bytes are its offsets times what a record of its topic takes in the log. The largest ranges are
+fifty tasks. A range's bytes are its offsets times the size of a record of its topic in the log. The largest ranges are
 dealt out first, each to the task that has least. A range is never parted here, and a task reads its ranges one after
 the other, so the order within a partition stays.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from jesenska.base.limits import SOURCE_PACKED_BYTES
 from jesenska.pipeline.planning import OffsetRange
 
-#: For topics whose records could not be looked at.
+#: The assumed size for topics whose records could not be sampled.
 _USUAL_RECORD_BYTES = 1024.0
 
 

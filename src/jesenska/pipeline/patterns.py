@@ -1,4 +1,4 @@
-"""Patterns of topic names, with Java's meaning: one matcher for subscribePattern and whatever else takes patterns.
+"""Patterns of topic names, with Java's meaning: one matcher for subscribePattern and all else that takes patterns.
 
 A pattern must match the whole name. Java's regular expressions are written here as Python's; where the two differ:
 
@@ -41,8 +41,8 @@ _REPEAT = re.compile(r"\{\d+(?:,\d*)?\}")
 
 
 def topic_pattern(text: str) -> re.Pattern[str]:
-    """A pattern whose `fullmatch` says whether a topic's name matches; JesenskaError with one sentence for what Java
-    would not take."""
+    """A pattern whose `fullmatch` is tried on a topic's name; JesenskaError with one sentence for a pattern that Java
+    would refuse."""
     if len(text) > TOPIC_PATTERN_MAX_CHARS:
         raise JesenskaError(f"The pattern of topics has {len(text)} characters, more than {TOPIC_PATTERN_MAX_CHARS}.")
     if text.strip() == "*":
@@ -58,7 +58,7 @@ class _NotAPattern(Exception):
 
 
 class _Translator:
-    """One pass over the pattern; `_open` holds, for each open group, what inline flags opened inside it."""
+    """One pass over the pattern; `_open` holds, for each open group, the groups that inline flags opened inside it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -171,7 +171,7 @@ class _Translator:
         self._at += 2
 
     def _escaped_set(self) -> frozenset[str]:
-        """The characters that an escape stands for, inside a class or outside."""
+        """The characters that an escape means, inside a class or outside."""
         text = self._text
         following = text[self._at + 1 : self._at + 2]
         if not following:
@@ -212,7 +212,7 @@ class _Translator:
         negated = self._text.startswith("^", self._at)
         if negated:
             self._at += 1
-        found: frozenset[str] | None = None  # what stands left of the last &&
+        found: frozenset[str] | None = None  # the set left of the last &&
         part: frozenset[str] = frozenset()
         first = True
         while True:

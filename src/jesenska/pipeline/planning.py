@@ -1,4 +1,5 @@
-"""What a query reads: partitions from a subscription, offsets from positions, and tasks from ranges of offsets.
+"""The plan of a query's reading: partitions from a subscription, offsets from positions, and tasks from ranges of
+offsets.
 
     subscription -> partitions -> range [start, end) of each -> pieces for tasks
 
@@ -6,13 +7,13 @@ Pieces: without options one per partition, of which small ones share a task (pac
 ranges that are longer; `minPartitions` then cuts the ranges that are largest for their number of pieces, until there
 are so many. Ranges without offsets make no task.
 
-Offsets that are gone (deleted by retention, or a topic created anew) are data loss: an error that names topic,
-partition and offsets, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset that is
-there.
+Offsets that are gone (deleted by retention, or by deleting and creating a topic) are data loss: an error that names
+topic, partition and offsets, or with failOnDataLoss=false a warning, and reading goes on at the earliest offset that
+is there.
 
-A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id tells a topic from another of the same name
-that was created after it (KIP-516); it is left out where the broker has no ids (before Kafka 2.8), and where the place
-was written without one.
+A stream's place is {"topic": {"partition": offset, "topicId": id}}. The id distinguishes a topic from a later one of
+the same name (KIP-516). It is left out if the broker has no ids (before Kafka 2.8), or if the place was written
+without one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets from `start` up to, not including, `end` of one partition: what one task reads."""
+    """Offsets from `start` up to, not including, `end` of one partition, for one task."""
 
     topic: str
     partition: int
@@ -67,7 +68,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a stream stands: the next offset of each partition, and the ids of the topics, as far as they are
+    """The position of a stream: the next offset of each partition, and the ids of the topics, as far as they are
     known."""
 
     offsets: Offsets
@@ -79,7 +80,7 @@ class Place:
 
 
 class Resolved(NamedTuple):
-    """What a position means: the offset in each partition. `moving` are the partitions in which the same position
+    """The offsets that a position means in each partition. `moving` are the partitions in which the same position
     means a later offset as soon as records come: those that begin at the end."""
 
     offsets: Offsets
@@ -125,9 +126,8 @@ async def bounds_of(cluster: Cluster, partitions: Iterable[TopicPartition], *, r
 
 
 async def present(cluster: Cluster, subscription: Subscription, only: Collection[TopicPartition] | None = None, *, read_committed: bool = False) -> Bounds:
-    """The bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic that goes
-    between the two questions is asked for again, and then is not there: it must not stop the stream by this accident
-    of time."""
+    """The bounds of the partitions that are there now (of `only`, if given), for a running stream. A topic that is
+    deleted between the two requests is looked up again, and then is missing: this must not stop the stream."""
     for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
         partitions = await partitions_of(cluster, subscription, gone_is_error=False)
         keys = partitions if only is None else [key for key in partitions if key in only]
@@ -214,7 +214,7 @@ def within(wanted: OffsetRange, bounds: Bounds, fail: bool) -> OffsetRange:
 
 
 async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRange]:
-    """What a batch query reads of each partition."""
+    """The range that a batch query reads of each partition."""
     partitions = await partitions_of(cluster, options.subscription)
     bounds = await bounds_of(cluster, partitions, read_committed=options.read_committed)
     start = (await resolve(cluster, options.start, partitions, bounds, options)).offsets
@@ -231,7 +231,7 @@ async def plan_batch(cluster: Cluster, options: SourceOptions) -> list[OffsetRan
 
 
 def cut(ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_records: int | None = None) -> list[OffsetRange]:
-    """Pieces of the ranges, in their order, none of them empty."""
+    """Pieces of the ranges, in their order. No piece is empty."""
     whole = [item for item in ranges if item.size > 0]
     counts = [1 if max_records is None else -(-item.size // max_records) for item in whole]
     wanted = 0 if min_partitions is None else min(min_partitions, DATA_SOURCE_TASKS_MAX, sum(item.size for item in whole))
@@ -251,15 +251,15 @@ def cut(ranges: Iterable[OffsetRange], min_partitions: int | None = None, max_re
 
 
 def share(limit: int, start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int]) -> Offsets:
-    """End offsets for at most `limit` records over all partitions, each partition in proportion to what waits in it
-    (Spark's rule), at least one record of each as long as the limit allows it."""
+    """End offsets for at most `limit` records over all partitions, each partition in proportion to the records that
+    wait in it (Spark's rule), at least one record of each as long as the limit allows it."""
     waiting = {key: max(0, latest[key] - start[key]) for key in latest}
     total = sum(waiting.values())
     if total <= limit:
         return dict(latest)
     portions = {key: size * limit // total for key, size in waiting.items()}
     left = limit - sum(portions.values())
-    # What rounding left over goes first to partitions that got nothing, then to those with most waiting.
+    # The remainder of rounding goes first to partitions with a share of 0, then to those with most waiting.
     for key in sorted(waiting, key=lambda key: (portions[key] > 0, -waiting[key], key)):
         if left <= 0:
             break

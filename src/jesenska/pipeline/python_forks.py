@@ -1,9 +1,9 @@
 """The process from which Spark's workers are forked: `python -m jesenska.pipeline.python_forks LISTENER DIRECTORY`,
-started by ready_python.py. It imports what they need, forks one for each connection of the listening socket with that
-descriptor, and tells its exit code there. When standard input is at its end it removes the directory and ends.
+started by ready_python.py. It imports what they need, forks a worker for each connection of the listening socket with
+that descriptor, and sends its exit code there. At the end of standard input it removes the directory and ends.
 
 A request comes with three descriptors, for the standard streams. It is the directory, the number of arguments, the
-arguments and the variables, with a zero byte between them. The arguments are a module and what it is given.
+arguments and the variables, with a zero byte between them. The arguments are a module and its arguments.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _IMPORTED: Final = (
 
 
 class _Forks:
-    """What was forked, and who waits for its end."""
+    """The forked processes, and the connections that wait for their ends."""
 
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
@@ -61,12 +61,12 @@ class _Forks:
         self._is_over = False
 
     def serve(self) -> None:
-        """Until the process that has started this one ends."""
+        """Serves until the process that started this one ends."""
         while not self._is_over:
             for key, _ in self._looks.select():
                 if callable(key.data):
                     key.data()
-                elif key.data in self._running:  # who asked for it is gone
+                elif key.data in self._running:  # the program that asked for it is gone
                     self._looks.unregister(key.fileobj)
                     os.kill(key.data, signal.SIGKILL)
 
@@ -80,7 +80,7 @@ class _Forks:
         try:
             request, descriptors, *_ = socket.recv_fds(connection, REQUEST_BYTES_MAX, 3)
             child = os.fork() if len(descriptors) == 3 else None  # else it was killed before it asked
-        except OSError:  # no more processes, say; who asked sees that there is no answer
+        except OSError:  # no more processes, say; the program sees that there is no answer
             child = None
         if child == 0:
             self._leave()
@@ -95,7 +95,7 @@ class _Forks:
         self._looks.register(connection, selectors.EVENT_READ, child)
 
     def _leave(self) -> None:
-        """In what was forked: nothing of this is left."""
+        """Closes and resets everything of this process in the forked one."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._looks.close()
@@ -114,12 +114,12 @@ class _Forks:
                 with self._running.pop(child) as connection:
                     if connection in watched:
                         self._looks.unregister(connection)
-                    with suppress(OSError):  # nobody waits for it
+                    with suppress(OSError):  # the program is gone
                         connection.send(b"%d" % (os.waitstatus_to_exitcode(status) % 256))
 
 
 def _become(request: bytes, descriptors: list[int]) -> None:
-    """Runs what was asked for, as Python does; does not return."""
+    """Runs the requested module, as Python does; does not return."""
     code = 1
     try:
         directory, count, *fields = request.split(b"\0")
@@ -150,7 +150,8 @@ def _become(request: bytes, descriptors: list[int]) -> None:
 
 
 def _have_other_random_numbers() -> None:
-    """In every process that is forked from this one, and from those. Python's own generator does so by itself."""
+    """Reseeds in every process that is forked from this one, and from those. Python's own generator does so by
+    itself."""
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         numpy_random.seed()

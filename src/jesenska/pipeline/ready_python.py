@@ -1,18 +1,18 @@
-"""A Python that Spark starts its workers with, in a moment: a program that has them forked by a process which has
-imported PySpark and the source already.
+"""A Python with which Spark's workers start fast: a program that has them forked by a process that has imported
+PySpark and the source already.
 
     ready = ready_python()                  # None where the machine has no means for it
     os.environ["PYSPARK_PYTHON"] = ready.program
     ready.close()
 
 A streaming query starts five processes of Python, one after the other, before its first record is read. Each looks up
-and loads the same modules. Here one process does that while the JVM starts, and forks them when they are asked for.
+and loads the same modules. Here one process does that while the JVM starts, and forks them on request.
 
-What is forked has the arguments, variables, directory and standard streams that the program was given. The program
-ends with its exit code, and it with the program. Anything but `-m MODULE` is run as by any Python, and so is
-everything when the process that forks is gone. That process ends with the one that has started it.
+A forked process has the arguments, variables, directory and standard streams of the program. The program ends with its
+exit code, and it ends with the program. Anything but `-m MODULE` is run as by any Python, and so is everything when
+the forking process is gone. That process ends with the one that started it.
 
-Strings have the same hashes in all workers, as Spark wants it (PYTHONHASHSEED).
+Strings have the same hashes in all workers, as Spark needs it (PYTHONHASHSEED).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ os._exit(int(forks.recv(16) or b"1"))
 
 
 class ReadyPython:
-    """`program` is the path of what takes a Python's place. It is in `directory`, where only this user may enter, and
-    which is locked: what clears away old temporary files leaves it alone then (tmpfiles.d(5))."""
+    """`program` is the path of the program that Spark starts as Python. It is in `directory`, which only this user may
+    enter. The directory is locked, so that tmpfiles.d(5) does not remove it as an old temporary file."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -80,7 +80,7 @@ class ReadyPython:
         atexit.register(self.close)
 
     def _started(self) -> subprocess.Popen[bytes]:
-        """The process that forks."""
+        """The forking process."""
         path, address = Path(self.program), str(self.directory / "socket")
         path.write_text(_PROGRAM.format(python=sys.executable, address=address, size=REQUEST_BYTES_MAX), encoding="utf-8")
         path.chmod(0o700)
@@ -95,9 +95,9 @@ class ReadyPython:
             return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, pass_fds=[listener.fileno()], env=variables)
 
     def close(self) -> None:
-        """What was forked goes on; nothing more is. A program's end does it as well."""
+        """Ends the forking process; forked processes go on. The end of the program does this as well."""
         atexit.unregister(self.close)
-        if os.getpid() != self._owner:  # the end of a process that the program has forked
+        if os.getpid() != self._owner:  # a process forked by the program ends
             return
         if self._process.stdin is not None:
             self._process.stdin.close()
@@ -116,8 +116,8 @@ def _locked(directory: Path) -> int:
 
 
 def _remove_left() -> None:
-    """Removes directories of this user's programs that were killed together with the process that forks: nobody has
-    locked them. One that is younger than a minute may be about to be locked."""
+    """Removes directories of this user's programs that were killed together with the forking process: they are not
+    locked. A directory younger than a minute may be about to be locked."""
     for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):
             found = path.lstat()
@@ -132,7 +132,8 @@ def _remove_left() -> None:
 
 
 def ready_python() -> ReadyPython | None:
-    """None where a process cannot be forked this way; then Spark starts every worker anew, which only takes longer."""
+    """A started `ReadyPython`. None where processes cannot be forked this way; then Spark starts every worker itself,
+    which only takes longer."""
     if sys.platform != "linux" or not sys.executable:
         return None
     if len(sys.executable) > _INTERPRETER_CHARACTERS_MAX or any(character.isspace() for character in sys.executable):

@@ -1,9 +1,9 @@
-"""What a user of Spark reads when a query fails: the sentence, without a Python traceback before it, and with Spark's
-options for a remedy.
+"""The error that a user of Spark reads when a query fails: the sentence, without a Python traceback before it, and
+with Spark's options for a remedy.
 
 A worker that fails writes its traceback for Spark, and Spark puts it before the message. The traceback of an error
-that jesenska explains in a sentence helps nobody, so it is left out. A worker ends with its error: no other error is
-told by the process. Errors of the client name flags of Kafka's tools; here the options that stand for them are named.
+that jesenska explains in a sentence does not help, so it is left out. A worker ends with its error: the process
+reports no other one. Errors of the client name flags of Kafka's tools; here the matching options are named.
 """
 
 from __future__ import annotations

@@ -14,15 +14,16 @@ Other columns are not looked at (as in Spark's own sink, which has no column tim
 
 Rows of one partition keep their order within a task. Rows without key and partition go to one partition after the
 other, a batch to each. At least once: a task that fails is run again by Spark, a micro-batch that failed is written
-again after a restart, and what had been acknowledged by then is there twice. Within one task nothing is: its producer
-is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic keeps records in a format of
-before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process (kept.py).
+again after a restart, and records that were already acknowledged are there twice. Within one task no record is: its
+producer is idempotent unless kafka.acks or kafka.enable.idempotence says otherwise, or the topic keeps records in a
+format of before Kafka 0.11, which has no place for it (and none for headers). Producers belong to the process
+(kept.py).
 
 Left out: output mode "update", which Spark does not offer to Python data sources; in foreachBatch a batch write does
 the same.
 
-A record batch takes at most what the topic's max.message.bytes allows. A record that is larger makes its task fail,
-with topic and partition named.
+A record batch is at most as large as the topic's max.message.bytes. The task of a larger record fails, with topic and
+partition named.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Topics of which this process has said that they are written without idempotence.
+#: Topics for which this process has logged that they are written without idempotence.
 _said: set[str] = set()
-#: What framing and a codec that gains nothing may add to a batch.
+#: The bytes that framing and an ineffective codec may add to a batch.
 _BATCH_MARGIN = 1024
 _UNDECIDED = -1
 #: Columns that records are made of.
@@ -66,7 +67,7 @@ _COLUMNS = ("key", "value", "headers", "timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What one task wrote: records by topic and partition, all of them acknowledged (with acks=0: sent)."""
+    """The result of one task: records by topic and partition, all of them acknowledged (with acks=0: sent)."""
 
     records: dict[TopicPartition, int]
 
@@ -93,13 +94,13 @@ class JesenskaStreamWriter(DataSourceStreamArrowWriter):
         return Written(write_rows(self.options, iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Nothing to do: what the tasks wrote was acknowledged to them."""
+        """Nothing to do: the tasks' records are acknowledged already."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing can be taken back; Spark writes the micro-batch again."""
 
 
-# --- what may be written ---------------------------------------------------------------------------------------------
+# --- valid columns ---------------------------------------------------------------------------------------------------
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -153,8 +154,8 @@ def _check_headers(headers: pa.Array, topic: _Topic) -> None:
 
 
 def write_rows(options: SinkOptions, iterator: Iterator[pa.RecordBatch], producer: Producer | None = None) -> dict[TopicPartition, int]:
-    """One task: how many records it has written, all of them acknowledged. `producer` is one for this task alone,
-    which is closed with it; without it one is chosen here."""
+    """Runs one task; the number of records written by partition, all of them acknowledged. `producer` belongs to this
+    task alone and is closed with it; without it one is chosen here."""
     say_if_slow()
     with plainly("topic"):
         connection = connect(options.client)
@@ -171,7 +172,7 @@ def write_rows(options: SinkOptions, iterator: Iterator[pa.RecordBatch], produce
 
 @contextmanager
 def sending(connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> Iterator[Sending]:
-    """A task's `Sending`, closed at the end of the block: as done where the block did not raise."""
+    """A task's `Sending`, closed at the end of the block: as done if the block did not raise."""
     task = Sending(connection, options, producer)
     try:
         yield task
@@ -182,7 +183,7 @@ def sending(connection: ClusterThread, options: SinkOptions, producer: Producer 
 
 
 class Placing:
-    """Which partition each row goes to."""
+    """The target partition of each row."""
 
     def __init__(self, connection: ClusterThread, options: SinkOptions) -> None:
         self._connection = connection
@@ -233,7 +234,7 @@ class Placing:
             yield name.as_py(), batch if len(names) == 1 else batch.filter(pc.equal(topics, name))
 
     def _chosen(self, topic: _Topic, rows: pa.RecordBatch) -> pa.Array | None:
-        """The partition of each row; None where nothing decides."""
+        """The partition of each row; None if the rows have neither partitions nor keys."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -257,8 +258,8 @@ class Placing:
         return chosen
 
     def _require(self, topic: _Topic, number: int) -> None:
-        """A partition that a row asks for. It may have been added a moment ago, so the brokers are asked until it is
-        there, or `max_block_ms` have passed, as Kafka's producer does. JesenskaError where it is not there."""
+        """Checks a partition that a row names. It may be newly added, so the brokers are asked until it is there, or
+        `max_block_ms` have passed, as Kafka's producer does. JesenskaError if it is not there."""
         if number >= topic.partitions:
             topic.partitions = self._connection.persist(partial(self._count_with, topic.name, number))
         if not 0 <= number < topic.partitions:
@@ -269,7 +270,7 @@ class Placing:
             )
 
     async def _count_with(self, topic: str, number: int) -> int:
-        """How many partitions the topic has, as soon as this one is among them or the time is over."""
+        """The topic's number of partitions, as soon as this one is among them or the time is over."""
         cluster, clock = self._connection.cluster, self._connection.clock
         deadline, attempts = clock.monotonic() + self._options.max_block_ms / 1000, 0
         while True:
@@ -313,7 +314,7 @@ class Packing(Placing):
         self._waiting_bytes: dict[TopicPartition, int] = {}
 
     def add(self, batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, list[bytearray]]]:
-        """Takes over the rows; the batches of partitions that have enough of them."""
+        """Takes the rows; yields the batches of partitions that have enough of them."""
         for name, rows in self._by_topic(batch):
             topic = self._topic(name)
             for partition, part in self._by_partition(topic, rows):
@@ -369,7 +370,7 @@ class Packing(Placing):
             )
 
     def is_of_old_format(self, topic: str) -> bool:
-        """Whether a topic that was packed for cannot have idempotent producers."""
+        """True if a topic of packed rows has a format without idempotent producers."""
         return self._topics[topic].old_format is not None
 
 
@@ -377,7 +378,7 @@ class Sending:
     """Encoded batches in: they are sent on the loop's thread while Spark's makes more."""
 
     def __init__(self, connection: ClusterThread, options: SinkOptions, producer: Producer | None) -> None:
-        """`producer` is one for this task alone, which is closed with it; without it one is borrowed."""
+        """`producer` belongs to this task alone and is closed with it; without it one is borrowed."""
         self._connection = connection
         self._options = options
         self._kept = kept(connection)
@@ -387,7 +388,7 @@ class Sending:
         self._written: dict[TopicPartition, int] = {}
 
     def send(self, key: TopicPartition, encoded: Sequence[bytearray], *, is_of_old_format: bool = False) -> None:
-        """Waits while too much is on its way."""
+        """Sends the batches; waits while too much is in flight."""
         self._sent += self._connection.run(self._hand_over(key, encoded, is_of_old_format))
         self._settle(SINK_WAITING_BATCHES_MAX)
 
@@ -397,7 +398,7 @@ class Sending:
         return self._written
 
     def close(self, done: bool) -> None:
-        """The producers go back if all has been acknowledged; others end here, with what they have not sent."""
+        """Gives the producers back if all records are acknowledged; else closes them, without sending the rest."""
         self._connection.run(self._close(done))
 
     async def _close(self, done: bool) -> None:

@@ -1,4 +1,4 @@
-"""The data source `jesenska`: what Spark reads of topics, in batch queries and in streams, and the way to the sink.
+"""The data source `jesenska`: Spark reads topics by it, in batch queries and in streams; it also leads to the sink.
 
     spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe",
     "flights").load()
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A batch query's first word with the brokers: whoever mistyped the address need not wait a minute to hear of it.
+#: The timeout of a batch query's first contact with the brokers: a wrong address is reported within 10 s.
 _FIRST_CONTACT_MS = 10_000
 
 T = TypeVar("T")
 
-#: What a record takes in the log, by topic.
+#: The size of a record in the log, by topic.
 _record_bytes: weakref.WeakKeyDictionary[ClusterThread, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
@@ -107,8 +107,8 @@ def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 class _Refused(DataSourceStreamReader):
-    """Stands for a stream that cannot be meant, and says so when it is asked for anything. Spark's helper would put an
-    error of its own in front of one that is raised where the reader is made."""
+    """The reader of a stream with invalid options; every method raises their error. Spark's helper would put its own
+    error before one that is raised when the reader is made."""
 
     def __init__(self, error: JesenskaError) -> None:
         self._error = error
@@ -132,7 +132,7 @@ class _Refused(DataSourceStreamReader):
 
 def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     task = partition.value
-    if task is None:  # what Spark makes of a plan without tasks
+    if task is None:  # Spark's value for a plan without tasks
         return
     assert isinstance(task, Task)
     leave_modules_out()
@@ -193,7 +193,7 @@ class JesenskaReader(DataSourceReader):
 
 
 class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream's source: says what is new, within the limits, and reads it.
+    """A stream's source: reports new offsets, within the limits, and reads their records.
 
     `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query
     begins, resolved once. `_begun` is true as soon as a micro-batch has been planned."""
@@ -215,7 +215,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> Tree:
-        """Spark asks more than once and must hear the same each time."""
+        """The same at every call, as Spark needs it."""
         if self._start is None:
             self._start, ids = self._ask(self._initial)
             self._start_tree = planning.to_tree(self._start.offsets, ids)
@@ -262,8 +262,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
 
     def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
-        """True where fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As
-        in Spark's own source, a query's first trigger takes what is there. An availableNow query never waits."""
+        """True if fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in
+        Spark's own source, a query's first trigger takes the present records. An availableNow query never waits."""
         minimum = limit.min_rows if isinstance(limit, ReadMinRows) else self.options.min_offsets_per_trigger if isinstance(limit, ReadMaxRows) else None
         if minimum is None or self._target is not None:
             return False
@@ -272,8 +272,8 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._last_trigger_ms is not None and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
 
     async def _news(self, connection: ClusterThread, known: Place) -> tuple[Offsets, Bounds]:
-        """Where each partition is read from, and the bounds of its log. Partitions that are gone, topics that were
-        created anew, and logs that end before where the stream stands are data loss."""
+        """The begin offset of each partition, and the bounds of its log. Partitions that are gone, topics that were
+        deleted and created again, and logs that end before the stream's position are data loss."""
         fail = self.options.fail_on_data_loss
         bounds = await self._present(connection, known.offsets.keys())
         missing = known.offsets.keys() - bounds.latest.keys()
@@ -328,7 +328,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
 
     def _start_of_first(self, start: Place, end: Place) -> Place:
-        """Where the first micro-batch of an earlier run begins, which ended before it was done: `start` has been
+        """The begin of the first micro-batch of an earlier run that ended before it was done: `start` has been
         resolved again since then."""
         assert self._start is not None
         offsets = dict(start.offsets)
@@ -368,12 +368,13 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self.options, partition)
 
     def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
-        """Spark says so when it plans the micro-batch after it; `latestOffset` has said so before."""
+        """Commits the read offsets to the group. Spark calls it when it plans the next micro-batch; `latestOffset` has
+        done so before."""
         self._tell_group(planning.from_tree(end).offsets)
 
     def _tell_group(self, read: Offsets) -> None:
-        """Commits what has been read to the group of kafka.group.id, if there is one, for tools that show lag. The
-        checkpoint holds the offsets that count, so a commit that fails is said and does not stop the query."""
+        """Commits the read offsets to the group of kafka.group.id, if there is one, for tools that show lag. The
+        checkpoint holds the offsets that count, so a failed commit is logged and does not stop the query."""
         group_id = self.options.group_id
         if group_id is None or read == self._told:
             return

@@ -1,10 +1,10 @@
 """A Spark session in which `format("jesenska")` works, on a machine with no more than Python: `session()`.
 
-It finds Java (java.py), makes Spark's workers run this Python, keeps times in UTC and says only what is an error. With
-a local master (local[2], local-cluster[...]) it stays on this machine's loopback. On a cluster the driver is reached
-by its own name, and the executors run the Python that PYSPARK_PYTHON or spark.pyspark.python names. Spark starts the
-tasks of a source that it finds by itself with the driver's Python, and without what --py-files sent; so there the
-source is registered.
+It finds Java (java.py), makes Spark's workers run this Python, keeps times in UTC and logs only errors. With a local
+master (local[2], local-cluster[...]) it stays on this machine's loopback. On a cluster the driver is reached by its
+own name, and the executors run the Python that PYSPARK_PYTHON or spark.pyspark.python names. Spark starts the tasks of
+a source that it finds by itself with the driver's Python, and without the files of --py-files; so there the source is
+registered.
 
 A session that was made otherwise has the source as well, if the Python that Spark starts (PYSPARK_PYTHON, else
 python3) can import jesenska; `session()` takes a running session and sees to that.
@@ -47,7 +47,7 @@ _JVM_END_SECONDS = 20.0
 #: Spark refuses longer ones: a socket's path has 107 bytes at most, and it adds "/.UUID.sock".
 _SOCKETS_DIRECTORY_BYTES_MAX = 60
 
-#: For masters on this machine. Executors on others could not reach a driver there.
+#: For masters on this machine. Executors on other machines could not reach such a driver.
 _LOCAL_SETTINGS = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -69,7 +69,7 @@ SHORT_RUN = {JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 
 def session(app_name: str = "jesenska", master: str = "local[2]", config: Mapping[str, str] | None = None, *, log: Path | None = None) -> SparkSession:
     """The running session, or a new one. `config` holds Spark settings, which beat those set here; `log` is a file for
-    what Spark's JVM says.
+    the output of Spark's JVM.
 
     JesenskaError with one sentence if PySpark or Java is missing, or PySpark is too old."""
     require_pyspark()
@@ -128,13 +128,13 @@ def _is_local(master: str) -> bool:
     return master.startswith("local")
 
 
-#: What the JVM starts workers with, as long as the JVM lives.
+#: The Python that the JVM starts workers with, as long as the JVM lives.
 _ready: ReadyPython | None = None
 
 
 def _ready_for(master: str, settings: Mapping[str, str]) -> ReadyPython | None:
-    """A Python for a session on this machine. None where its workers import something else than this process would:
-    on a cluster, with another Python or another Spark, with files that are sent."""
+    """A Python for a session on this machine. None if its workers import something else than this process would: on a
+    cluster, with another Python or another Spark, with files that are sent."""
     global _ready
     from pyspark.find_spark_home import _find_spark_home
 
@@ -162,7 +162,8 @@ def _socket_settings(directory: Path) -> dict[str, str]:
 
 @contextmanager
 def _workers_python(ready: ReadyPython | None) -> Iterator[None]:
-    """A JVM and a SparkContext that are made within start workers with it. A program's own processes do not."""
+    """A JVM and a SparkContext that are made in this block start workers with it. The program's own processes do
+    not."""
     if ready is None:
         yield
         return
@@ -175,9 +176,9 @@ def _workers_python(ready: ReadyPython | None) -> Iterator[None]:
 
 
 def _make_known(spark: SparkSession) -> None:
-    """Registers the source, so that its tasks run with the session's Python and what --py-files sent, and not with
-    what Spark finds by itself. Left to Spark where the executors' Python is not on this machine: the planning of a
-    query, which runs here, would have none."""
+    """Registers the source, so that its tasks run with the session's Python and the files of --py-files, not with the
+    source that Spark finds by itself. Left to Spark if the executors' Python is not on this machine: queries are
+    planned here, and would have no Python."""
     from jesenska.pipeline.source import JesenskaDataSource
 
     context = spark.sparkContext
@@ -191,7 +192,7 @@ def _make_known(spark: SparkSession) -> None:
 
 @contextmanager
 def quiet_about_pandas() -> Iterator[None]:
-    """PySpark looks at whatever pandas is there, which nothing here uses, and may warn of its version."""
+    """Hides PySpark's warnings about the installed pandas, which is not used here."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         yield

@@ -1,8 +1,9 @@
-"""What Spark's Python workers need not look through after every task.
+"""Modules are left out of the garbage collection of Spark's Python workers.
 
 A worker lives from task to task, and PySpark has it collect garbage after each (pyspark/daemon.py). That looks at
 every object that there is. The modules that are loaded are nearly all of them, and take longer than a small task does.
-They stay as long as the worker, so they can be left out: `gc.freeze`. What a task makes later is collected as ever.
+They stay as long as the worker, so they can be left out: `gc.freeze`. Objects that a task makes later are collected as
+before.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import gc
 import os
 
-#: The process that has had its first task, and whether its modules are left out already.
+#: The process that has had its first task, and True if its modules are left out already.
 _seen: dict[int, bool] = {}
 
 

@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _Run(options, folder, broker, clock, reporter).run()
         lock.close()
     except KeyboardInterrupt:
-        # What ends in order ends soon, and a second Ctrl-C is no reason to leave the broker behind.
+        # An orderly end is short, and a second Ctrl-C must not leave the broker running.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         reporter.show("\nInterrupted: the next run goes on from here.")
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         code = _failed(error, options.debug)
         broker.stop(clock, time.sleep)
-        # Spark's threads may hang on a broker that is gone; the checkpoint needs no farewell.
+        # Spark's threads may hang on a broker that is gone; the checkpoint needs no orderly end.
         sys.stdout.flush()
         os._exit(code)
     return _stay(broker, options, clock, reporter)
@@ -101,7 +101,7 @@ def _failed(error: Exception, debug: bool) -> int:
 
 
 def _sentence(error: Exception) -> str:
-    """One of ours in the middle of Spark's stacks, else the first line."""
+    """The message of our error inside Spark's stack traces, else the first line."""
     text = str(error).strip()
     ours = _OUR_ERRORS.findall(text)
     if ours:
@@ -253,7 +253,7 @@ class _Run:
         self._reporter.progress(", ".join(parts))
 
     def _check(self, query: Any = None) -> None:
-        """Raises what has gone wrong elsewhere."""
+        """Raises an error of the broker, the sending thread or the query."""
         if not self._broker.is_alive():
             raise JesenskaError(f"The broker has ended: run the demo again, it goes on from here (its log is {self._folder}/broker.log).")
         if self._sending_failed is not None:

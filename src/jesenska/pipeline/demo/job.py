@@ -1,5 +1,5 @@
-"""The PySpark pipeline: flights as a stream, joined with what is known of them, counted, and the counts out again to
-topics and Parquet.
+"""The PySpark pipeline: flights as a stream, joined with reference data, counted, and the counts out again to topics
+and Parquet.
 
     flights (stream) -+- airlines, airports, planes, weather (topics, read once; left outer: nothing is lost)
                       +-> three results of each flight -> groups -> counts (state in the checkpoint)
@@ -16,7 +16,7 @@ Counts are sums of whole numbers, so they are exact in any order; averages are m
 watermark: groups stay open, the last hour is as complete as the first, and a flight that comes late (after a crash,
 say) still counts.
 
-After a crash Spark runs the micro-batch that was under way again, with the same flights: its folder is written anew,
+After a crash Spark runs the micro-batch that was under way again, with the same flights: its folder is written again,
 its groups are sent again with the same values. So neither Parquet nor the last value of a key changes by it.
 
 Rows of weather that are double (three hours are) count once: of the records of one key the last holds, as everywhere

@@ -1,10 +1,10 @@
 """Sends a stream of records to its topic, and goes on where an earlier run stopped.
 
-Where that was is asked of the topic and not of a file: each partition gets its records in the stream's order and from
-one producer at a time, so the number of records in it says which of its records is next. That holds after a crash of
-this program as well as of the broker: what was stored without its acknowledgement having arrived is counted, what was
-lost before it was stored is not. The last record there is compared with the one that should be there; a topic that
-holds something else is not continued.
+The topic says where that was, not a file: each partition gets its records in the stream's order and from one producer
+at a time, so the number of records in it says which of its records is next. That holds after a crash of this program
+as well as of the broker: records that were stored are counted, even if their acknowledgement was lost; records that
+were lost before they were stored are not. The last record there is compared with the expected one; a topic that holds
+something else is not continued.
 
 The partition of a record is that of its key, as every Kafka client would choose it.
 """
@@ -30,7 +30,7 @@ from jesenska.records.header import Codec
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Records that are handed over together; a few times this is on its way at once.
+#: Number of records that are handed over together; a few such groups are in flight at once.
 _CHUNK = 4000
 _CHUNKS_AHEAD = 4
 _LAST_RECORD_SECONDS = 30.0
@@ -38,7 +38,7 @@ _LAST_RECORD_SECONDS = 30.0
 
 @dataclass(slots=True)
 class Progress:
-    """What a reporting thread may look at meanwhile."""
+    """The progress of the sending, for a reporting thread."""
 
     total: int = 0
     acknowledged: int = 0

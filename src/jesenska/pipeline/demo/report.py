@@ -1,4 +1,4 @@
-"""What a person sees: progress while it runs, and the results as tables."""
+"""The demo's output: progress while it runs, and the results as tables."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def day_of(timestamp_ms: int) -> str:
 
 
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Columns of one width, numbers to the right."""
+    """Columns padded to one width, numbers aligned right."""
     texts = [[_text(item) for item in row] for row in rows]
     widths = [max(len(head), *(len(row[number]) for row in texts)) if texts else len(head) for number, head in enumerate(heads)]
     numeric = [bool(rows) and all(isinstance(row[number], int | float) or row[number] is None for row in rows) for number in range(len(heads))]
@@ -76,7 +76,7 @@ def _text(item: Any) -> str:
 
 
 def tables(results: dict[str, DataFrame]) -> str:
-    """The results as a person wants to see them."""
+    """The results as tables for the terminal."""
     from pyspark.sql import functions as F
 
     delay = F.try_divide(F.sum("dep_delay_sum"), F.sum("departed"))

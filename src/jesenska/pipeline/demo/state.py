@@ -1,13 +1,13 @@
-"""What the demo remembers from run to run, in demo-data/state.json:
+"""The demo's state, kept from run to run, in demo-data/state.json:
 
     {"status": "preparing" | "running" | "done", "flights": 336776, "topics": {"flights": "<topic id>", ...}}
 
-    preparing   topics and checkpoint are being made anew: a run that ended here begins again
+    preparing   topics and checkpoint are being made: a run that ended here begins again
     running     topics and checkpoint belong together: a run that ended here is continued
-    done        results were shown: the next run begins anew
+    done        results were shown: the next run starts from scratch
 
-Written to another name, synced and renamed: after a crash there is the old state or the new one. Where the flights and
-the pipeline stood is not kept here: the topic and the checkpoint say it.
+Written to another name, synced and renamed: after a crash there is the old state or the new one. The positions of the
+flights and the pipeline are not kept here, but in the topic and the checkpoint.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     schema     the schema that values are written and read with: a dict, a list (a union), or JSON text
     schema_id  the id under which the registry has it: a number, or a function of topic and schema that asks for it.
                Needed for writing; without it values are read only
-    schemas    the schemas that others wrote with: a mapping from id to schema, or a function of the id. What was
+    schemas    the schemas of other writers: a mapping from id to schema, or a function of the id. A value that was
                written with another schema is read as `schema` says, by Avro's rules of resolution
 
 A registry is not asked over the network here; a function can do that.

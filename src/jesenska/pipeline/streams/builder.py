@@ -27,7 +27,7 @@ from jesenska.pipeline.streams.topology import Topology
 
 
 class StreamsBuilder(SaysOurName):
-    """Takes down what the program wants; `build` gives the topology."""
+    """Collects the program's operations; `build` gives the topology."""
 
     def __init__(self) -> None:
         self._construction = Construction(MAKERS)
@@ -149,7 +149,7 @@ class StreamsBuilder(SaysOurName):
         return self
 
     def build(self) -> Topology:
-        """The topology of everything that was asked for so far."""
+        """The topology of all operations so far."""
         return Topology.of_plan(self._construction.plan())
 
 

@@ -75,7 +75,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         return next((group.key_serde for group in self._groups if group.key_serde is not None), None)
 
     def _build(self, kind: Any, initializer: Any, kept_in: Store, key: Serde | None, name: str | None, **more: Any) -> TableT:
-        """An aggregation for each group, which share the store, and what puts their changes together."""
+        """An aggregation for each group, which share the store, and the merge of their changes."""
         beginning = function(Role.INITIALIZER, initializer, "aggregate")
         construction, made_at = self._construction, here()
         for group in self._groups:
@@ -106,7 +106,8 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
         return table
 
     def _prepare(self, group: Any, store_name: str) -> None:
-        """What feeds the group's aggregation: its stream, or a repartition of it, which serves all aggregations."""
+        """Sets the input of the group's aggregation: its stream, or a repartition of it, which serves all
+        aggregations."""
         stream = group._stream
         if not stream.repartition_required:
             self._parents[group] = stream.name

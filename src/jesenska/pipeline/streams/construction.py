@@ -1,6 +1,6 @@
-"""The plan while the program builds it: nodes are added, and some of what they say is settled only by what comes
-later. A table is kept in a store when something behind it looks values up, and sends old values when something behind
-it needs them; both go up to the tables that it is made of.
+"""The plan while the program builds it: nodes are added, and later nodes settle some of their fields. A table is kept
+in a store if a node after it looks values up, and sends old values if a node after it needs them; both go up to the
+tables that it is made of.
 
 Two sources of the same topics become one, as in Kafka Streams. The order of the finished plan is the order in which
 Kafka Streams writes its processors: by the moment at which a node was added (or added again), parents before children.
@@ -19,7 +19,7 @@ from jesenska.pipeline.streams.plan import Node, Plan, Repartition, Store, Strea
 
 
 class TableFacts:
-    """What is known so far about one table: whether it is kept, whether it sends old values, and whose it is.
+    """The facts known so far about one table: if it is kept, if it sends old values, and its parents.
 
     kind           when it sends old values
     "source"       it is kept in its store; not before, unless it has to be
@@ -37,7 +37,7 @@ class TableFacts:
         self._answered = False
 
     def send_old_values(self, must: bool) -> bool:
-        """Has the table send old values; without `must` only if that costs no store. Says whether it does."""
+        """Has the table send old values; without `must` only if that costs no store. Returns True if it does."""
         if self._answered:
             return True
         match self.kind:
@@ -64,7 +64,8 @@ class TableFacts:
         return True
 
     def look_up(self) -> None:
-        """Something behind the table looks values up by key: it is kept, or those that it is computed from are."""
+        """A node after the table looks values up by key: the table is kept, or the tables that it is computed from
+        are."""
         if self.kind == "source":
             self.kept = True
         elif self.kind == "suppress" or (self.kind in ("derived", "join") and not self.kept):
@@ -74,7 +75,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class Makers:
-    """The classes of streams, tables and groups, for those that make one of another kind."""
+    """The classes of streams, tables and groups, for classes that make objects of another kind."""
 
     stream: Callable[..., Any]
     table: Callable[..., Any]
@@ -83,7 +84,7 @@ class Makers:
 
 
 class Construction:
-    """Everything that one StreamsBuilder has been told."""
+    """All nodes and facts of one StreamsBuilder."""
 
     def __init__(self, make: Makers) -> None:
         self.make = make
@@ -154,7 +155,7 @@ class Construction:
         return Plan(tuple(finished), tuple(groups))
 
     def _merged_sources(self) -> dict[str, str]:
-        """Sources of topics that another one reads already, and that other one, which their children are given to."""
+        """Sources of topics that another source reads already, each with that source, which gets their children."""
         first_of: dict[str, StreamSource] = {}
         merged: dict[str, str] = {}
         for node in self._nodes.values():
@@ -194,7 +195,7 @@ def _ordered(nodes: dict[str, Node], order: dict[str, int]) -> list[Node]:
 
 
 def _above_relaxed_joins(nodes: dict[str, Node]) -> set[str]:
-    """The nodes in front of left and outer joins of streams: records with null keys have a meaning there."""
+    """The nodes before left and outer joins of streams: records with null keys have a meaning there."""
     above: set[str] = set()
 
     def climb(name: str) -> None:

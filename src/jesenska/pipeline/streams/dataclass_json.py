@@ -9,8 +9,9 @@
     a dataclass              an object of its fields
     T | None, T | U          the first that fits
 
-A field that is missing has its default. One that the class does not have is not looked at, so that a program goes on
-reading when others write more. An object is made by calling the class, so the class's own checks are made, too.
+A field that is missing has its default. One that the class does not have is not looked at, so that a program can read
+the records of newer programs with more fields. An object is made by calling the class, so the class's own checks are
+made, too.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ def _told(where: str, value: Any, wanted: str) -> SerializationError:
 
 
 class _Form:
-    """How values of one type are read and written. `wanted` is what a sentence calls them."""
+    """How values of one type are read and written. `wanted` is their name in an error's sentence."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
 
     def read(self, where: str, value: Any) -> Any:
-        """What JSON has, as a value of the type."""
+        """The JSON value as a value of the type."""
         return value
 
     def write(self, where: str, value: Any) -> Any:
@@ -82,8 +83,8 @@ class _Form:
 
     @staticmethod
     def of(kind: Any, where: str, known: dict[type, _Form]) -> _Form:
-        """TopologyError that names the field, `where`, if there is none. `known` are dataclasses that are on the way,
-        as one may hold others of its own kind."""
+        """The form of a type; TopologyError that names the field, `where`, if there is none. `known` are dataclasses
+        in progress, as a dataclass may contain itself."""
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is Any or kind is object:
             return _Form("anything")
@@ -211,7 +212,7 @@ class _Either(_Form):
                 return convert(form)
             except SerializationError as error:
                 failed.append((form, error))
-        # What is wrong within the one that was meant says more than the list of all.
+        # The error inside the matching alternative says more than the list of all alternatives.
         meant = [error for form, error in failed if isinstance(form, _Object | _Many | _Named) and isinstance(value, dict | list)]
         raise meant[0] if len(meant) == 1 else _told(where, value, self.wanted)
 
@@ -229,7 +230,7 @@ class _Object(_Form):
         self._kind = kind
         try:
             hints = get_type_hints(kind)
-        except Exception as error:  # whatever an annotation raises
+        except Exception as error:  # any error of an annotation
             raise refused(f"the types of {kind.__name__} cannot be told ({error}): annotate its fields with types that the module knows.") from error
         self._fields = {
             field.name: (_Form.of(hints[field.name], f"the field {field.name} of {kind.__name__}", known), _has_default(field))

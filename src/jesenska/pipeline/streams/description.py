@@ -1,9 +1,9 @@
 """The text of `Topology.describe()`, letter by letter as Kafka Streams 3.9 writes it.
 
-Nodes of a sub-topology stand in the order of how much hangs on them, the most first; equal ones by name. The names
-behind an arrow are in an order that depends on how Java's HashMap and TreeSet go about it: nodes are linked in the
-order of a HashMap of their names, and a TreeSet compares sizes at the moment at which a node is put in, before the
-links that come later have made it grow. `_HashOrder` and `_Tree` do the same.
+Nodes of a sub-topology are in the order of the number of nodes after them, the most first; equal ones by name. The
+names after an arrow are in an order that depends on Java's HashMap and TreeSet: nodes are linked in the order of a
+HashMap of their names, and a TreeSet compares sizes at the moment at which a node is put in, before the links that
+come later have made it grow. `_HashOrder` and `_Tree` do the same.
 """
 
 from __future__ import annotations

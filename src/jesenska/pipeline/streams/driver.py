@@ -8,9 +8,9 @@
         assert driver.get_key_value_store("large-orders").get("anna") == 1
 
 As Kafka Streams' own driver: every topic has one partition, one task runs all sub-topologies, and a record is done,
-with everything that it leads to, when `pipe_input` returns. What reaches a topic that the topology reads is read again
-at once, internal topics as well. There is no cache: every update goes on. Time is what the test says: records have the
-timestamps that they are given, and the wall clock moves with `advance_wall_clock_time` alone.
+with everything that it leads to, when `pipe_input` returns. A record written to a topic that the topology reads is
+read again at once, internal topics as well. There is no cache: every update goes on. The test sets the time: records
+have the timestamps that they are given, and only `advance_wall_clock_time` moves the wall clock.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
 class TopologyTestDriver(SaysOurName):
     """Runs `topology`. `config` takes the settings of an application; none is needed. `initial_wall_clock_time_ms` is
-    what the clock shows at the start."""
+    the wall-clock time at the start."""
 
     def __init__(self, topology: Topology, config: Mapping[str, Any] | StreamsConfig | None = None, *, initial_wall_clock_time_ms: int = 0) -> None:
         self.topology = Topology.expect(topology, "TopologyTestDriver")
@@ -60,7 +60,7 @@ class TopologyTestDriver(SaysOurName):
         self._task_of_all = self._task(names, shared)
 
     def _split(self) -> tuple[list[str], list[str]]:
-        """The nodes that the task runs, and those that feed global stores."""
+        """The nodes of the task, and the nodes that feed global stores."""
         names: list[str] = []
         global_names: list[str] = []
         for group in self._processors.sub_topologies():
@@ -92,14 +92,14 @@ class TopologyTestDriver(SaysOurName):
         start_timestamp: int = 0,
         auto_advance: Duration = 0,
     ) -> TestInputTopic:
-        """What the test pipes records into. Records without a timestamp get `start_timestamp`, each one `auto_advance`
-        later than the one before."""
+        """A topic that the test pipes records into. Records without a timestamp get `start_timestamp`, each one
+        `auto_advance` later than the one before."""
         return TestInputTopic(
             self, topic, key or self.config.key_serde, value or self.config.value_serde, start_timestamp, milliseconds("auto_advance", auto_advance)
         )
 
     def create_output_topic(self, topic: str, *, key: Serde | None = None, value: Serde | None = None) -> TestOutputTopic:
-        """What the test reads the topology's output from."""
+        """A topic that the test reads the topology's output from."""
         return TestOutputTopic(self, topic, key or self.config.key_serde, value or self.config.value_serde)
 
     def produced_topic_names(self) -> set[str]:
@@ -134,7 +134,7 @@ class TopologyTestDriver(SaysOurName):
                     yield f"topics that match {node.pattern}"
 
     def _enqueue(self, topic: str, record: Record) -> bool:
-        """Hands a record to whoever reads its topic; says whether anybody does."""
+        """Hands a record to the readers of its topic. Returns True if there are any."""
         by_task, by_global = self._task_of_all.source_of(topic) is not None, self._global.source_of(topic) is not None
         if not by_task and not by_global:
             return False
@@ -148,7 +148,7 @@ class TopologyTestDriver(SaysOurName):
         return True
 
     def _complete(self) -> None:
-        """Processes until nothing waits; what was written is read again after each record."""
+        """Processes until no record waits; written records are read again after each one."""
         self._read_again()
         while self._task_of_all.has_records():
             self._task_of_all.process_next()
@@ -320,7 +320,7 @@ class TestOutputTopic(SaysOurName):
         self._key, self._value = key, value
 
     def read_record(self) -> Record:
-        """The next record; StreamsError where there is none."""
+        """The next record; StreamsError if there is no next one."""
         waiting = self._driver._outputs.get(self.topic)
         if not waiting:
             written = ", ".join(sorted(self._driver.produced_topic_names() | self._driver._sink_topics())) or "no topic"

@@ -12,7 +12,7 @@ _MS = timedelta(milliseconds=1)
 
 
 def milliseconds(what: str, duration: Duration, lowest: int = 0) -> int:
-    """The duration in milliseconds; TopologyError where it is no duration, or shorter than `lowest`."""
+    """The duration in milliseconds; TopologyError if it is not a duration, or shorter than `lowest`."""
     if isinstance(duration, timedelta):
         ms = duration // _MS
     elif isinstance(duration, int) and not isinstance(duration, bool):

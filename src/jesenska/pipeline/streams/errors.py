@@ -1,4 +1,4 @@
-"""What a user of the Streams API meets when something is wrong: one sentence with the cause and the remedy.
+"""The errors of the Streams API: one sentence with the cause and the remedy.
 
 TopologyError          the program describes something that cannot be built; names the line of the program
 StreamsError           something failed while records were processed
@@ -13,8 +13,8 @@ from jesenska.base.errors import JesenskaError
 
 
 class StreamsError(JesenskaError):
-    """Processing cannot go on. `is_located` says that the message names the line of the program already, `is_decided`
-    that a handler has been asked."""
+    """Processing cannot go on. `is_located`: the message names the line of the program already. `is_decided`: a
+    handler has been asked."""
 
     is_located = False
     is_decided = False

@@ -5,7 +5,7 @@ the same meaning, which run without Python. The names that an expression may use
 
     key, value     the record's, or the table's
     left, right    the two values of a join (this side's and the other's), and the two aggregates of a session merger
-    aggregate      what an aggregation has so far
+    aggregate      the aggregate so far
 
 Meaning, chosen so that Spark can do it natively and a Python reader is not surprised:
 
@@ -19,7 +19,7 @@ Meaning, chosen so that Spark can do it natively and a Python reader is not surp
 - Arithmetic is for numbers and `<`, `<=`, `>`, `>=` for two numbers, two strings, two bytes or two booleans. Other
   operands are an error, not a guess: use `cast` and `concat`. `==` and `!=` of values of different types are False
   and True. Strings compare by code points.
-- `cast` gives None for what it cannot read. A double that is cast to an integer loses its fraction.
+- `cast` gives None for a value that it cannot read. A double that is cast to an integer loses its fraction.
 - `round` rounds halves away from zero.
 - Positions count from 0, as in Python.
 
@@ -83,7 +83,7 @@ class Expression:
         return Expression("<=>", self, of(other))
 
     def is_in(self, *values: Any) -> Expression:
-        """Whether it equals one of the values."""
+        """True if it equals one of the values."""
         return Expression("in", self, *map(of, values))
 
     def between(self, lowest: Any, highest: Any) -> Expression:
@@ -189,7 +189,7 @@ class Expression:
         return Expression("endswith", self, of(suffix))
 
     def contains(self, part: Any) -> Expression:
-        """Whether the string has that part."""
+        """True if the string contains that part."""
         return Expression("contains", self, of(part))
 
     def substring(self, start: int, length: int) -> Expression:
@@ -283,12 +283,12 @@ def array(*elements: Any) -> Expression:
 
 
 def concat(*parts: Any) -> Expression:
-    """The strings behind each other; None if one of them is None."""
+    """The strings one after the other; None if one of them is None."""
     return Expression("concat", *map(of, parts))
 
 
 def coalesce(*choices: Any) -> Expression:
-    """The first that is not None."""
+    """The first choice that is not None."""
     return Expression("coalesce", *map(of, choices))
 
 
@@ -466,7 +466,7 @@ _OF_NULLS: dict[str, Callable[..., Any]] = {
     "in": lambda one, *others: None if one is None else True if any(_equal(one, other) for other in others) else None if None in others else False,
 }
 
-#: What each operator computes of operands that are not None.
+#: The functions of the operators, for operands that are not None.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "==": _equal,
     "!=": lambda one, two: not _equal(one, two),

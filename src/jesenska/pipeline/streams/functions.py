@@ -1,7 +1,7 @@
-"""What the program hands to an operation: a Python callable or a column expression, behind one interface.
+"""The functions of the program: Python callables and column expressions, with one interface.
 
-A `Function` knows which it is (`expression` is None for a callable), and calls either. A callable takes the arguments
-of its role in this order; names in brackets may be left out, and are if the callable takes fewer arguments:
+A `Function` calls either (`expression` is None for a callable). A callable takes the arguments of its role in this
+order; names in brackets may be left out, and are if the callable takes fewer arguments:
 
     predicate          key, value              filter, branch
     pair mapper        key, value              map, flat_map: gives a pair (or pairs); KTable.group_by
@@ -33,7 +33,7 @@ from jesenska.pipeline.streams.locations import Location, here, refused
 
 
 class Role(Enum):
-    """What a function is for."""
+    """The role of a function."""
 
     PREDICATE = "predicate"
     PAIR_MAPPER = "pair mapper"
@@ -51,12 +51,12 @@ class Role(Enum):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The names of what it is called with."""
+        """The names of its arguments."""
         return _ARGUMENTS[self]
 
     @property
     def optional(self) -> int:
-        """How many of the first arguments may be left out."""
+        """The number of first arguments that may be left out."""
         return 1 if self in (Role.VALUE_MAPPER, Role.JOINER) else 0
 
 
@@ -81,7 +81,8 @@ _ARGUMENTS: dict[Role, tuple[str, ...]] = {
 @dataclass(frozen=True, slots=True, eq=False)
 class Function:
     """A function of the program, equal to itself alone. `call` takes all arguments of the role; `expression` is set
-    where the program gave one (for a pair, an expression of the operator "pair"); `source` is what was given."""
+    where the program gave one (for a pair, an expression of the operator "pair"); `source` is the object that was
+    given."""
 
     role: Role
     call: Callable[..., Any] = field(repr=False)
@@ -95,8 +96,8 @@ class Function:
 
 
 def function(role: Role, given: Any, operation: str) -> Function:
-    """The Function for what the program gave to that operation; TopologyError where it can be neither called nor
-    evaluated."""
+    """The Function for an object that the program gave to that operation; TopologyError if it can be neither called
+    nor evaluated."""
     expression = _as_expression(role, given)
     if expression is not None:
         unknown = roots_of(expression) - set(role.arguments)
@@ -136,7 +137,7 @@ def _adapted(role: Role, given: Callable[..., Any], operation: str) -> Callable[
     """The callable with all arguments of its role, of which it may take fewer."""
     most, fewest = len(role.arguments), len(role.arguments) - role.optional
     takes = _positional(given)
-    if takes is None:  # a builtin that does not say, such as int: what is never left out
+    if takes is None:  # a builtin without a signature, such as int: the required arguments
         takes = (0, fewest)
     required, possible = takes
     if required > most or possible < fewest:
@@ -154,7 +155,7 @@ def _counted(arguments: int) -> str:
 
 
 def _positional(given: Callable[..., Any]) -> tuple[int, int] | None:
-    """How many positional arguments a callable needs, and takes at most; None where nothing is known."""
+    """The least and the largest number of positional arguments of a callable; None if they are not known."""
     try:
         parameters = inspect.signature(given).parameters.values()
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Grouped streams and tables, and windows over grouped streams: what aggregations are asked of. kinds.py makes of them
+"""Grouped streams and tables, and windows over grouped streams: the classes with aggregations. kinds.py makes of them
 
     KGroupedStream          count, reduce, aggregate; windowed_by gives one of the next two
     TimeWindowedKStream     the same for each window of TimeWindows or SlidingWindows
@@ -30,7 +30,7 @@ TableT = TypeVar("TableT")
 
 
 class GroupedStreamOperations(SaysOurName, Generic[TableT]):
-    """A stream grouped by its keys: what KGroupedStream can do."""
+    """A stream grouped by its keys: the operations of KGroupedStream."""
 
     def __init__(self, stream: Any, *, key: Serde | None, value: Serde | None, repartition_prefix: str | None) -> None:
         self._stream = stream
@@ -42,7 +42,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         self._repartition: str | None = None
 
     def count(self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None) -> TableT:
-        """How many records each key has."""
+        """The number of records of each key."""
         materialized = Materialized(store, key, value, None, logging)
         self._count_again(materialized)
         return self._aggregate("count", "KSTREAM-AGGREGATE-", materialized, name, Serdes.long())
@@ -97,7 +97,7 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         raise refused(f"windowed_by takes TimeWindows, SlidingWindows or SessionWindows, and not {windows!r}.")
 
     def _count_again(self, materialized: Materialized) -> None:
-        """Where count is told of its store but not its name, Kafka Streams takes two numbers for it."""
+        """Kafka Streams takes two numbers for a count whose store is configured but not named."""
         if materialized.is_given and materialized.store is None:
             self._names.store("KSTREAM-AGGREGATE-")
 
@@ -113,8 +113,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         return table
 
     def _parent(self, store_name: str) -> tuple[str, frozenset[str]]:
-        """What feeds the aggregation: the stream, or a repartition of it. One that the program has named serves all
-        aggregations of the group."""
+        """The input of the aggregation: the stream, or a repartition of it. A repartition that the program has named
+        serves all aggregations of the group."""
         stream = self._stream
         if not stream.repartition_required:
             return stream.name, stream.sources
@@ -128,9 +128,9 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
 
 
 class _Windowed(SaysOurName, Generic[TableT]):
-    """What both kinds of windowed streams have."""
+    """The base of both kinds of windowed streams."""
 
-    #: The node of the plan that their aggregations are.
+    #: The class of their aggregations' plan node.
     _node: type[WindowedAggregate | SessionAggregate]
 
     def __init__(self, group: GroupedStreamOperations[TableT], windows: Any) -> None:
@@ -139,7 +139,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
         self._emit = EmitStrategy.ON_WINDOW_UPDATE
 
     def emit_strategy(self, strategy: EmitStrategy) -> Self:
-        """When results are given: with every update, or once when the window closes."""
+        """Sets when results are given: with every update, or once when the window closes."""
         if not isinstance(strategy, EmitStrategy):
             raise refused(f"emit_strategy takes EmitStrategy.ON_WINDOW_UPDATE or EmitStrategy.ON_WINDOW_CLOSE, and not {strategy!r}.")
         self._emit = strategy
@@ -155,7 +155,7 @@ class _Windowed(SaysOurName, Generic[TableT]):
         logging: bool = True,
         name: str | None = None,
     ) -> TableT:
-        """How many records each key has in each window or session."""
+        """The number of records of each key in each window or session."""
         materialized = Materialized(store, key, value, retention, logging)
         if not isinstance(self._windows, SlidingWindows):
             self._group._count_again(materialized)
@@ -252,7 +252,7 @@ class SessionWindowedKStream(_Windowed[TableT]):
 
 
 class GroupedTableOperations(SaysOurName, Generic[TableT]):
-    """A table grouped by new keys: what KGroupedTable can do."""
+    """A table grouped by new keys: the operations of KGroupedTable."""
 
     def __init__(self, construction: Construction, selected: TableGroupBy, name: str | None) -> None:
         self._construction = construction
@@ -264,7 +264,7 @@ class GroupedTableOperations(SaysOurName, Generic[TableT]):
         self._repartition: str | None = None
 
     def count(self, *, store: str | None = None, key: Serde | None = None, value: Serde | None = None, logging: bool = True, name: str | None = None) -> TableT:
-        """How many keys of the table each group has."""
+        """The number of the table's keys in each group."""
         return self._aggregate("count", "KTABLE-AGGREGATE-", Materialized(store, key, value, None, logging), name, Serdes.long())
 
     def reduce(

@@ -1,4 +1,4 @@
-"""What happens with records that fail. Three settings name a handler each:
+"""Handlers of records that fail. Three settings name a handler each:
 
     deserialization.exception.handler    the serdes cannot read a record
     processing.exception.handler         an operation or a processor raises while it has a record, or is called by the
@@ -6,13 +6,13 @@
     production.exception.handler         the serdes cannot write a record to a topic
 
     log_and_fail          the application stops, naming the record (the default)
-    log_and_continue      the record is dropped, counted and told in the log; what it has done to stores before stays
-    dead_letter_topic     the record that was read goes to a topic as it was, with headers that say where it was and
-                          why, and processing goes on
+    log_and_continue      the record is dropped, counted and logged; its earlier changes of stores stay
+    dead_letter_topic     the record that was read goes to a topic as it was, with headers that say its place and
+                          the reason, and processing goes on
 
-With errors.dead.letter.queue.topic.name the first two write to that topic, too. A handler of one's own is a function
-of a DeserializationFailure, a ProcessingFailure or a ProductionFailure that gives a Decision. The settings also take
-the class names of Kafka's handlers.
+With errors.dead.letter.queue.topic.name the first two write to that topic, too. A user's handler is a function of a
+DeserializationFailure, a ProcessingFailure or a ProductionFailure that gives a Decision. The settings also take the
+class names of Kafka's handlers.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class DeserializationFailure(_Failed):
 @dataclass(frozen=True, slots=True)
 class ProcessingFailure(_Failed):
     """The record that was read when an operation failed, as it was in its topic, and the error. `node` is the
-    operation's name, `record` what it was given. Called by the clock there is neither a record nor a topic (""), and
-    the partition and the offset are -1."""
+    operation's name, `record` its input. If the clock called it, there is neither a record nor a topic (""), and the
+    partition and the offset are -1."""
 
     node: str
     record: Record | None
@@ -69,7 +69,8 @@ Failure = DeserializationFailure | ProcessingFailure | ProductionFailure
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether the application stops, and records to write before: pairs of a topic and a Record of bytes."""
+    """The decision: `fails` if the application stops, and records to write before: pairs of a topic and a Record of
+    bytes."""
 
     fails: bool
     records: tuple[tuple[str, Record], ...] = ()
@@ -117,7 +118,8 @@ def dead_letter_topic(topic: str) -> Handler:
 
 
 def with_dead_letters(handler: Handler, topic: str | None) -> Handler:
-    """One of the first two handlers as it is where dead letters have a topic. Others decide about that themselves."""
+    """Has one of the first two handlers write to the topic of dead letters, if there is one. Other handlers are
+    returned unchanged: they decide themselves."""
     if topic is None or handler not in (log_and_fail, log_and_continue):
         return handler
     write = dead_letter_topic(topic)

@@ -1,4 +1,4 @@
-"""Who writes what Kafka Streams in Java has, or what a DataFrame of Spark has, is told how it is written here.
+"""Errors that name the spelling here, for a program with names of Kafka Streams in Java or of Spark's DataFrame.
 
 stream.groupByKey()        KStream has no groupByKey: it is written group_by_key here.
 Serdes.String()            Serdes has no String: it is written string here.
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-#: What the methods of a DataFrame are here.
+#: The names here for the methods of a DataFrame.
 _OF_SPARK = {
     "where": "filter(…)",
     "select": "map_values(…)",
@@ -24,7 +24,7 @@ _OF_SPARK = {
     "withWatermark": "windowed_by(TimeWindows(…, grace=…))",
     "window": "windowed_by(TimeWindows(…))",
 }
-#: Classes of Kafka Streams that only hold arguments, and what is given in their place.
+#: Classes of Kafka Streams that only hold arguments, and the arguments in their place.
 _ARGUMENTS = {
     "Consumed": "key=, value=, offset_reset= and timestamp_extractor=",
     "Produced": "key=, value= and partitioner=",
@@ -40,12 +40,12 @@ _ARGUMENTS = {
 }
 
 
-#: Versioned stores (KIP-889) are not there.
+#: Versioned stores (KIP-889) are not implemented.
 IN_PLACE_OF_VERSIONS = (
     "Stores.window_store(…), put each value with its time as the start of a window, and read the first one that backward_fetch(key, 0, as_of) gives; "
     "tables have no versions"
 )
-#: Names that an import asks of the package for, and where they are or what is written instead.
+#: Names that a program may import from the package, and their place or replacement.
 _ELSEWHERE = {
     "KafkaStreams": "import it from jesenska.pipeline.streams_on_spark",
     **dict.fromkeys(("VersionedKeyValueStore", "VersionedRecord", "VersionedBytesStoreSupplier"), f"write {IN_PLACE_OF_VERSIONS}"),
@@ -54,15 +54,15 @@ _ELSEWHERE = {
 
 
 def unknown(known: type, name: str, asked: object) -> AttributeError:
-    """The error about a name that `asked`, the class or an object of it, has not."""
+    """The error about a name that `asked`, the class or an object of it, does not have."""
     if told := _told(known, name):
-        # Without the object Python adds no suggestion of its own behind the sentence.
+        # Without the object Python adds no suggestion of its own after the sentence.
         return AttributeError(told, name=name)
     return AttributeError(f"{known.__name__!r} object has no attribute {name!r}", name=name, obj=asked)
 
 
 def _told(known: type, name: str) -> str | None:
-    """What is written here for a name of others."""
+    """The sentence about the spelling here, for a name of Kafka Streams or Spark; None without one."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     instead: Mapping[str, str] = next((one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {})
     if other := instead.get(name) or _OF_SPARK.get(name):
@@ -73,7 +73,8 @@ def _told(known: type, name: str) -> str | None:
 
 
 class SaysOurName:
-    """Answers for a method that is written as elsewhere. A class may have `_INSTEAD`: what is written for a name."""
+    """Raises the error for a method spelled as in Kafka Streams or Spark. A class may have `_INSTEAD`: the replacement
+    by name."""
 
     # Not for type checkers: they are to find such names themselves.
     if not TYPE_CHECKING:
@@ -83,7 +84,7 @@ class SaysOurName:
 
 
 class SaysOurNames(type):
-    """The same for what a class itself has."""
+    """The same for attributes of the class itself."""
 
     if not TYPE_CHECKING:
 
@@ -92,7 +93,7 @@ class SaysOurNames(type):
 
 
 def of_module(name: str) -> ImportError | AttributeError:
-    """What to raise for a name that the package has not."""
+    """The error for a name that the package does not have."""
     if name in _ARGUMENTS:
         return ImportError(f"{name} is not there: the operation itself takes {_ARGUMENTS[name]}.")
     if name in _ELSEWHERE:

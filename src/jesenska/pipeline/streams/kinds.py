@@ -1,4 +1,4 @@
-"""The classes that a program meets: streams, tables and groups. Each is the operations of its module; here they are
+"""The classes that a program uses: streams, tables and groups. Each is the operations of its module; here they are
 tied together, since a stream makes tables, and a table makes streams."""
 
 from __future__ import annotations

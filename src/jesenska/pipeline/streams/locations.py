@@ -1,4 +1,4 @@
-"""Where in the user's program something was said: errors and the plan name that line."""
+"""Lines of the user's program, which errors and the plan name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jesenska.pipeline.streams.errors import TopologyError
 
-_PACKAGE = str(Path(__file__).with_name("_"))[:-1]  # the folder, with the separator behind it
+_PACKAGE = str(Path(__file__).with_name("_"))[:-1]  # the folder, with the separator after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +31,5 @@ def here() -> Location:
 
 
 def refused(sentence: str) -> TopologyError:
-    """The error for something that cannot be built: the sentence, behind the line of the program that asks for it."""
+    """The error for something that cannot be built: the sentence, after the line of the program that asks for it."""
     return TopologyError(f"{here()}: {sentence}")

@@ -69,7 +69,7 @@ from jesenska.pipeline.streams.windows import SlidingWindows
 
 
 class Defaults:
-    """The default serdes: set by whoever runs the topology, before processors are made."""
+    """The default serdes: set by the runner of the topology, before processors are made."""
 
     def __init__(self) -> None:
         self.key: Serde | None = None
@@ -378,10 +378,10 @@ class _Lowering:
         if node.materialized and node.store is not None:
             topology.add_store(node.store, node.name)
 
-    # How a table is looked up
+    # Lookups in tables
 
     def _getter(self, name: str) -> Callable[[], tables.ValueGetter]:
-        """Makes what looks the table up: in its own store, or computed from those that it is made of."""
+        """Makes the getter of the table's values: from its own store, or computed from its parents' values."""
         node = self.plan[name]
         assert isinstance(node, Table)
         store_name = _own_store(node)

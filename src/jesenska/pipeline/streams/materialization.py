@@ -1,8 +1,8 @@
-"""The store that an operation keeps its table in, from what the program says about it.
+"""The store that an operation keeps its table in, from the program's arguments.
 
 `store=` names it, and then it can be queried; `key=`, `value=` are its serdes; `retention=` is how long windows stay;
-`logging=False` leaves out its changelog topic. Where the program says none of them, the name is generated and the
-serdes are those of the operation.
+`logging=False` leaves out its changelog topic. Without them, the name is generated and the serdes are those of the
+operation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jesenska.pipeline.streams.windows import SessionWindows, SlidingWindows, Ti
 
 @dataclass(frozen=True, slots=True)
 class Materialized:
-    """What the program said about the store of an operation."""
+    """The program's arguments for the store of an operation."""
 
     store: str | None = None
     key: Serde | None = None
@@ -53,8 +53,8 @@ class Materialized:
     def windowed_store(
         self, name: str, key: Serde | None, value: Serde | None, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> tuple[Store, Serde | None]:
-        """For what is aggregated by windows or sessions; and the serde of its windowed keys, where the keys' is
-        known."""
+        """The store of an aggregation by windows or sessions; and the serde of its windowed keys, if the keys' serde
+        is known."""
         key = self.key or key
         if isinstance(windows, SessionWindows):
             shortest_ms, size_ms, kind = windows.inactivity_gap_ms + windows.grace_ms, None, "session"
@@ -85,7 +85,7 @@ class Materialized:
 
 
 def check_serde(what: str, serde: object) -> None:
-    """TopologyError where something else stands in the place of a serde."""
+    """TopologyError if it is neither a serde nor None."""
     if serde is not None and not isinstance(serde, Serde):
         raise refused(f"{what}={serde!r} is no serde: write {what}=Serdes.string(), or another one of Serdes.")
 

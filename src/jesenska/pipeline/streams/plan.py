@@ -1,23 +1,23 @@
-"""The logical plan: what a topology means, in Kafka Streams' terms, without a word about how it runs.
+"""The logical plan: the meaning of a topology, in Kafka Streams' terms, independent of how it runs.
 
-A plan is a tuple of nodes in an order in which every node stands behind its inputs. The test driver runs it as Kafka
-Streams' processors (`lowering.py`); a compiler to another engine reads the same nodes. Nodes are frozen, and name
-each other by their names:
+A plan is a tuple of nodes in an order in which every node comes after its inputs. The test driver runs it as Kafka
+Streams' processors (`lowering.py`); a compiler to another engine reads the same nodes. Nodes are frozen, and name each
+other by their names:
 
     name       Kafka Streams' name of the node, unique in the plan. An operation that is several processors in Kafka
                Streams (a join, a repartition) is one node here: `name` is the processor that gives the result, and the
                other processors' names are fields of their own
     inputs     names of the nodes whose output it takes, in the operation's own order (a join: this side, other side)
     made_at    the line of the user's program
-    key,       the serdes of what leaves the node, where they are known; None means: the default serde of the settings.
-    value      For a source it is what it reads with; for a sink, a repartition or a store what it writes with
+    key,       the serdes of the node's output, if they are known; None means: the default serde of the settings.
+    value      A source reads with them; a sink, a repartition or a store writes with them
 
-What leaves a node is a stream of records (`Stream` nodes) or the changes of a table (`Table` nodes). A table has at
-most one value for a key, None deletes. `materialized` says whether it is kept in `store`; `sends_old_values` whether
+The output of a node is a stream of records (`Stream` nodes) or the changes of a table (`Table` nodes). A table has at
+most one value for a key, None deletes. `materialized` is True if it is kept in `store`; `sends_old_values` is True if
 its changes carry the old value as well. Keys of windowed tables are `records.Windowed`.
 
-Nulls, timestamps and late records are Kafka Streams 3.9's; each node says its own. Where nothing is said, a record
-keeps its timestamp and its headers, and null keys and values pass.
+Nulls, timestamps and late records are Kafka Streams 3.9's; each node's docstring says them. By default a record keeps
+its timestamp and its headers, and null keys and values pass.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ from jesenska.pipeline.streams.windows import EmitStrategy, JoinWindows, Session
 class Store:
     """A state store.
 
-    kind             what is in it
+    kind             contents
     "key-value"      the latest value of each key; with the value's time where `timestamped`
     "window"         for a key and the start of a window one value; several where `retain_duplicates`
     "session"        for a key and a session one value
     "buffer"         updates that `suppress` holds back, in the order of their time
     "outer-join"     records of a join of streams that have no partner yet, in the order of their time
-    "subscription"   of a foreign-key join: which primary keys wait for a foreign key
+    "subscription"   of a foreign-key join: the primary keys that wait for a foreign key
 
-    `retention_ms` is how far behind the largest time in the store a window or a session may be before it is gone;
-    None for stores that keep everything. `window_size_ms` is the windows' size. Every change also goes to the
-    compacted topic `<application.id>-<name>-changelog` where `logging`. `given_name` is False where the name was
-    generated; then it cannot be queried by contract, though it can by name.
+    A window or a session expires when it is `retention_ms` older than the largest time in the store; None for stores
+    that keep everything. `window_size_ms` is the windows' size. Every change also goes to the compacted topic
+    `<application.id>-<name>-changelog` where `logging`. `given_name` is False where the name was generated; then it
+    cannot be queried by contract, though it can by name.
     """
 
     name: str
@@ -74,14 +74,14 @@ class Node:
 
 
 class Stream(Node):
-    """What leaves the node is a stream of records."""
+    """A node whose output is a stream of records."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table(Node):
-    """What leaves the node is the changes of a table."""
+    """A node whose output is the changes of a table."""
 
     store: Store | None = None
     materialized: bool = False
@@ -124,7 +124,7 @@ class GlobalTableSource(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GlobalStore(Node):
-    """A topic that a processor of the user's puts into a store that every instance has whole; nothing leaves it."""
+    """A topic that a processor of the user's puts into a store that every instance has whole; it has no output."""
 
     source_name: str
     topic: str
@@ -181,7 +181,7 @@ class FlatMap(Stream):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlatMapValues(Stream):
-    """Any number of values for each record, in order. Of a mapper that gives None nothing leaves."""
+    """Any number of values for each record, in order. A result of None gives no record."""
 
     mapper: Function
 
@@ -222,8 +222,8 @@ class Merge(Stream):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repartition(Stream):
     """Through an internal topic (`<application.id>-<topic>`), so that records of equal keys meet in one partition.
-    `name` is the source that reads it again. Records with null keys are dropped where `drops_null_keys`: nothing
-    behind it could use them. `partitions` None: as many as the input has."""
+    `name` is the source that reads it again. Records with null keys are dropped where `drops_null_keys`: no later node
+    could use them. `partitions` None: as many as the input has."""
 
     topic: str
     filter_name: str
@@ -238,8 +238,8 @@ class Repartition(Stream):
 class Process(Stream):
     """A processor of the user's, with the stores that it is connected to. `supplier` makes one for each task.
 
-    kind                     what `supplier` gives
-    "process"                Processor: process(record), forwards what it likes
+    kind                     result of `supplier`
+    "process"                Processor: process(record), forwards any records
     "process-values"         the same, but the key stays (forwarding another one is an error)
     "transform"              Transformer: transform(key, value) gives a pair or None
     "flat-transform"         … any number of pairs
@@ -279,7 +279,7 @@ class ToTable(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregation(Table):
-    """What all aggregations of streams have. `operation` is count, reduce or aggregate:
+    """The base of all aggregations of streams. `operation` is count, reduce or aggregate:
 
     count      the number of records; `initializer` and `aggregator` are None
     reduce     the first value as it is, then reducer(aggregate, value); `reducer` is set
@@ -324,13 +324,13 @@ class SessionAggregate(Aggregation):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CogroupMerge(Table):
     """The table of a cogroup. Its inputs are the aggregations of the streams that are put together (StreamAggregate,
-    WindowedAggregate or SessionAggregate, with the operation aggregate). They all share `store`: each carries on the
-    aggregate that any of them has left for the key. What leaves is their changes."""
+    WindowedAggregate or SessionAggregate, with the operation aggregate). They all share `store`: each continues the
+    aggregate that any of them has stored for the key. The output is their changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableGroupBy(Table):
-    """A table under new keys and values, for an aggregation behind it: each change becomes the removal of the old pair
+    """A table under new keys and values, for an aggregation after it: each change becomes the removal of the old pair
     and the addition of the new one; both in one change where the new key is the same. Pairs with a null key or a null
     value are left out."""
 
@@ -354,8 +354,8 @@ class TableAggregate(Table):
     reduce     adder(aggregate, value) and subtractor(aggregate, value)
     aggregate  adder(key, value, aggregate) and subtractor(key, value, aggregate), beginning with initializer()
 
-    A result of None deletes the key. The subtractor is not called while there is no aggregate. Where a subtraction
-    gives None, an addition in the same change begins anew."""
+    A result of None deletes the key. The subtractor is not called while there is no aggregate. If a subtraction gives
+    None, an addition in the same change begins with the initial aggregate."""
 
     operation: str
     initializer: Function | None = None
@@ -368,7 +368,7 @@ class TableAggregate(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableFilter(Table):
-    """The keys whose value the predicate takes; for the others a change to None. Deletions pass. Where old values are
+    """The keys whose value the predicate takes; for other keys a change to None. Deletions pass. Where old values are
     known, a change from None to None is left out."""
 
     predicate: Function
@@ -392,9 +392,9 @@ class TableTransformValues(Table):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppress(Table):
-    """Holds updates back in `store` (a buffer), the last one of each key. `wait_ms` is how long: behind the end of the
-    window (`final`), or behind the timestamp of the first update that is held, on stream time. A final result of None
-    is left out."""
+    """Holds updates back in `store` (a buffer), the last one of each key. `wait_ms` is how long: after the end of the
+    window (`final`), or after the timestamp of the first held update, in stream time. A final result of None is left
+    out."""
 
     suppressed: Suppressed
     wait_ms: int
@@ -499,8 +499,8 @@ class Plan:
 
     def copartitioned_topics(self) -> Iterator[tuple[frozenset[str], frozenset[str]]]:
         """For each group of topics that must have equally many partitions: the user's topics (and patterns), and the
-        internal ones, without the application's id. Internal topics are made to fit the others; where there are none,
-        or a repartition says how many partitions it has, the user's must fit each other or that."""
+        internal ones, without the application's id. Internal topics are made to fit the user's. Without internal
+        topics the user's must fit each other; if a repartition sets its number of partitions, they must fit that."""
         for group in self.copartitioned:
             given: set[str] = set()
             internal: set[str] = set()
@@ -510,7 +510,8 @@ class Plan:
             yield frozenset(given), frozenset(internal)
 
     def _topics_of(self, name: str) -> Iterator[tuple[bool, str]]:
-        """The topics of a source by its name; of any other node, those of the sources behind it."""
+        """The topics of a source by its name; for any other node, those of its sources. Yields pairs: if it is
+        internal, topic."""
         for node in self.nodes:
             match node:
                 case StreamSource(name=source) if source == name:

@@ -1,14 +1,13 @@
-"""What the user's own processors are made of: `Processor`, `Transformer`, `ValueTransformer`,
-`ValueTransformerWithKey`, and the context that
-they are given. The test driver's own operators have the same interface.
+"""The classes of the user's own processors: `Processor`, `Transformer`, `ValueTransformer`, `ValueTransformerWithKey`,
+and the context that they are given. The test driver's own operators have the same interface.
 
 A processor is made by a supplier (its class, or a function that makes one) once for each task, gets its context in
 `init`, each record in `process`, and `close` at the end. Records that it forwards within `process` go down at once:
-`forward` returns when everything behind it is done.
+`forward` returns when all later processors are done.
 
 Punctuators are functions that are called with a time in milliseconds: on stream time (PunctuationType.STREAM_TIME)
 when the timestamps of records have passed the next multiple of the interval, on wall-clock time when the clock has
-passed it. A punctuation that was missed is not made up for: one call, with the time that it is now.
+passed it. Missed punctuations are not repeated: there is one call, with the present time.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Cancellable(Protocol):
 
 
 class ProcessorContext(Protocol):
-    """What a processor knows and can do."""
+    """The context of a processor."""
 
     @property
     def application_id(self) -> str: ...
@@ -46,11 +45,11 @@ class ProcessorContext(Protocol):
 
     @property
     def record_metadata(self) -> RecordMetadata | None:
-        """Where the current record was read; None in a punctuation."""
+        """The place where the current record was read; None in a punctuation."""
         ...
 
     def forward(self, record: Record, child: str | None = None) -> None:
-        """Hands the record to all processors behind this one, or to the one that is named."""
+        """Hands the record to all child processors, or to the named one."""
         ...
 
     def get_state_store(self, name: str) -> Any:
@@ -73,7 +72,7 @@ class ProcessorContext(Protocol):
 
 
 class Processor:
-    """Subclass it and override what is needed; `self.context` is there from `init` on."""
+    """Subclass it and override methods as needed; `self.context` is there from `init` on."""
 
     context: ProcessorContext
 

@@ -1,5 +1,5 @@
-"""A topology as Kafka Streams' processors: sources, processors and sinks by name, who feeds whom, which store is
-whose. It is what `Topology.describe()` shows, and what the test driver runs.
+"""A topology as Kafka Streams' processors: sources, processors and sinks by name, their edges and their stores.
+`Topology.describe()` shows it, and the test driver runs it.
 
 Processors that are connected, by their edges or by a store that they share, form a sub-topology; sub-topologies meet
 in topics alone. Numbers go by the order in which the first node of each was added.
@@ -43,7 +43,7 @@ class SourceNode:
 
 @dataclass(slots=True, kw_only=True)
 class ProcessorNode:
-    """Processes what its parents forward. `make` makes the processor; `stores` are those that it may use."""
+    """Processes the records of its parents. `make` makes the processor; `stores` are those that it may use."""
 
     name: str
     made_at: Location
@@ -54,7 +54,7 @@ class ProcessorNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkNode:
-    """Writes what its parents forward."""
+    """Writes the records of its parents."""
 
     name: str
     made_at: Location
@@ -125,7 +125,7 @@ class ProcessorTopology:
             raise refused(f"{processor} is a {'source' if isinstance(node, SourceNode) else 'sink'}, which uses no store: connect a processor.")
         for store in stores:
             if store in self.global_stores:
-                # Every task has global stores; they connect nobody.
+                # Every task has global stores; they connect no processors.
                 continue
             if store not in self.stores:
                 raise refused(f"{processor} uses the store {store}, which is not there: add it with add_state_store first.")
@@ -152,7 +152,7 @@ class ProcessorTopology:
         return list(groups.values())
 
     def is_global(self, names: list[str]) -> bool:
-        """Whether the sub-topology feeds a global store."""
+        """True if the sub-topology feeds a global store."""
         return any(isinstance(node := self.nodes[name], SourceNode) and node.is_global for name in names)
 
     def children(self, name: str) -> list[str]:

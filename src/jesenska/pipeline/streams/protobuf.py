@@ -63,7 +63,7 @@ class ProtobufSerde(Serde):
 
 
 def _indexes_of(descriptor: Any) -> tuple[int, ...]:
-    """Where the message stands in its file: positions from the outermost message inwards."""
+    """The message's indexes in its file: positions from the outermost message inwards."""
     indexes: list[int] = []
     while descriptor is not None:
         outer = descriptor.containing_type

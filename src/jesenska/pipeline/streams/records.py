@@ -1,8 +1,8 @@
-"""What flows through a topology: records, and for tables changes; windowed keys; where a record came from.
+"""The data of a topology: records, and for tables changes; windowed keys; the place where a record was read.
 
-Record     key, value, timestamp in milliseconds since 1970, headers: what processors get and forward
-Change     the value of a record that leaves a table: the new value and, where somebody asked for it, the old one.
-           None stands for "there is none": a new value of None deletes the key
+Record     key, value, timestamp in milliseconds since 1970, headers; processors get and forward it
+Change     the value of a record that leaves a table: the new value and, if a later node needs it, the old one.
+           None means no value: a new value of None deletes the key
 Windowed   the key of a windowed table: the key itself and the window
 """
 
@@ -48,14 +48,14 @@ class KeyValue(NamedTuple):
 
 
 class ValueAndTimestamp(NamedTuple):
-    """What a table's store holds of a key: the value, and the time that the value has."""
+    """A key's entry in a table's store: the value, and the value's time."""
 
     value: Any
     timestamp: int
 
 
 class Change(NamedTuple):
-    """What happened to a key of a table. `old` is None where the table does not send old values."""
+    """A change of a key of a table. `old` is None where the table does not send old values."""
 
     new: Any
     old: Any
@@ -93,7 +93,7 @@ class Windowed:
 
 
 class RecordMetadata(NamedTuple):
-    """Where the record that is being processed was read."""
+    """The place where the current record was read."""
 
     topic: str
     partition: int

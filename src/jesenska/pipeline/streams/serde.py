@@ -1,4 +1,4 @@
-"""What every serde is: a value as bytes, and bytes as a value again. serdes.py has the ones that come with the API."""
+"""The base of all serdes: a value as bytes, and bytes as a value. serdes.py has the ones of the API."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jesenska.pipeline.streams.errors import SerializationError
 
 
 class Serde:
-    """Writes and reads one kind of key or value. `topic` is where the bytes are from, or go to; few serdes ask."""
+    """Writes and reads one kind of key or value. `topic` is the topic of the bytes; few serdes use it."""
 
     name = "serde"
 
@@ -41,7 +41,7 @@ class Serde:
 
     @staticmethod
     def of(serialize: Callable[[Any], bytes], deserialize: Callable[[bytes], Any], name: str = "own") -> Serde:
-        """A serde from two functions. What they raise becomes a SerializationError."""
+        """A serde from two functions. Their exceptions become SerializationErrors."""
         return _OwnSerde(serialize, deserialize, name)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""How keys and values become bytes in topics and stores, and what they are again.
+"""Serdes: keys and values as bytes in topics and stores, and back.
 
     Serdes.string()      UTF-8
     Serdes.bytes()       bytes as they are
@@ -11,9 +11,9 @@
     Serdes.protobuf(...) a schema registry's frame around Protobuf  (protobuf.py; needs protobuf)
     Serdes.time_windowed(inner, size) and Serdes.session_windowed(inner)   keys of windowed tables (windowed_keys.py)
 
-None has no bytes in any of them, in either direction. What does not fit raises SerializationError: bytes of the wrong
-length, text that is not UTF-8, a value of another type. An int is taken as a double, a bool as nothing but JSON. One's
-own serde is a subclass of `Serde`, or `Serde.of(serialize, deserialize)`.
+None has no bytes in any of them, in either direction. Data that does not fit raises SerializationError: bytes of the
+wrong length, text that is not UTF-8, a value of another type. An int is accepted as a double, a bool only as JSON. A
+user's serde is a subclass of `Serde`, or `Serde.of(serialize, deserialize)`.
 """
 
 from __future__ import annotations
@@ -155,12 +155,12 @@ class Serdes(metaclass=SaysOurNames):
 
     @staticmethod
     def avro(schema: Any, *, schema_id: Any = None, schemas: Any = None) -> Serde:
-        """Avro in a schema registry's frame; `avro.py` says what the arguments are."""
+        """Avro in a schema registry's frame; `avro.py` explains the arguments."""
         return AvroSerde(schema, schema_id=schema_id, schemas=schemas)
 
     @staticmethod
     def protobuf(message: Any, *, schema_id: Any = None) -> Serde:
-        """Protobuf in a schema registry's frame; `protobuf.py` says what the arguments are."""
+        """Protobuf in a schema registry's frame; `protobuf.py` explains the arguments."""
         return ProtobufSerde(message, schema_id=schema_id)
 
     @staticmethod

@@ -1,13 +1,13 @@
-"""Every setting of Kafka Streams from 1.0 to 4.3: what it does here, or what to set instead.
+"""Every setting of Kafka Streams from 1.0 to 4.3: its effect here, or the setting to use instead.
 
-    effect     what is meant
+    effect     meaning
     WORKS      the topology and the test driver act on it
     SPARK      KafkaStreams acts on it, which runs the topology on Spark; the test driver has no use for it
-    INSTEAD    it has nothing to act on; one sentence says what to set instead
-    REFUSED    a value other than the default would promise what is not kept, and is an error
+    INSTEAD    it has no effect here; one sentence says what to set instead
+    REFUSED    a value other than the default would have no effect, and is an error
 
 `StreamsConfig` reads a mapping of settings. Names that the table does not have are an error that gives the nearest
-name: a slip of the pen must not change what runs. With `consumer.`, `producer.` or `topic.` in front, as in Kafka
+name: a typing error must not change what runs. With `consumer.`, `producer.` or `topic.` in front, as in Kafka
 Streams, they are settings of the source's client, of the sink's, and of internal topics; they are checked by those
 tables, and kept for Spark.
 """
@@ -44,7 +44,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A row of the table. `says` is what the setting does, or what to set in its place. `check` makes the value."""
+    """A row of the table. `says` is the setting's effect, or the setting to use instead. `check` makes the value."""
 
     name: str
     default: Any
@@ -252,15 +252,15 @@ SETTINGS: tuple[Setting, ...] = (
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
-#: Deprecated names and what they stand for.
+#: Deprecated names and their present names.
 _STAND_FOR = {"key.serde": "default.key.serde", "value.serde": "default.value.serde", "timestamp.extractor": "default.timestamp.extractor"}
 #: Earlier names, which programs go on to use, and the names of today.
 _EARLIER = {f"default.{kind}.exception.handler": f"{kind}.exception.handler" for kind in ("deserialization", "production")}
 
 
 class StreamsConfig:
-    """The settings of one application, checked. `answers` is what is to be told of those that have no effect as they
-    are set: one sentence for each."""
+    """The settings of one application, checked. `answers` has one sentence for each setting that has no effect as it
+    is set."""
 
     def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
         given = dict(settings or {})
@@ -295,7 +295,7 @@ class StreamsConfig:
 
     @property
     def caches(self) -> bool:
-        """Whether tables hold their updates back until the end of a micro-batch."""
+        """True if tables hold their updates back until the end of a micro-batch."""
         return bool(self.values["cache.max.bytes.buffering"] or self.values["statestore.cache.max.bytes"])
 
     @property
@@ -314,12 +314,12 @@ class StreamsConfig:
         return extractor
 
     def handler(self, kind: str) -> Handler:
-        """Who decides about records that fail: in "deserialization", "processing" or "production"."""
+        """The handler of records that fail in "deserialization", "processing" or "production"."""
         return with_dead_letters(self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"])
 
     def check_names(self, names: Iterable[str]) -> None:
-        """SettingError where one of these names of stores and internal topics is a generated one, and the settings
-        want none."""
+        """SettingError if one of these names of stores and internal topics is generated, and the settings forbid
+        that."""
         generated = [name for name in names if re.search(r"-[0-9]{10}(-|$)", name)]
         if generated and self.values["ensure.explicit.internal.resource.naming"]:
             raise SettingError(
@@ -329,12 +329,12 @@ class StreamsConfig:
 
     @staticmethod
     def matches(pattern: str, topic: str) -> bool:
-        """Whether a source's pattern takes the topic."""
+        """True if a source's pattern matches the topic."""
         return re.fullmatch(pattern, topic) is not None
 
 
 def _prefixed(name: str, value: Any) -> Any:
-    """The value of a client's or a topic's setting; SettingError where it is none."""
+    """The value of a client's or a topic's setting; SettingError if it is not valid."""
     prefix, _, inner = name.partition(".")
     table = _PREFIXED.get(prefix)
     if table is None:

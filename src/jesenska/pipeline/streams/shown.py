@@ -1,4 +1,4 @@
-"""What a stream, a table or a topology says of itself: one line for a prompt, a table for a notebook."""
+"""The display of a stream, a table or a topology: one line for a prompt, a table for a notebook."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jesenska.pipeline.streams.plan import GlobalTableSource, Node, StreamSource
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology, SinkNode, SourceNode, TopologyNode
 from jesenska.pipeline.streams.serde import Serde
 
-#: How many operations stand in one line; the last ones.
+#: The number of operations in one line: the last ones.
 _LAST = 4
 _CHARACTERS_MAX = 60
 
 
 def line_of(kind: str, construction: Construction, name: str, key: Serde | None, value: Serde | None) -> str:
-    """A stream or a table: where it comes from, and how its records are written."""
+    """A stream or a table: its operations from the source on, and its serdes."""
     steps = [_operation(node) for node in _way_to(construction, name)]
     way = " -> ".join(["…", *steps[-_LAST:]] if len(steps) > _LAST else steps)
     return f"<{kind} {name}{f': {way}' if way else ''}; key {_serde(key)}, value {_serde(value)}>"
@@ -74,7 +74,7 @@ def _topics(processors: ProcessorTopology, names: Iterable[str]) -> tuple[list[s
 
 
 def _way_to(construction: Construction, name: str) -> list[Node]:
-    """From the source to this one, by what each has come of first."""
+    """The nodes from the source to this one, by the first input of each."""
     found: list[Node] = []
     at: str | None = name
     while at is not None and (node := construction.known(at)) is not None:

@@ -1,13 +1,13 @@
-"""What can be made of a stream of records: the operations of KStream (kinds.py).
+"""The operations of a stream of records, KStream (kinds.py).
 
 Operations in Kafka Streams' words, in snake_case. Functions come first; everything else is a keyword:
 
     name=          the operation's name in the topology (Named, Grouped, Joined, Consumed, Produced, …)
-    key=, value=   serdes: of what the operation writes, and of what leaves it
+    key=, value=   serdes of the operation's writes, and of its output
     store=         the name of the table's store, for queries
 
-A function is a Python callable or a column expression; `functions.py` says what each is called with. Kafka Streams
-forgets the serde of what a function makes (`map` both, `map_values` the value's, `select_key` the key's), and then the
+A function is a Python callable or a column expression; `functions.py` lists the arguments of each. Kafka Streams
+forgets the serde of a function's result (`map` both, `map_values` the value's, `select_key` the key's), and then the
 default serdes of the settings are used; say it with key= and value= where the operation makes it.
 
 An operation that makes new keys marks the stream: before the next one that needs equal keys in one partition
@@ -61,7 +61,7 @@ StreamT = TypeVar("StreamT")
 
 
 class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
-    """A stream of records: what KStream can do. Tables and groups are made by what the construction has for it."""
+    """A stream of records: the operations of KStream. The construction has the classes of tables and groups."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {name: f"group_by_key().{name}(…)" for name in ("count", "reduce", "aggregate", "windowed_by")}
 
@@ -252,7 +252,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         partitioner: Partitioner | None = None,
         name: str | None = None,
     ) -> Self:
-        """Through an internal topic, `<application.id>-<name>-repartition`, with as many partitions as are said."""
+        """Through an internal topic, `<application.id>-<name>-repartition`, with `partitions` partitions."""
         _check(key, value)
         if partitions is not None and partitions < 1:
             raise refused(f"a topic cannot have {partitions} partitions: give at least 1.")
@@ -368,7 +368,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
         store: str | None = None,
         name: str | None = None,
     ) -> Self:
-        """As join, with every record of this stream: its partner is None where there is none."""
+        """As join, with every record of this stream; a record without a partner is joined with None."""
         return self._join("left", other, joiner, windows, key_selector=key_selector, key=key, value=value, other_value=other_value, store=store, name=name)
 
     def outer_join(
@@ -520,11 +520,11 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
     # The user's own processors
 
     def process(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
-        """A Processor of yours, connected to the stores that are named; what it forwards is the new stream."""
+        """A Processor of yours, connected to the named stores; the records that it forwards are the new stream."""
         return self._process(supplier, (Processor,), "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
 
     def process_values(self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None) -> Self:
-        """The same for a Processor that leaves the keys as they are, so that no repartition is needed behind it."""
+        """The same for a Processor that leaves the keys as they are, so that no repartition is needed after it."""
         return self._process(supplier, (Processor,), "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name)
 
     def transform(self, supplier: Callable[[], Any], *stores: str, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> Self:
@@ -570,7 +570,7 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
 
 
 class BranchedKStream(SaysOurName, Generic[StreamT]):
-    """What `split` gives: add branches, and end with `default_branch` or `no_default_branch`."""
+    """The result of `split`: add branches, and end with `default_branch` or `no_default_branch`."""
 
     def __init__(self, source: StreamT, name: str) -> None:
         self._source = source
@@ -581,7 +581,7 @@ class BranchedKStream(SaysOurName, Generic[StreamT]):
 
     def branch(self, predicate: Any, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None) -> BranchedKStream[StreamT]:
         """A branch for the records that `predicate(key, value)` takes and no earlier branch took. `chain` is called
-        with its stream; what it gives is the branch's stream in the result, None leaves it out."""
+        with its stream; its result is the branch's stream in the result, None leaves it out."""
         self._predicates.append(function(Role.PREDICATE, predicate, "branch"))
         self._add(name, len(self._predicates), chain)
         return self

@@ -61,7 +61,7 @@ def stream_source(
 
 
 def checked_reset(offset_reset: str | None) -> str | None:
-    """Where an application without offsets begins; TopologyError where it is neither earliest nor latest."""
+    """The start of an application without offsets; TopologyError if it is neither earliest nor latest."""
     if offset_reset not in (None, "earliest", "latest"):
         raise refused(f"offset_reset is {offset_reset!r}: write 'earliest' or 'latest'.")
     return offset_reset

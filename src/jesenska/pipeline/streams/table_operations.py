@@ -1,8 +1,7 @@
-"""What can be made of a table that changes: the operations of KTable (kinds.py); GlobalKTable, one that every instance
-has whole.
+"""The operations of a table that changes, KTable (kinds.py); GlobalKTable, a table that every instance has whole.
 
-Keywords are those of KStream. `store=` keeps the operation's table in a store of that name; without it a table is
-kept only where an operation behind it needs it.
+Keywords are those of KStream. `store=` keeps the operation's table in a store of that name; without it a table is kept
+only if a later operation needs it.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _FK = "KTABLE-FK-JOIN-"
 
 
 class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
-    """A table: what KTable can do. Streams and groups are made by what the construction has for it."""
+    """A table: the operations of KTable. The construction has the classes of streams and groups."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {name: f"to_stream().{name}(…)" for name in ("to", "through", "foreach", "peek", "print", "flat_map", "select_key")}
 
@@ -102,7 +101,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         kept_in = self._kept_in(materialized, "KTABLE-FILTER-", self.value_serde)
         name = self._names.named(name, "KTABLE-FILTER-")
         facts = TableFacts("derived", self.facts, kept=kept_in is not None)
-        # A filter has old values where they cost nothing, and then leaves out changes from nothing to nothing.
+        # A filter has old values if they cost no store, and then leaves out changes from None to None.
         facts.sends_old_values = self.facts.send_old_values(False)
         node = TableFilter(
             name=name,
@@ -126,7 +125,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """For each value what `mapper(value)` or `mapper(key, value)` gives."""
+        """For each value the result of `mapper(value)` or `mapper(key, value)`."""
         mapping = function(Role.VALUE_MAPPER, mapper, "map_values")
         materialized = Materialized(store, key, value, None, logging)
         kept_in = self._kept_in(materialized, "KTABLE-MAPVALUES-", None)
@@ -213,7 +212,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return type(self)(self._construction, name, facts, key=self.key_serde, value=self.value_serde, sources=frozenset((self.name,)))
 
     def _grace_ms(self) -> int:
-        """How long after its end a window of this table is closed: the longest of the windows that feed it."""
+        """The time from a window's end to its closing: the longest grace of the windows that feed this table."""
 
         def grace_of(name: str, path: tuple[str, ...]) -> int:
             node = self._construction.node(name)
@@ -231,8 +230,8 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         return grace_of(self.name, ())
 
     def group_by(self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None) -> GroupedT:
-        """Grouped anew: `mapper(key, value)` gives a pair of the group's key and a value for it. Always through an
-        internal topic, which `name` names."""
+        """Grouped by new keys: `mapper(key, value)` gives a pair of the group's key and a value for it. Always through
+        an internal topic, which `name` names."""
         check_serde("key", key)
         check_serde("value", value)
         mapping = function(Role.PAIR_MAPPER, mapper, "group_by")
@@ -273,7 +272,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         logging: bool = True,
         name: str | None = None,
     ) -> Self:
-        """All keys of this table; the right value is None where the other one has none."""
+        """All keys of this table; the right value is None where the other table has no value."""
         return self._join("left", other, joiner, foreign_key, Materialized(store, key, value, None, logging), name)
 
     def outer_join(
@@ -299,7 +298,7 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
         if foreign_key is not None:
             extractor = function(Role.FOREIGN_KEY, foreign_key, operation)
             return self._join_on_foreign_key(kind, other, extractor, joining, materialized, name)
-        # The store's name takes a number before the join's, where anything is said about the store.
+        # The store's name takes a number before the join's, if the store has any argument.
         store_name = materialized.named(self._names, "KTABLE-MERGE-") if materialized.is_given else None
         merge_name = self._names.named(name, "KTABLE-MERGE-")
         sources = self._construction.copartition(self.sources | other.sources)

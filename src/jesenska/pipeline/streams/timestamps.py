@@ -1,4 +1,4 @@
-"""Which timestamp a record has when it enters: the one of its topic, unless an extractor says otherwise.
+"""The timestamp of a record when it enters: the one in its topic, unless an extractor gives another.
 
 An extractor is called with the record as it was read (an `InputRecord`) and the largest timestamp of its partition so
 far (-1 before the first record), and gives milliseconds since 1970. A record with a negative one is dropped.

@@ -1,5 +1,4 @@
-"""Topology: what `StreamsBuilder.build` gives, or what a program puts together itself from sources, processors, sinks
-and stores.
+"""Topology: the result of `StreamsBuilder.build`, or built by a program from sources, processors, sinks and stores.
 
     topology = Topology()
     topology.add_source("orders", "orders-topic", key=Serdes.string(), value=Serdes.json())
@@ -7,7 +6,7 @@ and stores.
     topology.add_state_store(Stores.key_value_store("counts", key=..., value=Serdes.long()), "count")
     topology.add_sink("out", "counts-topic", parents="count", key=Serdes.string(), value=Serdes.long())
 
-`plan` has what it means (plan.py), `describe()` shows its processors as Kafka Streams 3.9 does.
+`plan` has its meaning (plan.py), `describe()` shows its processors as Kafka Streams 3.9 does.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Topology(SaysOurName):
 
     @classmethod
     def expect(cls, given: Any, taker: str) -> Topology:
-        """`given`, if it is a topology; TopologyError that names `taker` where it is something else."""
+        """`given`, if it is a topology; else TopologyError that names `taker`."""
         if not isinstance(given, cls):
             raise refused(f"{taker} takes a Topology, and not a {type(given).__name__}: give what build() of a StreamsBuilder gives.")
         return given
@@ -57,7 +56,7 @@ class Topology(SaysOurName):
 
     @property
     def plan(self) -> Plan:
-        """What the topology means."""
+        """The logical plan of the topology."""
         return self._plan
 
     def __repr__(self) -> str:
@@ -78,7 +77,7 @@ class Topology(SaysOurName):
         return self._lowered
 
     def internal_topics(self, application_id: str) -> dict[str, str]:
-        """The topics that the application keeps for itself: their names, and what for (repartition or changelog)."""
+        """The topics that the application keeps for itself: their names and purposes (repartition or changelog)."""
         topology = self.processors
         topics = {f"{application_id}-{topic}": "repartition" for topic in sorted(topology.internal_topics)}
         for store in topology.stores.values():
@@ -120,7 +119,7 @@ class Topology(SaysOurName):
         )
 
     def add_processor(self, name: str, supplier: Callable[[], Any], parents: str | Iterable[str]) -> Topology:
-        """A Processor of yours behind sources or processors."""
+        """A Processor of yours after sources or processors."""
         check_supplier("add_processor", supplier, Processor)
         return self._add(Process(name=checked(name), inputs=_names(parents), made_at=here(), supplier=supplier))
 
@@ -134,7 +133,7 @@ class Topology(SaysOurName):
         value: Serde | None = None,
         partitioner: Partitioner | None = None,
     ) -> Topology:
-        """Writes what processors forward to a topic, or to the topics that `topic(key, value)` names."""
+        """Writes the records of processors to a topic, or to the topics that `topic(key, value)` names."""
         check_serde("key", key)
         check_serde("value", value)
         fixed = checked(topic) if isinstance(topic, str) else None
@@ -172,7 +171,7 @@ class Topology(SaysOurName):
             if found is None or not isinstance(node := nodes[found], Process):
                 raise refused(f"there is no processor {processor} to connect with the store {store}: add it first.")
             nodes[found] = replace(node, stores=(*node.stores, store))
-        # Stores stand before the processors that use them.
+        # Stores come before the processors that use them.
         nodes.sort(key=lambda node: not isinstance(node, StateStore))
         return self._replace(nodes)
 

@@ -19,7 +19,8 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, what: str) -> tuple[int, int]:
-    """The number at that place, and the place behind it; SerializationError, naming what was read, where none ends."""
+    """The number at that place, and the place after it; SerializationError, naming `what`, if the varint does not
+    end."""
     number = 0
     for place in range(_BYTES_MAX):
         if at >= len(data):

@@ -1,4 +1,4 @@
-"""Kinds of windows, and when the results of a table are held back.
+"""Kinds of windows, and rules for holding back the results of a table.
 
     TimeWindows     windows of one size that begin every `advance` ms, counted from 1970: tumbling where advance is the
                     size, hopping where it is less. A record falls into size / advance windows. [start, end)
@@ -125,7 +125,7 @@ class SessionWindows(metaclass=SaysOurNames):
 
 
 class JoinWindows(metaclass=SaysOurNames):
-    """How far apart two records may be that join: `JoinWindows(time_difference, grace=0)`; `before` and `after` set
+    """The largest distance of two records that join: `JoinWindows(time_difference, grace=0)`; `before` and `after` set
     the two sides apart. A negative one means that the other record must be younger (before) or older (after)."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {"of": "JoinWindows(…)", "grace": "JoinWindows(…, grace=…)"}
@@ -171,7 +171,7 @@ def _signed(what: str, duration: Duration) -> int:
 
 
 class EmitStrategy(Enum):
-    """When a windowed aggregation gives results: with every update, or once when the window closes."""
+    """The time at which a windowed aggregation gives results: with every update, or once when the window closes."""
 
     ON_WINDOW_UPDATE = "on_window_update"
     ON_WINDOW_CLOSE = "on_window_close"
@@ -179,7 +179,7 @@ class EmitStrategy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class BufferConfig:
-    """How much `suppress` may hold, and what happens beyond that: `emit_early_when_full` lets the oldest update
+    """The limit of the buffer of `suppress`, and the action beyond it: `emit_early_when_full` lets the oldest update
     through, otherwise the application stops. None: no limit."""
 
     max_records: int | None = None
@@ -200,7 +200,7 @@ class BufferConfig:
 
 @dataclass(frozen=True, slots=True)
 class Suppressed(metaclass=SaysOurNames):
-    """When `KTable.suppress` lets updates through; made by `until_window_closes` and `until_time_limit`.
+    """The rule by which `KTable.suppress` lets updates through; made by `until_window_closes` and `until_time_limit`.
 
     `wait_ms` is None for `until_window_closes`, which waits for the grace of the windows."""
 

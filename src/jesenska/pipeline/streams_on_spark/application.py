@@ -1,4 +1,4 @@
-"""An application as its parts know it: the topology and its sub-topologies, the settings, and what they say of the
+"""An application: the topology and its sub-topologies, the settings, and the options that follow from them for the
 source, the sink and the state's directory."""
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _CLIENT_SETTINGS = (
 
 @dataclass(frozen=True, slots=True)
 class Application:
-    """`max_offsets` is how much one micro-batch of a sub-topology reads at most, None without a limit.
-    `with_logging` says that stores have changelog topics."""
+    """`max_offsets` is the limit of one micro-batch of a sub-topology, None without a limit. With `with_logging`,
+    stores have changelog topics."""
 
     topology: Topology
     config: StreamsConfig
@@ -44,7 +44,7 @@ class Application:
 
     @property
     def directory(self) -> Path:
-        """Where its state is."""
+        """The directory of its state."""
         return Path(self.config["state.dir"]).absolute() / self.id
 
     def logged_stores(self, part: SubTopology) -> tuple[str, ...]:
@@ -53,17 +53,17 @@ class Application:
 
     @property
     def has_changelogs(self) -> bool:
-        """Whether a store has a changelog topic."""
+        """True if a store has a changelog topic."""
         return any(self.logged_stores(part) for part in self.parts)
 
     @property
     def stores_without_changelog(self) -> tuple[str, ...]:
-        """Stores that nothing but the state's directory has."""
+        """The stores whose only copy is in the state's directory."""
         return tuple(name for part in self.parts if not part.is_global for name in part.stores if name not in self.logged_stores(part))
 
     @property
     def has_stores(self) -> bool:
-        """Whether there is something to restore where the directory is lost."""
+        """True if there is state to restore when the directory is lost."""
         return any(part.stores for part in self.parts if not part.is_global)
 
     @property
@@ -72,20 +72,20 @@ class Application:
 
     @property
     def state_id(self) -> str:
-        """What no other state has, and no state that is begun anew."""
+        """A unique id of the state; a state that starts from scratch gets another one."""
         return (self.directory / "id").read_text().split("\n")[0]
 
     @property
     def is_bound(self) -> bool:
-        """Whether all that belongs to the state has its name in it, as it has where the state was begun so."""
+        """True if all parts of the state have its id in them, as in every state of a present release."""
         return "\n" in (self.directory / "id").read_text()
 
     def name_of_query(self, part: SubTopology) -> str:
-        """Whoever begins a micro-batch under this name fences those that have begun one."""
+        """The query's name; beginning a micro-batch under it fences earlier processes of the query."""
         return f"{self.id}-{part.number}"
 
     def counted_as(self, part: SubTopology) -> str:
-        """Under which the micro-batches of a query are counted: a state that is begun anew counts them anew."""
+        """The name under which the micro-batches of a query are counted; a new state counts from the start."""
         return f"{self.name_of_query(part)}-{self.state_id}"
 
     def prefixed(self, prefix: str) -> dict[str, str]:
@@ -94,12 +94,12 @@ class Application:
         return {name: value_text(value) or "" for name, value in named.items()}
 
     def consumer_options(self) -> dict[str, str]:
-        """Of the source."""
+        """The options of the source."""
         isolation = {"kafka.isolation.level": "read_committed"} if self.is_exactly_once else {}
         return {**self._client_options("consumer."), **isolation}
 
     def producer_options(self) -> dict[str, str]:
-        """Of the sink."""
+        """The options of the sink."""
         return self._client_options("producer.")
 
     def _client_options(self, prefix: str) -> dict[str, str]:
@@ -115,5 +115,5 @@ class Application:
         return [topic for part in self.parts if part.is_global for topic in part.reads]
 
     def global_source(self) -> SourceOptions:
-        """How global topics are read."""
+        """The source options for global topics."""
         return source_options({**self.consumer_options(), "subscribe": ",".join(self.global_topics()), "includeHeaders": "true"}, streaming=False)

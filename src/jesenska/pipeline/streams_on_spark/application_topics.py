@@ -1,5 +1,5 @@
-"""What an application asks of the brokers: which topics there are, that its internal topics are made, where
-topics end, and where it is to begin."""
+"""An application's requests to the brokers: which topics there are, making internal topics, the ends of topics, and
+the offsets of the group."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.pipeline.cluster_thread import ClusterThread
 from jesenska.pipeline.streams.errors import StreamsError
 
-#: As Kafka Streams makes them: nothing is deleted before it was read. What was read is deleted by the application.
+#: As Kafka Streams makes them: retention deletes nothing. The application deletes records that were read.
 _CONFIGS = {"cleanup.policy": "delete", "retention.ms": "-1", "segment.bytes": "52428800"}
 
 
@@ -29,8 +29,8 @@ def partitions_of_topics(connection: ClusterThread) -> dict[str, int]:
 def make_internal_topics(
     connection: ClusterThread, wanted: Mapping[str, int], there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
 ) -> None:
-    """Makes the topics that are not there, with `configs` besides our own. StreamsError where one is there with
-    another number of partitions."""
+    """Makes the topics that are not there, with `configs` besides our own. StreamsError if one exists with another
+    number of partitions."""
     for topic, count in wanted.items():
         if topic in there and there[topic] != count:
             raise StreamsError(
@@ -72,7 +72,7 @@ def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str
 
 
 def has_members(connection: ClusterThread, group_id: str) -> bool:
-    """Whether consumers are members of the group."""
+    """True if consumers are members of the group."""
 
     async def ask() -> bool:
         found = (await GroupAdmin(connection.cluster).describe_groups([group_id]))[group_id]
@@ -82,7 +82,7 @@ def has_members(connection: ClusterThread, group_id: str) -> bool:
 
 
 def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicPartition, int], metadata: str) -> None:
-    """Commits for the group how far a query has read, with this text. KafkaError where that fails."""
+    """Commits the offsets that a query has read to the group, with this text. KafkaError if that fails."""
     told = {key: OffsetAndMetadata(offset, -1, metadata) for key, offset in offsets.items()}
 
     async def commit() -> None:
@@ -95,7 +95,7 @@ def tell_group(connection: ClusterThread, group_id: str, offsets: Mapping[TopicP
 
 
 def delete_records(connection: ClusterThread, before: Mapping[TopicPartition, int]) -> None:
-    """Deletes what is before these offsets. What fails is left for the next time."""
+    """Deletes the records before these offsets. Failed partitions are left for the next time."""
 
     async def delete() -> None:
         await Admin(connection.cluster).delete_records(dict(before))

@@ -31,7 +31,7 @@ def table_in(page: bytes) -> pa.Table:
 
 
 class InMemory(Generic[Key, Value]):
-    """Keeps what was used last, up to `max_bytes`. What is larger by itself is not kept."""
+    """Keeps the last used values, up to `max_bytes`. A value that is larger than that is not kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes

@@ -1,12 +1,12 @@
-"""Which offsets a micro-batch reads, and how they are dealt out to tasks.
+"""The offsets that a micro-batch reads, and their distribution to tasks.
 
-Spark plans a micro-batch and writes where it ends to the checkpoint before it is processed:
+Spark plans a micro-batch and writes its end to the checkpoint before it is processed:
 
     <checkpoint>/offsets/<number of the micro-batch>     a line "v1", a line of settings, a line for each source
 
-A micro-batch begins where the one before has ended; the first one where the source says that the query begins. So the
-tasks can read the topics themselves: the records do not go through Spark's own reading, its JVM and a shuffle, which
-would cost more than most processing. A task gets whole partitions, all topics of a partition number together.
+A micro-batch begins at the end of the one before; the first one begins at the source's initial offsets. So the tasks
+can read the topics themselves: the records do not go through Spark's own reading, its JVM and a shuffle, which would
+cost more than most processing. A task gets whole partitions, all topics of a partition number together.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Share = tuple[tuple[int, tuple[OffsetRange, ...]], ...]
 """What one task reads: the numbers of partitions, each with its ranges."""
 
 _VERSION = "v1"
-#: Below so many offsets a task costs more than it reads.
+#: Below this number of offsets, starting a task costs more than its reading.
 _FEW = 50_000
 
 
@@ -40,13 +40,13 @@ class BatchRanges:
         self._offsets = checkpoint / "offsets"
 
     def of(self, batch_id: int) -> list[OffsetRange]:
-        """What this micro-batch reads; ranges without records left out."""
+        """The ranges that this micro-batch reads; ranges without records are left out."""
         start = self._end_of(batch_id - 1) if batch_id else self._reader.initialOffset()
         tasks = self._reader.partitions(start, self._end_of(batch_id))
         return [found for task in tasks for found in task.value.ranges if found.size]
 
     def ends_of(self, batch_id: int) -> dict[TopicPartition, int]:
-        """Where this micro-batch ends in every partition, those without records among them."""
+        """The end of this micro-batch in every partition, also in those without records."""
         return ends_in(self._offsets / str(batch_id))
 
     def _end_of(self, batch_id: int) -> Mapping[str, Any]:
@@ -54,12 +54,12 @@ class BatchRanges:
 
 
 def ends_in(path: Path) -> dict[TopicPartition, int]:
-    """Where a micro-batch ends, by the checkpoint's file of it."""
+    """The end of a micro-batch, from its file in the checkpoint."""
     return from_tree(_end_in(path)).offsets
 
 
 def _end_in(path: Path) -> Mapping[str, Any]:
-    """The offsets at which a micro-batch ends, as the source has given them to Spark."""
+    """The end offsets of a micro-batch, as the source gave them to Spark."""
     try:
         version, _, *sources = path.read_text().splitlines()
         if version != _VERSION:
@@ -73,9 +73,9 @@ def _end_in(path: Path) -> Mapping[str, Any]:
 
 
 def shares(ranges: Sequence[OffsetRange], cores: int, every: Iterable[int] = ()) -> list[Share]:
-    """The ranges dealt out to tasks, those of a partition number to one. Partitions of `every` are there in any case.
-    Few offsets are for as many tasks as there are cores; many for twice as many, so that a task that takes long does
-    not leave the others idle."""
+    """The ranges dealt out to tasks, those of a partition number to one. Partitions of `every` are always included.
+    Few offsets get as many tasks as there are cores; many get twice as many, so that one slow task does not leave the
+    other cores idle."""
     by_partition: dict[int, list[OffsetRange]] = {number: [] for number in every}
     for item in ranges:
         by_partition.setdefault(item.partition, []).append(item)

@@ -1,4 +1,4 @@
-"""Changelog topics: what a store holds, as Apache Kafka Streams can restore it.
+"""Changelog topics: the contents of a store, in a form that Apache Kafka Streams can restore.
 
     topic       <application.id>-<store>-changelog, compacted, with a partition for each task of the sub-topology
     record      key and value as Kafka Streams writes them, at the time of the value; no value: the key was removed
@@ -8,11 +8,10 @@
     window      the key, the window's start (8 bytes), 0 (4 bytes)         the value
     session     the key, the session's end and start (8 bytes each)        the value
 
-A micro-batch writes each key that it has changed once, with what the key has in the end, as Kafka Streams does with a
-record cache. What has changed is read from the state file, which notes it to be able to take it back. So it is the
-same whichever way the records went, and a micro-batch that is run again gives it again. With exactly once it is part
-of the transaction of the output. A window that is older than its store keeps is not written: the topic deletes it by
-its own retention.
+A micro-batch writes each changed key once, with its last value, as Kafka Streams does with a record cache. The changes
+are read from the state file, which notes them to be able to undo them. So they do not depend on the path of the
+records, and a repeated micro-batch gives the same ones. With exactly once it is part of the transaction of the output.
+A window that is older than its store keeps is not written: the topic deletes it by its own retention.
 
 The stores of suppress, of joins of streams and of foreign-key joins have no changelog topic.
 """
@@ -36,8 +35,7 @@ _LONGER = "windowstore.changelog.additional.retention.ms"
 
 
 def logged_stores(processors: ProcessorTopology, names: Iterable[str], with_logging: bool) -> tuple[str, ...]:
-    """Those of the stores that get a changelog topic: all that have not said logging=False, or those with settings
-    for the topic."""
+    """The stores that get a changelog topic: all without logging=False, or only those with settings for the topic."""
     return tuple(name for name in names if _is_logged(processors, processors.stores[name], with_logging))
 
 
@@ -47,7 +45,7 @@ def _is_logged(processors: ProcessorTopology, store: Store, with_logging: bool) 
 
 
 def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
-    """As Kafka Streams makes it. Windows stay longer than in the store, a day if the settings say nothing else."""
+    """The topic's settings, as Kafka Streams makes it. Windows stay longer than in the store, by default a day."""
     if store.retention_ms is None:
         settings = {"cleanup.policy": "compact"}
     else:
@@ -56,7 +54,7 @@ def settings_of_topic(store: Store, config: StreamsConfig) -> dict[str, str]:
 
 
 def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -> list[Output]:
-    """What the last micro-batch of a partition has changed in the stores of these names."""
+    """The changes of a partition's last micro-batch in these stores."""
     path = directory / f"{partition}.state"
     if not path.exists():
         return []
@@ -69,7 +67,7 @@ def changes(work: Work, names: Iterable[str], directory: Path, partition: int) -
             topic = changelog_topic(work.config.application_id, name)
             observed = facts.get("stores", {}).get(name, (-1,))[0]
             for key, n, m, value, at in file.changed(name):
-                # A removed row has no time of its own.
+                # A removed row has no timestamp.
                 time = facts.get("stream_time", -1) if value is None else at
                 if value is not None or not _is_over(store, n, observed):
                     found.append(Output(topic, partition, key_of(store, key, n, m), value, max(time, 0), ()))

@@ -1,11 +1,11 @@
-"""Whether Spark's checkpoint of a sub-topology is the one that belongs to the state, before a query goes on from it.
+"""Checks that Spark's checkpoint of a sub-topology belongs to the state, before a query goes on from it.
 
-    <n>/checkpoint/metadata     the id of the query; here it follows from the number of the state
-                   offsets      where each micro-batch ends that is planned
-                   commits      which micro-batches are done
+    <n>/checkpoint/metadata     the id of the query; here it follows from the id of the state
+                   offsets      the end of each planned micro-batch
+                   commits      the micro-batches that are done
 
-The group of the application has been told how far the state has read (group_offsets.py), so a checkpoint that is
-lost, or an old copy, or another's, is none that says the same.
+The application's group has the offsets that the state has read (group_offsets.py). A lost checkpoint, an old copy, or
+one of another application does not match them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def give_id(application: Application, part: SubTopology) -> None:
 
 
 def check(application: Application, part: SubTopology, offsets: GroupOffsets, text: str, begin: Mapping[TopicPartition, int]) -> None:
-    """StreamsError where the checkpoint is not the one with which the state has been written. `offsets` are those of
-    the group, `text` is with those of this state, `begin` where a query without a checkpoint begins."""
+    """StreamsError if the state was not written with this checkpoint. `offsets` are those of the group, `text` is with
+    those of this state, `begin` are the offsets at which a query without a checkpoint begins."""
     checkpoint = application.directory / str(part.number) / "checkpoint"
     planned, done = numbers_in(checkpoint / "offsets"), numbers_in(checkpoint / "commits")
     told = {key: item.offset for key, item in offsets.items() if item.metadata == text and part.takes(key.topic)}
@@ -68,7 +68,7 @@ def check(application: Application, part: SubTopology, offsets: GroupOffsets, te
     for key, offset in told.items():
         if key in last and offset > last[key]:
             raise StreamsError(gone_on(application))
-        # The group is told before Spark notes that a micro-batch is done.
+        # The commit to the group comes before Spark notes that a micro-batch is done.
         if key in last and offset not in (before.get(key), last[key]) and application.is_bound:
             raise StreamsError(
                 f"the checkpoint {checkpoint} has read {key} up to offset {last[key]}, but the application up to {offset}, so it is another's: "
@@ -83,8 +83,8 @@ def check(application: Application, part: SubTopology, offsets: GroupOffsets, te
 def bindings(
     application: Application, part: SubTopology, partitions: Iterable[int], starts: Mapping[TopicPartition, int] | None, ends: Mapping[TopicPartition, int]
 ) -> dict[int, Binding]:
-    """What the state files of these partitions have to be for a micro-batch with these offsets; none where there are
-    no stores, or an older state."""
+    """The bindings that the state files of these partitions must match, for a micro-batch with these offsets. Empty
+    without stores, or with a state of an older release."""
     if not part.stores or not application.is_bound:
         return {}
 
@@ -115,7 +115,7 @@ def _remedy(application: Application) -> str:
 
 
 def gone_on(application: Application) -> str:
-    """That the state is an old one."""
+    """The sentence of the error for an old state."""
     if application.stores_without_changelog:
         remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
     else:

@@ -1,10 +1,10 @@
-"""count, reduce and aggregate of a grouped stream over whole columns. Each record gives the aggregate that its key has
-then, as the engine does: there is one change for each record.
+"""count, reduce and aggregate of a grouped stream over whole columns. Each record gives its key's aggregate at that
+point, as in the engine: one change for each record.
 
-    count                          what the store has, and how many of the key came so far
+    count                          the store's count plus the key's records so far
     aggregate + (no aggregate)     of whole numbers: a running sum
     any other expression           the first records of all keys at once, then the second ones, and so on
-    Python functions               record by record; expressions too, where a key has many records of a micro-batch
+    Python functions               record by record; expressions too, if a key has many records of a micro-batch
 
 An aggregate of None, which deletes the key, ends the columns path for the micro-batch. The store is read once and
 written once for each key of a micro-batch.
@@ -35,12 +35,12 @@ from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, fr
 _SUM_MAX = 2**62
 #: A turn over the records of all keys costs about as much as this many records one by one.
 _TURN = 30
-#: So many turns are never too slow.
+#: This many turns are never too slow.
 _TURNS_ALWAYS = 20
 
 
 class Aggregator:
-    """What the aggregates become."""
+    """Computes the aggregates."""
 
     def __init__(self, node: Aggregation, serdes: StoreSerdes) -> None:
         self._serdes = serdes
@@ -63,8 +63,8 @@ class Aggregator:
         return values, times, last
 
     def results(self, records: Records, groups: Groups, before: Column, is_new: np.ndarray[Any, np.dtype[np.bool_]]) -> Column:
-        """The aggregate after each record. `before` has the aggregate of each key in the store, and `is_new` says
-        which keys have none there."""
+        """The aggregate after each record. `before` has the aggregate of each key in the store; `is_new` is True for
+        keys without one."""
         if self._added is not None and self._kind == pa.int64():
             made = self._sums(self._added, records, groups, before, is_new)
             if made is not None:
@@ -113,7 +113,7 @@ class Aggregator:
             if new is None:
                 raise OtherWayError("an aggregate is None")
             made.append(new)
-            # The next one gets it as the store gives it back.
+            # The next record gets it as the store would return it.
             current[code] = False, new if type(new) is plain else serde.deserialize(topic, serde.serialize(topic, new))
         if self._step is None:
             check_distinct(made)
@@ -159,13 +159,13 @@ class Aggregator:
         return taken(together([taken(part.values, new), added]), places)
 
 
-#: What a serde of that kind gives.
+#: The Python type of a serde's values.
 _PLAIN = {pa.string(): str, pa.binary(): bytes, pa.int64(): int, pa.float64(): float}
 _COUNT = Expression("+", Expression("root", "aggregate"), of(1))
 
 
 def _added(step: Expression) -> Expression | None:
-    """What is added to the aggregate, in an expression that does nothing else."""
+    """The operand that is added to the aggregate, if the expression does nothing else; else None."""
     if step.operator != "+":
         return None
     for one, other in (step.operands, step.operands[::-1]):

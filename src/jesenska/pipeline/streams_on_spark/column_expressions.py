@@ -1,16 +1,16 @@
 """Column expressions over many records at once, with the meaning that `expressions.evaluate` gives them one by one.
 
-Each operator has a form for the Arrow types where Arrow computes the same. Everything else, and what a checked kernel
-of Arrow refuses (a result beyond 64 bits), is computed for each record with the operator's own function. So the
-meaning is the same whatever the types are. What differs in Arrow, and is therefore done that way or guarded:
+Each operator has a form for the Arrow types where Arrow computes the same. All other operands, and those that a
+checked kernel of Arrow refuses (a result beyond 64 bits), are computed for each record with the operator's own
+function. So the meaning is the same for all types. Differences in Arrow, which are computed that way or guarded:
 
     lower, upper        Arrow knows no special casing (ß, İ, final sigma): native for texts of ASCII alone
     int with float      Arrow rounds the int to a double first: native up to 2^53
     // and %            native for ints
     cast of text        Arrow reads other spellings of numbers: native for plain digits
 
-Operands are evaluated for every record, also where `coalesce` needs them for some only. One that raises ends the
-columns path for the micro-batch.
+Operands are evaluated for every record, also where `coalesce` needs them only for some. An operand that raises ends
+the columns path for the micro-batch.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def evaluate(expression: Expression, roots: Mapping[str, Column], count: int) ->
 
 
 def holds(expression: Expression, roots: Mapping[str, Column], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The expression as a predicate: for each record whether it is True."""
+    """The expression as a predicate: True for each record for which it is True."""
     found = evaluate(expression, roots, count)
     if isinstance(found, Objects):
         return np.fromiter((value is True for value in found.values), np.bool_, count)
@@ -130,7 +130,7 @@ class _Evaluation:
         columns = [[operand.value] * self._count if isinstance(operand, Constant) else to_values(operand) for operand in operands]
         return from_values([compute(*values) for values in zip(*columns, strict=True)])
 
-    # The others
+    # Other operators
 
     def _struct(self, pairs: Sequence[tuple[str, Expression]]) -> Objects:
         names = [name for name, _ in pairs]
@@ -155,7 +155,7 @@ class _Evaluation:
         return self._each(lambda one, two, three: two if one is True else three, [chosen, then, otherwise])
 
     def _if_else_apart(self, condition: Expression, then: Expression, otherwise: Expression) -> Column:
-        """Each branch for those records alone that take it."""
+        """Computes each branch only for the records that take it."""
         chosen = holds(condition, self._roots, self._count)
         parts, places = [], []
         for branch, mask in ((then, chosen), (otherwise, ~chosen)):
@@ -193,7 +193,7 @@ def _kind(operand: Operand) -> pa.DataType | None:
 
 
 def _is_null(operand: Operand) -> bool:
-    """Whether all its values are None."""
+    """True if all its values are None."""
     return bool(_kind(operand) == _NULL)
 
 
@@ -205,7 +205,7 @@ def _typed(operand: Operand, kind: pa.DataType) -> Any:
 
 
 def _one_kind(operands: Sequence[Operand]) -> pa.DataType | None:
-    """The type that all have that are not None everywhere."""
+    """The common type of all operands, except those that are None everywhere."""
     kinds = [_kind(operand) for operand in operands]
     named = {kind for kind in kinds if kind != _NULL}
     if len(named) != 1 or all(isinstance(operand, Constant) for operand in operands):
@@ -214,12 +214,12 @@ def _one_kind(operands: Sequence[Operand]) -> pa.DataType | None:
 
 
 def _plain(operand: Operand) -> Any:
-    """As Arrow's functions take it."""
+    """The operand as Arrow's functions take it."""
     return pa.scalar(operand.value) if isinstance(operand, Constant) else operand
 
 
 def _double(operand: Operand) -> Any:
-    """As doubles; None where an int would lose something."""
+    """The operand as doubles; None if an int would lose precision."""
     if _kind(operand) == _DOUBLE:
         return _plain(operand)
     if isinstance(operand, Constant):
@@ -245,7 +245,7 @@ _NUMBERS = (_LONG, _DOUBLE)
 
 
 def _arithmetic(checked: Native) -> Native:
-    """`checked` is of ints; of doubles it gives what Python gives."""
+    """`checked` for two ints, and for doubles, where its result is Python's."""
 
     def compute(one: Operand, two: Operand) -> Any:
         kinds = _kind(one), _kind(two)
@@ -273,7 +273,7 @@ def _divided(one: Operand, two: Operand) -> Any:
 
 
 def _rounded_down(compute: Any) -> Native:
-    """`//` and `%` of ints, which numpy has as Python has them."""
+    """`//` and `%` of ints, which numpy computes as Python does."""
 
     def of_ints(one: Operand, two: Operand) -> Any:
         if _kind(one) != _LONG or _kind(two) != _LONG:
@@ -303,7 +303,7 @@ def _rounded_down(compute: Any) -> Native:
 
 
 def _compared(compare: Native) -> Native:
-    """Order: of two numbers, two strings, two bytes."""
+    """The order of two numbers, two strings or two bytes."""
 
     def compute(one: Operand, two: Operand) -> Any:
         kinds = _kind(one), _kind(two)
@@ -326,7 +326,7 @@ def _equal(one: Operand, two: Operand) -> Any:
     found = _compared(pc.equal)(one, two)
     if found is not None or any(kind not in (_LONG, _DOUBLE, _STRING, _BINARY, _BOOL) for kind in kinds) or all(kind in _NUMBERS for kind in kinds):
         return found
-    # Values of different types are not equal, where both are there.
+    # Values of different types are not equal, if neither is null.
     there = pc.and_(*(pc.is_valid(_plain(operand)) for operand in (one, two)))
     return pc.if_else(there, pa.scalar(False), pa.scalar(None, _BOOL))
 
@@ -371,7 +371,7 @@ def _of_numbers(compute: Native) -> Native:
 
 
 def _in_ascii(compute: Native) -> Native:
-    """Of texts that are ASCII all of them."""
+    """`compute` for texts that are all ASCII."""
     return _of(_STRING, lambda texts: compute(texts) if _is_ascii(texts) else None)
 
 
@@ -398,7 +398,7 @@ def _length(operand: Operand) -> Any:
 
 
 def _with_text(compute: Callable[..., Any]) -> Native:
-    """Of a column of texts, and texts that are the same for all records."""
+    """`compute` for a column of texts and constant texts."""
 
     def native(texts: Operand, *constants: Operand) -> Any:
         if _kind(texts) != _STRING or not isinstance(texts, pa.Array):

@@ -1,10 +1,10 @@
 """Functions of the program over columns: an expression is evaluated for all records at once, a Python function is
 called for each record, in their order.
 
-A Python function of one step is called for all records of a micro-batch before one of the next step is. Nobody can
-tell, as long as values do not change while they wait. So these functions are called with values that cannot change
-(strings, bytes, numbers, booleans, None, keys of windows); others, such as what JSON gives, end the columns path for
-the micro-batch. So does a function that gives one changeable object several times.
+A Python function of one step is called for all records of a micro-batch before any function of the next step. This
+makes no difference as long as values do not change while they wait. So these functions are called with immutable
+values (strings, bytes, numbers, booleans, None, keys of windows). Other values, such as those of JSON, end the columns
+path for the micro-batch. So does a function that returns one mutable object several times.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class ColumnFunction:
         self._arguments = function.role.arguments
 
     def __call__(self, roots: Mapping[str, Column], count: int) -> Column:
-        """What it gives for each record."""
+        """The result for each record."""
         if self.expression is not None:
             return column_expressions.evaluate(self.expression, roots, count)
         return from_values(self.each(roots, count))
@@ -46,7 +46,7 @@ class ColumnFunction:
         return np.fromiter(map(bool, self.each(roots, count)), np.bool_, count)
 
     def each(self, roots: Mapping[str, Column], count: int) -> list[Any]:
-        """What a Python function gives for each record, one by one."""
+        """The results of a Python function for each record, one by one."""
         made = list(map(self._call, *(unchangeable(roots[name]) for name in self._arguments)))
         check_distinct(made)
         return made
@@ -61,7 +61,7 @@ def unchangeable(column: Column) -> Sequence[Any]:
 
 
 def check_distinct(made: Sequence[Any]) -> None:
-    """OtherWayError where an object that can change is there twice."""
+    """OtherWayError if a mutable object is there twice."""
     if not _UNCHANGEABLE.issuperset(map(type, made)):
         changeable = [id(one) for one in made if type(one) not in _UNCHANGEABLE]
         if len(set(changeable)) < len(changeable):

@@ -1,10 +1,10 @@
 """Left and outer joins of two streams.
 
-Who finds whom is known for all records at once (column_stream_joins.py). What follows for those without a partner
-depends on the records of both sides one after the other: a record that finds none waits, until it is a partner, or
-until stream time has passed its window and grace when another record comes. So this goes record by record, over
-numbers alone, as the engine does it (engine/stream_joins.py); keys and values stay as bytes, and the joins with None
-are computed for all records that leave at once.
+The partners are found for all records at once (column_stream_joins.py). The records without a partner depend on the
+order of both sides' records: such a record waits until it is a partner, or until stream time has passed its window and
+grace when another record comes. So this goes record by record, over numbers alone, as the engine does it
+(engine/stream_joins.py); keys and values stay as bytes, and the joins with None are computed for all records that
+leave at once.
 
 The records that wait are in a store that both sides share: (timestamp, is of the left side, key) -> values.
 """
@@ -38,8 +38,8 @@ Where = tuple[int, bool, bytes]
 
 @dataclass(slots=True)
 class _Coming:
-    """The records of one side. `left_alone` has the places of those that are joined with None when they come; `late`
-    has those that have waited, with the place of the record that lets them go: place, where they waited, value."""
+    """The records of one side. `left_alone` has the places of records that are joined with None when they come. `late`
+    has records that have waited: the place of the record that lets them go, their key in the store, value."""
 
     records: Records
     turns: Indices
@@ -53,8 +53,8 @@ class _Coming:
 
 
 class _Waiting:
-    """The records that wait, in the order of the store. `_order` also has places of records that wait no longer; all
-    those before `_first` are such."""
+    """The records that wait, in the order of the store. `_order` also has places of records that no longer wait, among
+    them all before `_first`."""
 
     def __init__(self, table: StateTable) -> None:
         self._table = table
@@ -88,7 +88,7 @@ class _Waiting:
         return next(where for where in reversed(self._order) if where in self.values)
 
     def changes(self) -> tuple[StateTable, Rows, Rows]:
-        """What is to be put, and how it was before."""
+        """The rows to put, and the same rows before."""
         after = {where: packed_parts(values) for where, values in self.values.items()}
         changed = (where for where in self._before.keys() | after.keys() if self._before.get(where) != after.get(where))
         keys = sorted((a, n, is_left) for n, is_left, a in changed)
@@ -120,7 +120,7 @@ class _OuterJoin:
         self._joiner = ColumnFunction(node.joiner)
 
     def both(self, batch: MicroBatch) -> dict[bool, Records | None]:
-        """What leaves each side."""
+        """The output of each side."""
         coming = self._coming(batch)
         waiting = _Waiting(table_of(batch.file, self._spec))
         self._in_turn(batch, coming, waiting)
@@ -153,7 +153,7 @@ class _OuterJoin:
 
     def _in_turn(self, batch: MicroBatch, coming: dict[bool, _Coming], waiting: _Waiting) -> None:
         windows, names = self._node.windows, (self._node.this_join_name, self._node.other_join_name)
-        waits_ms = {True: windows.after_ms, False: windows.before_ms}  # which is also how far ahead that side looks
+        waits_ms = {True: windows.after_ms, False: windows.before_ms}  # also the distance that side looks ahead
         grace_ms = windows.grace_ms
         stream_time, earliest = batch.facts["operators"][names[0]]
         for is_left, place, number, partners in _events(coming):
@@ -180,7 +180,7 @@ class _OuterJoin:
             batch.later.append((batch.facts["operators"][name], [stream_time, earliest]))
 
     def _let_go(self, waiting: _Waiting, one: _Coming, place: int, until: int, waits_ms: dict[bool, int]) -> int:
-        """Those that wait no longer; gives the time of the last one that was looked at."""
+        """Removes the records that no longer wait. Returns the time of the last record that was checked."""
         earliest = _NEVER
         still_open: set[bool] = set()
         gone = []
@@ -202,7 +202,8 @@ class _OuterJoin:
         return earliest
 
     def _leaving(self, is_left: bool, one: _Coming) -> Records | None:
-        """What has waited, and the records with their partners or alone, in the order of the records that came."""
+        """The records that have waited, and the new records with their partners or alone, in the order of the new
+        records."""
         parts, places = [], []
         if one.late:
             parts.append(self._late(one))
@@ -229,7 +230,7 @@ class _OuterJoin:
         return records.with_values(self._joiner({"key": records.keys, "left": left, "right": right}, len(records)))
 
     def _late(self, one: _Coming) -> Records:
-        """What has waited, joined with None. It has the headers of the record that let it go."""
+        """The records that have waited, joined with None, with the headers of the record that let them go."""
         by = one.records.taken(np.array([place for place, _, _ in one.late], np.int64))
         keys = column_serdes.read(self._key, "", pa.array([where[2] for _, where, _ in one.late], pa.binary()))
         times = np.array([where[0] for _, where, _ in one.late], np.int64)
@@ -250,8 +251,8 @@ class _OuterJoin:
 
 
 def _events(coming: dict[bool, _Coming]) -> Iterator[tuple[bool, int, int | None, list[int]]]:
-    """All records of both sides in their turn: the side, the place, the number among those that look for a partner
-    (None for others), and the times of their partners."""
+    """All records of both sides in their turn: the side, the place, the number among the records that look for a
+    partner (None for other records), and the times of their partners."""
     sides = list(coming)
     turns = np.concatenate([coming[is_left].turns for is_left in sides])
     whose = np.repeat(np.arange(len(sides)), [len(coming[is_left].records) for is_left in sides])

@@ -1,8 +1,8 @@
-"""Serdes over whole columns: bytes as values, values as bytes. What they give is what the serde gives one by one.
+"""Serdes over whole columns: bytes as values, values as bytes. The results are those of the serde one by one.
 
 String, bytes, int, long and double are read and written without a Python call for each value; the keys of time windows
-too, where the key within is one of these. Any other serde is called for each value, JSON among them. What does not fit
-raises an error; the direct path or the engine says what is wrong with it."""
+too, where the key within is one of these. Any other serde, such as JSON, is called for each value. Data that does not
+fit raises an error; the direct path or the engine reports its cause."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _STRING, _BYTES, _INT, _LONG, _DOUBLE = Serdes.string(), Serdes.bytes(), Serdes.
 
 
 def kind_of(serde: Serde) -> pa.DataType | None:
-    """The Arrow type of what the serde reads; None where it is not read as a column."""
+    """The Arrow type of the serde's values; None if they are not read as a column."""
     return {"string": pa.string(), "bytes": pa.binary(), "int": pa.int64(), "long": pa.int64(), "double": pa.float64()}.get(_native(serde) or "")
 
 
 def _native(serde: Serde) -> str | None:
-    """The name of one of these serdes; None for another. One that was pickled is another object of the same type."""
+    """The name of one of these serdes; None for another one. A pickled serde is another object of the same type."""
     for known in (_STRING, _BYTES, _INT, _LONG, _DOUBLE):
         if type(serde) is type(known) and serde.name == known.name:
             return known.name
@@ -59,7 +59,7 @@ def write(serde: Serde, topic: str, column: Column) -> pa.Array:
 
 
 def _written(name: str | None, column: pa.Array) -> pa.Array | None:
-    """None where the serde does not take the type."""
+    """The column's bytes; None if the serde does not take its type."""
     kind = column.type
     if kind == pa.null():
         return pa.nulls(len(column), pa.binary())

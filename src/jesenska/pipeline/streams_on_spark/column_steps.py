@@ -1,7 +1,7 @@
-"""The steps of the columns path that look at one record at a time, and what all its steps share.
+"""The steps of the columns path that look at one record at a time, and the classes that all steps share.
 
 A step takes all records that come to it in a micro-batch and gives those that leave it. It is made from the node of
-the plan, once for a sub-topology, and keeps nothing: what a micro-batch knows is in its `MicroBatch`.
+the plan, once for a sub-topology, and keeps nothing: the state of a micro-batch is in its `MicroBatch`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ Leaving = Records | list[Records] | None
 
 
 class MicroBatch:
-    """What the steps know of one micro-batch of one partition. `facts` are the task's (partition_task.py). Stores are
-    as the micro-batch has found them, until its end."""
+    """One micro-batch of one partition, as the steps share it. `facts` are the task's (partition_task.py). Stores do
+    not change until the end of the micro-batch."""
 
     def __init__(self, file: StateFile | None, facts: dict[str, Any], looked_up: frozenset[str], caches: bool, turns: int) -> None:
         self._file = file
@@ -41,18 +41,18 @@ class MicroBatch:
         self.facts = facts
         self.looked_up = looked_up  # stores of tables that a join looks up
         self.dropped = 0
-        self.writes: list[tuple[StateTable, Rows, Rows]] = []  # what `put_many` is given at the end
-        self.expired: list[tuple[StateTable, int]] = []  # what `remove_below` is given behind it
-        self.segments: list[tuple[StateSegments, pa.Table, int, int]] = []  # rows, their retention, what has expired
-        self.later: list[tuple[list[int], list[int]]] = []  # facts, and what they are at the end
-        self.puts: dict[str, Any] = {}  # what a side of a join puts into its store, by the store's name
-        self.outer: dict[str, Any] = {}  # what leaves each side of an outer join, by the join's name
-        self.joined: dict[str, Records] = {}  # what came to a side of a join of streams, by the name of its store
+        self.writes: list[tuple[StateTable, Rows, Rows]] = []  # arguments of `put_many` at the end
+        self.expired: list[tuple[StateTable, int]] = []  # arguments of `remove_below` after it
+        self.segments: list[tuple[StateSegments, pa.Table, int, int]] = []  # rows, their retention, the expiry time
+        self.later: list[tuple[list[int], list[int]]] = []  # facts, and their values at the end
+        self.puts: dict[str, Any] = {}  # the rows that a side of a join puts, by the store's name
+        self.outer: dict[str, Any] = {}  # the output of each side of an outer join, by the join's name
+        self.joined: dict[str, Records] = {}  # the input of a side of a join of streams, by its store's name
         self.changes: dict[str, Changes] = {}  # of tables with a store, by the store's name
 
     def updates(self, records: Records, last: Indices) -> Records:
-        """What a table with a store sends on: each change, or with a record cache (record_cache.py) the last one of
-        each key, whose places are `last`, behind everything else."""
+        """The output of a table with a store: each change, or with a record cache (record_cache.py) the last one of
+        each key, whose places are `last`, after all other records."""
         if not self._caches:
             return records
         found = records.taken(np.sort(last))
@@ -68,7 +68,7 @@ class MicroBatch:
 
 
 class Changes:
-    """What came to a table in this micro-batch: keys and values as the store has them (None: deleted)."""
+    """The changes of a table in this micro-batch: keys and values as the store has them (None: deleted)."""
 
     def __init__(self, keys: pa.Array, values: pa.Array, order: Order) -> None:
         self.keys = keys
@@ -81,7 +81,7 @@ class Step(Protocol):
 
 
 class StoreSerdes:
-    """How a store's keys and values become bytes."""
+    """The serdes of a store over columns."""
 
     def __init__(self, work: Work, spec: Store) -> None:
         config = work.config
@@ -108,7 +108,7 @@ class StoreSerdes:
         return self.values(self.value_bytes(values))
 
 
-#: By which numbers the rows of a kind of store are read beside their keys (state_stores.py).
+#: The order in which the rows of a kind of store are read, besides by key (state_stores.py).
 _ORDERS = {"window": "n, a, m", "outer-join": "n, m, a"}
 
 
@@ -202,7 +202,7 @@ def branch(node: Branch) -> Step:
 
 
 def _places(made: Sequence[list[Any]]) -> pa.Array:
-    """For each of several things which record it was made of."""
+    """For each of several values, the place of the record that it was made of."""
     return pa.array(np.repeat(np.arange(len(made)), np.fromiter(map(len, made), np.int64, len(made))), pa.int64())
 
 

@@ -1,4 +1,4 @@
-"""Joins of two streams, as columns: how the sides are kept, who finds whom, and inner joins.
+"""Joins of two streams, as columns: keeping the sides, finding partners, and inner joins.
 
 Each side keeps its records; a record finds those of the other side that came before it, that have its key and are
 within the windows, and that the other side's store still has. They come by timestamp, and those of one timestamp in
@@ -6,8 +6,8 @@ the order in which they were put.
 
 A side's store is read from its segments (state_segments.py) and from its table, as far as the windows of this
 micro-batch reach. The records of the micro-batch are added to them, each with its turn; those that came before the
-micro-batch have the turn -1. They are sorted by key, timestamp and number, so that what a record may find stands in
-one row. Of that the records that come later, or that the store has dropped by then, are left out.
+micro-batch have the turn -1. They are sorted by key, timestamp and number, so that a record's possible partners are
+next to each other. Records that come later, or that the store has dropped before, are left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from jesenska.pipeline.streams_on_spark.value_columns import Column, Indices, is
 
 _NEVER = 2**63 - 1
 _SEQUENCE_MAX = 2**31 - 1
-#: How many pairs are looked at at once.
+#: The number of pairs that are checked at once.
 _PAIRS_AT_ONCE = 2_000_000
 _NAMES = ["a", "n", "m", "value", "at"]
 _KINDS = [pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()]
@@ -38,7 +38,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def join_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
-    """What the task knows of a join before its first record."""
+    """The facts of the task about a join before its first record."""
     if isinstance(node, StreamStreamJoin):
         for name in (node.this_join_name, node.other_join_name):
             yield "operators", name, [-1, _NEVER]
@@ -47,7 +47,7 @@ def join_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
 
 
 class Side:
-    """What one side of a join is."""
+    """One side of a join."""
 
     def __init__(self, work: Work, node: StreamStreamJoin, is_this: bool) -> None:
         self.is_this = is_this
@@ -59,8 +59,8 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """What a side puts into its store in this micro-batch. `observed` is the store's largest time behind each record
-    that came to the side; `there` says which of these records are put, and are in the store then."""
+    """The rows that a side puts into its store in this micro-batch. `observed` is the store's largest time after each
+    record of the side; `there` is True for the records that are put and are in the store then."""
 
     observed: Indices
     there: Mask
@@ -90,7 +90,8 @@ def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 
 def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
-    """The store refuses what is older than it keeps, and of None it keeps nothing; the numbers go on all the same."""
+    """Puts a side's records into its store. It refuses records past its retention, and keeps no values of None; the
+    sequence numbers count all of them."""
     observed, sequence = batch.facts["stores"][side.spec.name]
     has_key = ~is_null(records.keys)
     if sequence + len(records) > _SEQUENCE_MAX:
@@ -125,8 +126,8 @@ def join_streams(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Partners:
-    """What records find: the places of the records, and the time and the value of a partner of each; a record that has
-    several stands there as often."""
+    """The partners of records: the places of the records, and the time and the value of a partner of each. A record
+    with several partners is there several times."""
 
     places: Indices
     times: Indices
@@ -134,7 +135,7 @@ class Partners:
 
 
 def partners_of(batch: MicroBatch, node: StreamStreamJoin, mine: Side, other: Side, records: Records, turns: Indices, other_turns: Indices) -> Partners:
-    """What the records of one side find, in the order in which they find it. None of them has a null."""
+    """The partners of one side's records, in the order in which they are found. No record has a null."""
     windows = node.windows
     back_ms, ahead_ms = (windows.before_ms, windows.after_ms) if mine.is_this else (windows.after_ms, windows.before_ms)
     observed = _observed(batch, other, turns, other_turns)
@@ -194,7 +195,7 @@ def _column(table: pa.Table, name: str) -> pa.Array:
 
 
 def _pairs(keys: pa.Array, turns: Indices, lowest: Indices, highest: Indices, kept: pa.Table, kept_turns: Indices) -> tuple[Indices, Indices]:
-    """The places of records, and of what they find among `kept`, in the order in which they find it."""
+    """The places of records, and of their partners in `kept`, in the order in which they are found."""
     encoded = keys.dictionary_encode()
     codes = encoded.indices.to_numpy().astype(np.int64)
     found = pc.index_in(kept.column("a"), value_set=encoded.dictionary)

@@ -1,8 +1,8 @@
 """Tables over whole columns: topics and streams as tables, table operations that are not kept, and the joins of a
 stream with a table.
 
-A record of the stream finds what the table had when it came. That is the last change of its key in this micro-batch
-that comes before it, in the order in which single records would be processed; or else what is in the store.
+A record of the stream finds the table's value at its time. That is the last change of its key before it in this
+micro-batch, in the order in which single records would be processed; else the store's value.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def table_from_records(work: Work, node: TableSource | ToTable) -> Step:
 
 
 def _kept(batch: MicroBatch, serdes: StoreSerdes, records: Records) -> Indices:
-    """Puts each key's last value into the store, with its time. Gives the places of these records, without those that
-    have no value, of keys that had none."""
+    """Puts each key's last value into the store, with its time. Returns the places of these records, without deletions
+    of keys that had no value."""
     values = serdes.value_bytes(records.values)
     key_bytes = serdes.key_bytes(records.keys)
     codes, distinct = numbered(key_bytes)
@@ -158,7 +158,7 @@ def _looked_up(batch: MicroBatch, serdes: StoreSerdes, records: Records, no_key:
         order = in_order([changes.order, tuple(numbers[asked] for numbers in records.order)])[1]
         change_of = _last_changes(codes, len(keys), order, len(changes.keys))
         codes, changed = codes[len(changes.keys) :], changes.values
-    # Of the keys that have no change before, the store's values stand behind those of the changes.
+    # The store's values, of keys without an earlier change, come after the values of the changes.
     unchanged = change_of < 0
     there = np.zeros(len(keys), np.bool_)
     there[codes[unchanged]] = True
@@ -171,7 +171,7 @@ def _looked_up(batch: MicroBatch, serdes: StoreSerdes, records: Records, no_key:
 
 
 def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
-    """What the store has of these keys; null where it has nothing."""
+    """The store's values of these keys; null where it has none."""
     table = whole_table(batch.file, serdes.name, len(keys))
     if table is None:
         return pa.array(rows_of(batch.file.table(serdes.name), keys.to_pylist()).value, pa.binary())
@@ -180,8 +180,8 @@ def _stored(batch: MicroBatch, serdes: StoreSerdes, keys: pa.Array) -> pa.Array:
 
 
 def _last_changes(codes: Indices, count: int, order: Indices, changes: int) -> Indices:
-    """For each record the last change of its key that comes before it; -1 where there is none. The changes are the
-    first ones of `codes`; `order` has the places of changes and records in their order."""
+    """For each record the last change of its key that comes before it; -1 without one. The changes are the first ones
+    of `codes`; `order` has the places of changes and records in their order."""
     by_key = order[stably_sorted(codes[order], count)]
     is_change = by_key < changes
     latest = np.maximum.accumulate(np.where(is_change, np.arange(len(by_key)), -1))

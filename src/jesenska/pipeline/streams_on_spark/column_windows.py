@@ -2,8 +2,8 @@
 
 Each record comes once for each window that it falls into, the earliest window first. Stream time is the largest
 timestamp that the operation has seen up to the record; a window whose end is at or below stream time minus grace takes
-no record any more. So a window that still takes records is never one that the store has dropped: the store keeps
-windows for their size and grace at least.
+no more records. So the store has not dropped a window that still takes records: it keeps windows at least for their
+size and grace.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _WINDOWS_MAX = 20_000_000
 
 
 def windows_facts(node: Node) -> Iterator[tuple[str, str, list[int | None]]]:
-    """What the task knows of an aggregation over windows before its first record: the kind of fact, whose it is, and
-    the fact (partition_task.py)."""
+    """The facts of the task about an aggregation over windows before its first record: the kind of fact, its owner,
+    and the fact (partition_task.py)."""
     if isinstance(node, WindowedAggregate) and node.store is not None:
         yield "operators", node.name, [-1, None]
         yield "stores", node.store.name, [-1, 0]

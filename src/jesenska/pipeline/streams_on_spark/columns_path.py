@@ -1,7 +1,7 @@
 """The columns path: a sub-topology as Arrow columns from end to end.
 
 Each step takes all records of the micro-batch at once. Expressions are evaluated for whole columns; where an operation
-has a Python function, this alone is called for each record (column_functions.py). It is there for
+has a Python function, only this function is called for each record (column_functions.py). It supports
 
     topics that are named, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, branch, merge, repartition
@@ -11,11 +11,11 @@ has a Python function, this alone is called for each record (column_functions.py
     joins of two streams
     sinks to topics that are named, with the default partitioner
 
-The answer is that of the engine, record by record: the same records in the same order, the same bytes in the stores.
-`peek` and `foreach` are not among them: their functions would be called in another order than those of other steps.
+The result is that of the engine, record by record: the same records in the same order, the same bytes in the stores.
+`peek` and `foreach` are not supported: their functions would be called in another order than those of other steps.
 
 Anything unusual (a function that raises, an aggregate of None, bytes that a serde cannot read, a negative timestamp)
-ends the columns path: the micro-batch goes the direct path, or through the engine, which say what is wrong.
+ends the columns path: the micro-batch takes the direct path, or goes through the engine, which report the cause.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 class ColumnsPath:
-    """Runs micro-batches of one sub-topology; OtherWayError, with the reason, where a step of it has no columns."""
+    """Runs micro-batches of one sub-topology; OtherWayError, with the reason, if a step of it has no columns."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -73,14 +73,14 @@ class ColumnsPath:
         self._is_ordered = bool(joins) or any(len(parents) > 1 for parents in self._parents.values())
 
     def __str__(self) -> str:
-        """How the records go, for people."""
+        """The name of the path, for people."""
         called = [node.name for node in self._work.plan if node.name in self._steps and any(map(_is_called, functions_of(node)))]
         return "as columns, each step for all records of a micro-batch at once" + (f", Python functions for each record: {', '.join(called)}" if called else "")
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
-        sinks get. The state is kept when this returns. OtherWayError where it has to be done another way; then the
-        state is as before."""
+        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; returns the rows
+        for the sinks. The state is kept when this returns. OtherWayError if another path must do it; then the state is
+        unchanged."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -127,7 +127,7 @@ class ColumnsPath:
         return written
 
     def _hand_on(self, name: str, made: column_steps.Leaving, leaving: dict[tuple[str, str], Records]) -> None:
-        """Records that leave a node, to the nodes behind it."""
+        """Hands the output of a node to its children."""
         children = self._shape.children[name]
         parts = made if isinstance(made, list) else [made] * len(children)
         for number, (child, part) in enumerate(zip(children, parts, strict=True)):
@@ -135,7 +135,7 @@ class ColumnsPath:
                 leaving[name, child] = part.behind(number) if self._is_ordered and len(children) > 1 else part
 
     def _read(self, rows: pa.Table) -> tuple[dict[tuple[str, str], Records], dict[str, int]]:
-        """What leaves the sources, and the largest timestamp of each topic."""
+        """The output of the sources, and the largest timestamp of each topic."""
         sources = {full_name(self._work, topic): source for source in self._shape.sources for topic in source.topics}
         names = rows.column("topic").combine_chunks()
         found = [names[0].as_py()] if len(sources) == 1 else sorted(pc.unique(names).to_pylist())
@@ -185,7 +185,7 @@ def _is_called(function: Function) -> bool:
 
 
 def _steps(work: Work) -> dict[str, Callable[[], Step]]:
-    """Makes the step of a processor, by the processor's name; those that have one."""
+    """Makers of steps, by the names of the processors that have one."""
     found: dict[str, Callable[[], Step]] = {}
     for node in work.plan:
         match node:
@@ -212,7 +212,7 @@ def _steps(work: Work) -> dict[str, Callable[[], Step]]:
     return found
 
 
-#: What makes the steps that need nothing but their node.
+#: Makers of the steps that need only their node.
 _MADE_OF_THE_NODE: dict[type[nodes.Node], Callable[[Any], Step]] = {
     nodes.Filter: column_steps.filter_records,
     nodes.Map: column_steps.map_records,

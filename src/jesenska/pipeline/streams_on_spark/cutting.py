@@ -1,5 +1,5 @@
-"""A topology as the queries that run it: one for each sub-topology. What each reads and writes, how many partitions
-internal topics have, and in which order queries that end run one after the other. Nothing here asks a broker.
+"""A topology as the queries that run it: one for each sub-topology. Their topics, the numbers of partitions of
+internal topics, and the order of queries that run one after the other. No broker is asked here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jesenska.pipeline.streams.topology import Topology
 @dataclass(frozen=True, slots=True)
 class SubTopology:
     """`reads` and `writes` are the full names of topics; `pattern` is a regular expression over names that it reads as
-    well. `extracts` says that it also writes to topics that a function names."""
+    well. `extracts` is True if it also writes to topics that a function names."""
 
     number: int
     reads: tuple[str, ...]
@@ -62,8 +62,8 @@ def cut(topology: Topology, application_id: str) -> list[SubTopology]:
 
 
 def in_order(parts: Sequence[SubTopology]) -> tuple[list[SubTopology], bool]:
-    """The sub-topologies such that who writes a topic comes before who reads it; and whether there is a circle, so
-    that one round may not be enough."""
+    """The sub-topologies in an order where the writers of a topic come before its readers; and True if there is a
+    cycle, so that one round may not be enough."""
     left, ordered = list(parts), []
     circle = False
     while left:
@@ -80,8 +80,8 @@ def _feeds(writer: SubTopology, reader: SubTopology) -> bool:
 
 
 def partitions_of_internal_topics(topology: Topology, parts: Sequence[SubTopology], application_id: str, known: Mapping[str, int]) -> dict[str, int]:
-    """How many partitions each internal topic is to have. `known` are those of all topics that are there. StreamsError
-    where a topic is missing, or where topics that are joined have different numbers."""
+    """The number of partitions of each internal topic. `known` are the numbers of all existing topics. StreamsError if
+    a topic is missing, or if joined topics have different numbers."""
     internal = {f"{application_id}-{topic}" for topic in topology.processors.internal_topics}
     for part in parts:
         for topic in part.reads:
@@ -104,7 +104,7 @@ def partitions_of_internal_topics(topology: Topology, parts: Sequence[SubTopolog
 
 def _settle(parts: Sequence[SubTopology], groups: Sequence[list[str]], internal: set[str], counts: dict[str, int]) -> None:
     """Gives every internal topic a number: that of the topics that it is joined with, else the largest among the
-    topics of those who write to it."""
+    topics that its writers read."""
     while missing := sorted(internal - counts.keys()):
         before = len(counts)
         for group in groups:
@@ -127,7 +127,7 @@ def _settle(parts: Sequence[SubTopology], groups: Sequence[list[str]], internal:
 
 
 def tasks_of(part: SubTopology, counts: Mapping[str, int]) -> int:
-    """How many partitions the sub-topology has: the most that a topic that it reads has."""
+    """The sub-topology's number of partitions: the largest of the topics that it reads."""
     return max((number for topic, number in counts.items() if part.takes(topic)), default=1)
 
 

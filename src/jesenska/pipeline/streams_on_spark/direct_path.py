@@ -1,7 +1,7 @@
 """The direct path: a sub-topology of simple steps as one Python function for each step, without the engine.
 
-The engine makes a Record for every step and is ready for punctuations. Where a sub-topology has nothing but these,
-none of it is needed, and the answer is the same:
+The engine makes a Record for every step and is ready for punctuations. A sub-topology of only these steps needs
+neither, and the result is the same:
 
     topics that are named, whose records keep their timestamps
     filter, map, select_key, map_values, flat_map, flat_map_values, peek, foreach, branch, merge, repartition
@@ -12,11 +12,11 @@ none of it is needed, and the answer is the same:
 Of several topics the record with the smallest timestamp is next, as in the engine.
 
 A step is called with the row's number, the key, the key's bytes as they were read (None once the key has changed), the
-value and the timestamp. Headers follow from the row's number, for all rows at once. A key that nobody changes is
-written with the bytes that it was read with, where its serde has one way to write it.
+value and the timestamp. Headers follow from the row's number, for all rows at once. An unchanged key is written with
+the bytes that it was read with, if its serde has one way to write it.
 
 Anything unusual (a function that raises, bytes that a serde cannot read, a negative timestamp) ends the direct path:
-the micro-batch is done again by the engine, which says what is wrong, or does what the settings say.
+the engine does the micro-batch again, and reports the cause or acts by the settings.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Step = Callable[[int, Any, "bytes | None", Any, int], None]
 
 
 class DirectPath:
-    """Runs micro-batches of one sub-topology; OtherWayError where it is not made of simple steps."""
+    """Runs micro-batches of one sub-topology; OtherWayError if it is not made of simple steps."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -78,13 +78,12 @@ class DirectPath:
         return operator
 
     def __str__(self) -> str:
-        """How the records go, for people."""
+        """The name of the path, for people."""
         return "the direct path, a Python function for each step"
 
     def run(self, rows: pa.Table, partition: int, version: int, directory: Path) -> list[pa.RecordBatch]:
-        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; gives what the
-        sinks get.
-        The state is kept when this returns. OtherWayError where the engine has to do it."""
+        """Takes the rows of one partition, of each topic in the order of offsets, through the steps; returns the rows
+        for the sinks. The state is kept when this returns. OtherWayError if the engine has to do it."""
         if self._shape.reads_several:
             rows = rows.sort_by([("topic", "ascending"), ("offset", "ascending")])
         with ExitStack() as stack:
@@ -113,13 +112,13 @@ class _Run:
         self._stores: dict[str, StoreKeys] = {}
         self._latest: dict[str, int] = {}
         self._cached = cached_tables(work.plan, work.config)
-        self._held: dict[str, dict[Any, tuple[Step, tuple[Any, ...]]]] = {}  # by store and key: who gets what later
+        self._held: dict[str, dict[Any, tuple[Step, tuple[Any, ...]]]] = {}  # by store and key: step and arguments
         self.dropped = 0
 
     def take(self, rows: pa.Table) -> None:
         import pyarrow.compute as pc
 
-        # A key that nobody has changed keeps its bytes, if all topics have the same serde for it.
+        # An unchanged key keeps its bytes, if all topics have the same serde for it.
         sources = self._shape.sources
         serdes = {source.key or self._work.config.key_serde for source in sources}
         self._one_key = serdes.pop() if len(serdes) == 1 else None
@@ -152,11 +151,11 @@ class _Run:
         return _Queue(self._behind(source.name), times, records)
 
     def _held_back(self, name: str) -> dict[Any, tuple[Step, tuple[Any, ...]]] | None:
-        """Where the updates of a table go that are held back (record_cache.py); None where they go on at once."""
+        """The held updates of a table (record_cache.py); None if its updates go on at once."""
         return self._held.setdefault(self._cached[name], {}) if name in self._cached else None
 
     def flush_caches(self) -> None:
-        """Hands on what is held back. The stores are still as the micro-batch has found them."""
+        """Hands the held updates on. The stores are still as before the micro-batch."""
         for name, store in self._cached.items():
             if name not in self._steps or store not in self._held:
                 continue
@@ -175,7 +174,7 @@ class _Run:
             logger.warning("%d records were dropped, since their key or their value is null.", self.dropped)
 
     def batches(self, rows: pa.Table) -> Iterator[pa.RecordBatch]:
-        """What was written, topic by topic."""
+        """The written rows, topic by topic."""
         for written in self._written:
             if written.rows:
                 yield written.batch(rows)
@@ -183,7 +182,7 @@ class _Run:
     # Steps
 
     def _behind(self, name: str) -> Step:
-        """All steps behind a node, as one."""
+        """All steps after a node, as one."""
         steps = [self.step(child) for child in self._shape.children[name]]
         if len(steps) == 1:
             return steps[0]
@@ -195,7 +194,7 @@ class _Run:
         return each
 
     def step(self, name: str) -> Step:
-        """What the node does, and all behind it. A node that several come to is one step."""
+        """The step of the node, with all steps after it. A node with several parents is one step."""
         if name not in self._steps:
             node = self._shape.nodes[name]
             if isinstance(node, SinkNode):
@@ -331,7 +330,7 @@ class _Run:
         return self._stores[store]
 
     def _keeps(self, key_serde: Serde) -> bool:
-        """Whether the serde writes an unchanged key as it was read."""
+        """True if the serde writes an unchanged key as it was read."""
         return self._one_key is not None and type(key_serde) is type(self._one_key) and key_serde.name == self._one_key.name
 
     def aggregate(self, name: str, operator: Any) -> Step:
@@ -429,8 +428,7 @@ _STEPS: dict[type, Callable[[_Run, str, Any], Step]] = {
 
 
 class _Queue:
-    """The records of one topic, and the step that they are handed to. It stands in the heap that says which topic is
-    next."""
+    """The records of one topic, and the step that they are handed to. It is in the heap that gives the next topic."""
 
     def __init__(self, first: Step, times: list[int], records: Iterator[tuple[int, Any, bytes | None, Any, int]]) -> None:
         self.first = first
@@ -439,7 +437,7 @@ class _Queue:
         self.head_timestamp = next(self._times)
 
     def hand_over(self) -> bool:
-        """The next record; says whether there are more."""
+        """Hands the next record to the step. Returns True if there are more."""
         self.first(*next(self.records))
         self.head_timestamp = next(self._times, -1)
         return self.head_timestamp >= 0
@@ -456,7 +454,7 @@ def _in_turn(queues: list[_Queue]) -> None:
 
 
 class _Written:
-    """What one sink got."""
+    """The records of one sink."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -466,7 +464,7 @@ class _Written:
         self.times: list[int] = []
 
     def batch(self, rows: pa.Table) -> pa.RecordBatch:
-        """As rows that the sink takes; the headers are those of the rows that they come from."""
+        """The records as rows for the sink; their headers are those of their source rows."""
         import pyarrow as pa
 
         columns = [pa.array(self.rows, pa.int64()), pa.array(self.keys, pa.binary()), pa.array(self.values, pa.binary()), pa.array(self.times, pa.int64())]

@@ -1,8 +1,8 @@
-"""What the direct path keeps of a store while it processes a micro-batch, and how it reads and writes values.
+"""The direct path's cache of a store during a micro-batch, and its reading and writing of values.
 
-Each key of a micro-batch is read once, and all that has changed is written at its end. Values of serdes that cannot be
-changed stay as they are from record to record; others are read again from their bytes each time, as the engine does
-it, so that a function may change what it gets.
+Each key of a micro-batch is read once, and all changes are written at its end. Immutable values stay as they are from
+record to record. Other values are read again from their bytes each time, as in the engine, so that a function may
+change its argument.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from jesenska.pipeline.streams.serde import Serde
 from jesenska.pipeline.streams.serdes import Serdes
 from jesenska.pipeline.streams_on_spark.state_file import StateTable, rows_of
 
-#: Serdes whose values cannot be changed, and have one form as bytes.
+#: Serdes whose values are immutable, and have one form as bytes.
 PLAIN = tuple(type(serde) for serde in (Serdes.string(), Serdes.bytes(), Serdes.long(), Serdes.double()))
 
 
 class StoreKeys:
-    """A store's keys that this micro-batch has met: key bytes -> the value's bytes (None: there is none), the value if
-    it cannot be changed, its time."""
+    """A store's keys in this micro-batch: key bytes -> the value's bytes (None: no value), the value if it is
+    immutable, its time."""
 
     def __init__(self, table: StateTable, key: Serde, value: Serde, topic: str, keeps: bool) -> None:
         self._table = table
@@ -40,16 +40,16 @@ class StoreKeys:
         return data, self.read(data) if self.is_plain else None, at
 
     def was_there(self, where: Any) -> bool:
-        """Whether the key had a value before the micro-batch."""
+        """True if the key had a value before the micro-batch."""
         return self._table.get(where) is not None
 
     def look_up(self, where: Any) -> tuple[bytes | None, Any, int]:
-        """Loads a key that is not going to be changed."""
+        """Loads a key that will not be changed."""
         found = self.known[where] = self._seen[where] = self.load(where)
         return found
 
     def keep(self) -> None:
-        """Puts all that was changed into the store."""
+        """Puts all changes into the store."""
         changed = sorted(where for where, entry in self.known.items() if self._seen.get(where) is not entry)
         before = rows_of(self._table, changed)
         entries = [self.known[where] for where in changed]
@@ -64,7 +64,7 @@ def _nothing(value: Any) -> None:
     return None
 
 
-#: What the store gives of a value that it got, where that may be of another type.
+#: The value as the store returns it, by serdes that may return another type.
 _READ_AS: dict[str, Callable[[Any], Any]] = {
     "double": lambda value: float(value) if isinstance(value, int) else value,
     "bytes": lambda value: None if value is None else bytes(value),

@@ -1,4 +1,4 @@
-"""What is told of a query that has ended because a disk is full: Spark names neither the disk nor a remedy."""
+"""The error of a query that has ended because a disk is full: Spark names neither the disk nor a remedy."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 from jesenska.pipeline.streams.errors import StreamsError
 
 _WORDS = tuple(os.strerror(number) for number in (ENOSPC, EDQUOT))
-#: A file of a checkpoint may take so much: a disk with less than that is the one that is full.
+#: The size that a file of a checkpoint may have: a disk with less free space is the full one.
 _ROOM_BYTES = 1024 * 1024
 
 
 def of_a_full_disk(text: str, directory: Path) -> StreamsError | None:
-    """The error for what Spark says, one sentence; None where no disk is full. `directory` is where the application
-    keeps its checkpoints and stores."""
+    """The error for Spark's text, one sentence; None if no disk is full. `directory` has the application's checkpoints
+    and stores."""
     if not any(words in text for words in _WORDS):
         return None
     try:

@@ -34,7 +34,7 @@ class GlobalTables:
         return self._task.stores
 
     def read_to(self, places: Iterable[Place], read: Read) -> None:
-        """Takes in what partitions have up to their ends, and at the first time from their first offsets."""
+        """Reads the partitions up to their ends, the first time from their first offsets."""
         ranges = {(topic, partition): (self._positions.get((topic, partition), begin), end) for topic, partition, begin, end in places}
         ranges = {key: (start, end) for key, (start, end) in ranges.items() if start < end}
         if not ranges:

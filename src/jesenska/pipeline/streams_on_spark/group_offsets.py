@@ -1,22 +1,22 @@
-"""Whose state the offsets of an application's group belong to.
+"""The owner of the offsets of an application's group: the state that they belong to.
 
 Each offset is committed with a text:
 
-    read by a query of Spark, state <id>, topology <digest>    what is before the offset is counted in this state, and
+    read by a query of Spark, state <id>, topology <digest>    records before the offset are counted in this state, and
                                                                in no other
     read by a query of Spark                                   the same, without the name of the state
     another text                                               Apache Kafka Streams has counted up to there
-    no text                                                    a tool has set it: there an application without state
-                                                               is to begin
+    no text                                                    a tool has set it: an application without state begins
+                                                               there
 
 So an application that finds the name of another state knows that another process has gone on, with another state.dir:
-it ends, or both would count the same records. Two applications with one id are told by their topologies. An
+it ends, or both would count the same records. Two applications with one id are distinguished by their topologies. An
 application that begins with offsets of the group and without a state has lost it: it restores the state, or is
 refused.
 
-Who restores a state names it in the offsets first (`claim`). Exactly once, this is a transaction of each query: what
-the other process had begun is aborted, and what it begins afterwards finds the new name before it is committed. At
-least once, the other process looks at the beginning of each micro-batch.
+A process that restores a state first names it in the offsets (`claim`). Exactly once, this is a transaction of each
+query: the other process's open transaction is aborted, and its later ones find the new name before they are committed.
+At least once, the other process looks at the beginning of each micro-batch.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CLAIM_TIMEOUT_MS = 60_000
 
 
 def text_of(state_id: str, topology: str) -> str:
-    """With which offsets are committed that belong to this state of an application with this topology."""
+    """The text for committed offsets of this state of an application with this topology."""
     digest = hashlib.sha256(topology.encode()).hexdigest()[:16]
     return f"{READ_BY_A_QUERY}, state {state_id}, topology {digest}"
 
@@ -51,17 +51,17 @@ def application_text(application: Application) -> str:
 
 
 def read_by_anybody(offsets: GroupOffsets) -> bool:
-    """Whether records before some offset are counted in a state, wherever that is."""
+    """True if records before some offset are counted in any state."""
     return any(item.metadata for item in offsets.values())
 
 
 def belongs_to_others(offsets: GroupOffsets, text: str) -> bool:
-    """Whether an offset is of another state than the one that has this text, or of Kafka Streams."""
+    """True if an offset is of another state than the one with this text, or of Kafka Streams."""
     return any(item.metadata not in ("", READ_BY_A_QUERY, text) for item in offsets.values())
 
 
 def is_of_another_topology(offsets: GroupOffsets, text: str) -> bool:
-    """Whether an application with another topology has committed an offset."""
+    """True if an application with another topology has committed an offset."""
     mine = _NAMED.fullmatch(text)
     named = [found for item in offsets.values() if (found := _NAMED.fullmatch(item.metadata))]
     return mine is not None and any(found[2] != mine[2] for found in named)
@@ -73,7 +73,7 @@ def set_by_a_tool(offsets: GroupOffsets) -> dict[TopicPartition, int]:
 
 
 def committed(connection: ClusterThread, application: Application) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The offsets of the group. One that the log has no more is the log's first one."""
+    """The offsets of the group. An offset below the log's first one is replaced by that."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         found = await GroupAdmin(connection.cluster).offsets(application.id)
@@ -86,7 +86,7 @@ def committed(connection: ClusterThread, application: Application) -> dict[Topic
 
 
 def refuse_another_state(connection: ClusterThread, application: Application, text: str) -> None:
-    """StreamsError where another process has gone on, with a state of its own. `text` is that of this one."""
+    """StreamsError if another process has gone on, with its own state. `text` is that of this process."""
 
     async def ask() -> dict[TopicPartition, OffsetAndMetadata]:
         return await GroupAdmin(connection.cluster).offsets(application.id)
@@ -99,7 +99,7 @@ def refuse_another_state(connection: ClusterThread, application: Application, te
 
 
 def claim(connection: ClusterThread, application: Application) -> dict[TopicPartition, int]:
-    """Names this state in the offsets of the group, so that no other goes on; the offsets."""
+    """Names this state in the offsets of the group, so that no other state goes on; returns the offsets."""
     text = application_text(application)
     if not application.is_exactly_once:
         offsets = {key: item.offset for key, item in committed(connection, application).items()}
@@ -112,7 +112,7 @@ def claim(connection: ClusterThread, application: Application) -> dict[TopicPart
         if part.is_global:
             continue
         query = Query(application.name_of_query(part), "", _CLAIM_TIMEOUT_MS)
-        # It begins when what another process has left is ended, so these are the last offsets.
+        # It begins after the end of another process's transaction, so these are the last offsets.
         writing = connection.run(MicroBatchTransaction.begin(connection.cluster, query))
         is_committed = False
         try:

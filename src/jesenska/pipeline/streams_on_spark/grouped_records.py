@@ -1,4 +1,4 @@
-"""Records by their keys: which of them have the same key, and what has been seen of a key up to each record."""
+"""Records by their keys: groups of the same key, and running results of each key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jesenska.pipeline.streams_on_spark.value_columns import Indices
 class Groups:
     """Records whose keys are numbered: `codes` has the number of each record's key, below `count`.
 
-    `places` has the records' places, key by key, those of one key in their order. `starts` says where in it each key
-    begins, `sizes` how many records it has.
+    `places` has the records' places, key by key, those of one key in their order. `starts` has each key's first index
+    in it, `sizes` its number of records.
     """
 
     def __init__(self, codes: Indices, count: int) -> None:
@@ -24,7 +24,7 @@ class Groups:
         self.places = stably_sorted(codes, count)
 
     def ranks(self) -> Indices:
-        """How many records with the same key are before each."""
+        """The number of earlier records with the same key, for each record."""
         ranks = np.empty(len(self.codes), np.int64)
         ranks[self.places] = np.arange(len(self.codes)) - np.repeat(self.starts, self.sizes)
         return ranks

@@ -1,5 +1,5 @@
-"""Interactive queries over HTTP, at the address that application.server says. Answers are JSON, and nothing can be
-changed. Whoever reaches the address can read the stores: there is neither TLS nor a password.
+"""Interactive queries over HTTP, at the address of application.server. Answers are JSON, and nothing can be changed.
+Every client that reaches the address can read the stores: there is neither TLS nor a password.
 
     GET /                               the application and its state
     GET /topology                       the topology, as describe() shows it
@@ -10,8 +10,8 @@ changed. Whoever reaches the address can read the stores: there is neither TLS n
                                         window: windows of all keys that begin from=MS to=MS; session: all sessions
 
 A key is written as text, percent-encoded: a string as it is, a number in digits, a JSON key as JSON, bytes in base64.
-Bytes in answers are base64 as well. At most `limit` records are given, 1,000 where nothing is said; `more` says
-whether there are more.
+Bytes in answers are base64 as well. At most `limit` records are given, by default 1,000; `more` is true if there are
+more.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _KINDS = ("key-value", "window", "session")
 
 
 class Application(Protocol):
-    """What is asked."""
+    """The application that is queried."""
 
     def queried_stores(self) -> Mapping[str, Store]:
         """The stores by name."""
@@ -54,7 +54,7 @@ class Application(Protocol):
         """The serde of a store's keys."""
 
     def store(self, name: str) -> Any:
-        """The store, to be asked."""
+        """The store, for queries."""
 
     def summary(self) -> dict[str, Any]:
         """The application and its state."""
@@ -118,7 +118,7 @@ class _Server(ThreadingHTTPServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away, or sent what is no HTTP, is nothing to tell at length."""
+        """Logs only a debug message: clients go away, or send something that is not HTTP."""
         logger.debug("A query over HTTP has failed.", exc_info=True)
 
 
@@ -153,7 +153,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The part of a URL behind /stores/NAME."""
+    """The part of a URL after /stores/NAME."""
 
     key: str | None
     options: Mapping[str, str]
@@ -176,7 +176,7 @@ class _Asked:
 
 
 def _answer(application: Application, target: str) -> Any:
-    """What the path asks for."""
+    """The answer to a path."""
     try:
         url = urlsplit(target)
         options = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=10))
@@ -236,7 +236,7 @@ def _record(key: Any, value: Any) -> dict[str, Any]:
 
 
 def _key(text: str, serde: Serde) -> Any:
-    """The key that the text of a URL stands for."""
+    """The key of a URL's text."""
     parse = _PARSERS.get(type(serde))
     if parse is None:
         raise _RefusedError(HTTPStatus.BAD_REQUEST, "the keys of this store cannot be written in a URL: ask with KafkaStreams.store.")
@@ -250,7 +250,7 @@ def _decoded(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
-#: How the text of a key is read, by the type of its serde.
+#: The parsers of a key's text, by the type of its serde.
 _PARSERS: dict[type[Serde], Callable[[str], Any]] = {
     type(Serdes.string()): str,
     type(Serdes.long()): int,  # and that of int

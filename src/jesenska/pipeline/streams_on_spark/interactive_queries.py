@@ -1,5 +1,5 @@
-"""Interactive queries: what `KafkaStreams.store` gives. A store is asked for what the last micro-batches have left in
-it, while the application runs or when it has ended; nothing is changed.
+"""Interactive queries: the results of `KafkaStreams.store`. They read a store as the last micro-batches have left it,
+while the application runs or after its end; nothing is changed.
 
     counts = streams.store("counts")
     counts.get("kafka")                 # the value, or None
@@ -36,7 +36,7 @@ Stores = Callable[[], Iterator[Any]]
 
 
 class _Asked:
-    """Stands for the task of a store that is only looked at."""
+    """A substitute for the task of a store that is only read."""
 
     timestamp = -1
 
@@ -59,7 +59,7 @@ def parts_of(spec: Store, plan: Plan, config: StreamsConfig, directory: Path) ->
         file = ReadOnlyStateFile(path)
         try:
             if spec.name not in file._names:
-                continue  # no record of this partition has come as far as the store
+                continue  # no record of this partition has reached the store
             store = make_store(spec, plan, file, _Asked(config), changelog_topic(config.application_id, spec.name))
             facts = json.loads(file.meta(FACTS) or "{}").get("stores", {})
             if spec.name in facts:
@@ -70,7 +70,7 @@ def parts_of(spec: Store, plan: Plan, config: StreamsConfig, directory: Path) ->
 
 
 def read_only_store(spec: Store, parts: Stores, timestamped: bool) -> ReadOnlyKeyValueStore | ReadOnlyWindowStore | ReadOnlySessionStore:
-    """What is asked of a store of that kind."""
+    """The read-only store for a store of that kind."""
     if timestamped and not spec.timestamped:
         raise StreamsError(f"the store {spec.name} has no timestamps: ask for it without timestamped=True.")
     plain = spec.timestamped and not timestamped
@@ -85,7 +85,7 @@ def read_only_store(spec: Store, parts: Stores, timestamped: bool) -> ReadOnlyKe
 
 
 class _ReadOnly(SaysOurName):
-    """`limit` is how many records a call gives at most."""
+    """`limit` is the largest number of records of a call."""
 
     def __init__(self, parts: Stores, plain: bool) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""In which order the records of several topics are processed: of the topics that have records, the one whose first
+"""The order in which the records of several topics are processed: of the topics that have records, the one whose first
 record has the smallest timestamp is next, as the engine does it (engine/queues.py)."""
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def turns(times: Sequence[Indices]) -> list[Indices]:
 def _of_two(first: Indices, second: Indices) -> list[Indices]:
     """Two topics.
 
-    A record that is older than one before it in its topic comes right behind that one. So each topic is cut into
-    blocks that begin with a record as young as any before it. Blocks go by the time of their first record. Where both
-    topics have blocks of a time, they take turns; it begins the topic that did not have the turn before.
+    A record that is older than one before it in its topic comes right after that one. So each topic is cut into blocks
+    that begin with a record as young as any before it. Blocks go by the time of their first record. Where both topics
+    have blocks of a time, they take turns; the topic that did not have the turn before begins.
     """
     sides = (first, second)
     reached = [np.maximum.accumulate(times) for times in sides]
@@ -33,8 +33,8 @@ def _of_two(first: Indices, second: Indices) -> list[Indices]:
     moments = np.unique(np.concatenate(reached))
     moment_of = [np.searchsorted(moments, highest) for highest in reached]
     blocks = [np.bincount(moment_of[side][leads[side]], minlength=len(moments)) for side in (0, 1)]
-    # Who has the last turn in a moment decides who begins the next one: the other. In moments in which both have
-    # equally many, that is who began.
+    # The topic with the last turn in a moment does not begin the next one. If both have equally many blocks in a
+    # moment, the same topic begins again.
     uneven = np.where(blocks[0] != blocks[1], np.arange(len(moments)), -1)
     decided_by = np.concatenate([[-1], np.maximum.accumulate(uneven)[:-1]])
     begins = np.where(decided_by < 0, 0, blocks[0][decided_by] > blocks[1][decided_by])  # 0: the first topic
@@ -60,7 +60,7 @@ class _Waiting:
         self.head_timestamp = next(self._times)
 
     def take(self, turn: int) -> bool:
-        """Gives the first one its turn; says whether there are more."""
+        """Gives the first record its turn. Returns True if there are more."""
         self.turns.append(turn)
         self.head_timestamp = next(self._times, -1)
         return self.head_timestamp >= 0

@@ -4,7 +4,7 @@
         streams.start()                     # runs until `close`
         streams.wait()
 
-    streams.process_available()             # or: until all that is there now has been processed
+    streams.process_available()             # or: until all present records have been processed
 
 Each sub-topology is one streaming query of Spark:
 
@@ -17,7 +17,7 @@ kept under the micro-batch's number, so one that Spark runs again gives the same
 tasks write with the sink, and a micro-batch that is run again writes again. Exactly once: the output of a micro-batch
 and its number are one transaction (pipeline/exactly_once.py), and internal topics are read committed.
 
-    <state.dir>/<application.id>/topology         what the state belongs to
+    <state.dir>/<application.id>/topology         the topology of the state
                                  id               a number that no other state has
                                  lock             held while the application runs
                                  <n>/checkpoint   Spark's, of sub-topology n
@@ -71,7 +71,7 @@ _LOOK_SECONDS = 0.2
 
 
 class State(Enum):
-    """What the application is doing."""
+    """The state of the application."""
 
     CREATED = "CREATED"
     REBALANCING = "REBALANCING"
@@ -92,12 +92,12 @@ StateListener = Callable[[State, State], None]
 
 class KafkaStreams:
     """Runs `topology` with the settings of `config`. `spark` is the session to run in; without it the running one, or
-    a new one on this machine. `max_offsets_per_trigger` is how much one micro-batch of a sub-topology reads at most,
-    None for all that is there; a task has the records of its partitions in memory. `strict` refuses what may give
-    another result than Kafka Streams (strictness.py). `with_logging` says whether stores have changelog topics
-    (changelogs.py), from which a lost state is restored: they have, unless their state was begun without.
+    a new one on this machine. `max_offsets_per_trigger` is the limit of one micro-batch of a sub-topology, None for no
+    limit; a task has the records of its partitions in memory. `strict` refuses topologies that may give another result
+    than in Kafka Streams (strictness.py). With `with_logging`, stores have changelog topics (changelogs.py), from
+    which a lost state is restored. It is the default, unless the state was begun without them.
 
-    SettingError where application.id or bootstrap.servers is missing, StreamsError where `strict` refuses something.
+    SettingError if application.id or bootstrap.servers is missing, StreamsError if `strict` refuses something.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class KafkaStreams:
     def __repr__(self) -> str:
         return f"<KafkaStreams {self.config.application_id}: {self._state.name}, state in {self.directory}>"
 
-    # What the application is doing
+    # The state of the application
 
     def state(self) -> State:
         return self._state
@@ -170,7 +170,7 @@ class KafkaStreams:
     # Running
 
     def start(self) -> None:
-        """Starts the queries and returns. StreamsError, before anything runs, where the application cannot run."""
+        """Starts the queries and returns. StreamsError, before anything runs, if the application cannot run."""
         self._must_be(State.CREATED, "start was called")
         self._set(State.REBALANCING)
         with self._ends_with_error():
@@ -183,8 +183,8 @@ class KafkaStreams:
         self._watcher.start()
 
     def process_available(self) -> None:
-        """Processes all that the topics have now, and what comes of it, and returns. The next call, and the next run
-        of the application, go on from there."""
+        """Processes all records that the topics have now, and the records that result from them, and returns. The next
+        call, and the next run of the application, go on from there."""
         self._prepare_once()
         self._must_be(State.RUNNING, "process_available was called")
         if self._watcher is not None:
@@ -224,24 +224,24 @@ class KafkaStreams:
         return True
 
     def clean_up(self) -> bool:
-        """Removes the application's state below state.dir, before it starts or when it has ended; whether there was
-        some. It is restored from changelog topics when the application is started again. To begin anew is for
-        kafka-streams-application-reset, which deletes them."""
+        """Removes the application's state below state.dir, before it starts or when it has ended. Returns True if
+        there was some. It is restored from changelog topics when the application is started again.
+        kafka-streams-application-reset deletes these topics as well, to start from scratch."""
         if self._state not in (State.CREATED, State.NOT_RUNNING, State.ERROR):
             raise StreamsError(f"clean_up was called in the state {self._state.name}: close the application first.")
         return self._state_directory.remove()
 
     def explain(self) -> str:
-        """How each sub-topology runs: what it reads, by which way its records go and why, what it writes. It asks the
-        brokers for topics, makes the internal ones and needs Spark."""
+        """A text about each sub-topology: its input, the path of its records and the reason for it, its output. It
+        asks the brokers for topics, makes the internal ones and needs Spark."""
         self._prepare_once()
         return "".join(query.explain() for query in self._queries)
 
     # Interactive queries
 
     def store(self, name: str, *, timestamped: bool = False) -> Any:
-        """A store of the topology, to be asked for what the last micro-batches have left in it. `timestamped`: values
-        are ValueAndTimestamp."""
+        """A store of the topology, for queries of the state after the last micro-batches. `timestamped`: values are
+        ValueAndTimestamp."""
         processors = self.topology.processors
         if name not in processors.stores:
             raise StreamsError(f"there is no store {name}: the topology has {', '.join(sorted(processors.stores)) or 'none'}.")
@@ -267,8 +267,7 @@ class KafkaStreams:
 
     @property
     def application_server(self) -> str | None:
-        """host:port where stores are asked over HTTP while the application runs; None where application.server is
-        not set."""
+        """host:port for queries over HTTP while the application runs; None if application.server is not set."""
         return None if self._http is None else self._http.address
 
     def __enter__(self) -> KafkaStreams:
@@ -322,7 +321,7 @@ class KafkaStreams:
     # Before anything runs
 
     def _prepare_once(self) -> None:
-        """Before the first call that needs the queries, and does not start them for good."""
+        """Prepares the queries, before the first call that needs them; does not start them."""
         if self._state is State.CREATED:
             self._set(State.REBALANCING)
             with self._ends_with_error():
@@ -343,7 +342,7 @@ class KafkaStreams:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
         application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
         counts = {**counts, **internal}
-        # Records go through Python alone, so Java has little to do that is worth compiling well.
+        # Records go only through Python, so Java has little code that is worth compiling well.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
         self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._application.parts if not part.is_global]
 
@@ -359,8 +358,8 @@ class KafkaStreams:
         self._take_over = take_over
 
     def _take_over_once(self) -> None:
-        """Before the first query is started: from then on this process is the one that counts. To explain an
-        application takes nothing from a process that runs it elsewhere."""
+        """Takes the application over, before the first query is started: from then on only this process counts.
+        `explain` does not disturb a process that runs the application elsewhere."""
         take_over, self._take_over = self._take_over, None
         if take_over is not None:
             for query in self._queries:
@@ -369,7 +368,7 @@ class KafkaStreams:
 
 
 class _Queried:
-    """The application, as it is asked over HTTP."""
+    """The application, as HTTP queries see it."""
 
     def __init__(self, streams: KafkaStreams) -> None:
         self._streams = streams

@@ -1,7 +1,7 @@
-"""The rows of a micro-batch and the facts of a task, for the ways that do without the engine: what they read, what
-sinks get, and what the engine finds when it goes on.
+"""The rows of a micro-batch and the facts of a task, for the paths without the engine: their input, the rows for
+sinks, and the facts with which the engine goes on.
 
-Rows have the columns of the source; what is written has those of the sink:
+Input rows have the columns of the source; written rows have those of the sink:
 
     topic string | partition int | key binary | value binary | timestamp timestamp | headers array<struct<…>>
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class Shape:
     """The nodes of a sub-topology that reads named topics, whose records keep their timestamps, and writes named
-    topics, each by one sink without a partitioner. OtherWayError, with the reason, for another one."""
+    topics, each by one sink without a partitioner. OtherWayError, with the reason, for any other sub-topology."""
 
     def __init__(self, work: Work) -> None:
         processors, config = work.processors, work.config
@@ -54,7 +54,7 @@ def full_name(work: Work, topic: str) -> str:
 
 
 def facts_of(file: StateFile) -> dict[str, Any]:
-    """What the task knew after the micro-batch before (partition_task.py)."""
+    """The task's facts after the micro-batch before (partition_task.py)."""
     text = file.meta(FACTS) or '{"stream_time": -1, "partition_times": {}, "stores": {}, "operators": {}, "punctuations": []}'
     found: dict[str, Any] = json.loads(text)
     return found
@@ -77,7 +77,7 @@ def milliseconds(column: pa.ChunkedArray) -> pa.Array:
 
 
 def written_rows(rows: pa.Table, topic: str, taken: pa.Array, keys: pa.Array, values: pa.Array, times: pa.Array) -> pa.RecordBatch:
-    """What a sink got, as rows; the headers are those of the rows that they come from."""
+    """The records of a sink as rows; their headers are those of their source rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

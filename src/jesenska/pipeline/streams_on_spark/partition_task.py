@@ -1,18 +1,18 @@
 """One micro-batch of one partition: the engine's task over a state file.
 
 The records of the partition (all topics that the sub-topology reads have their partition of that number here) go
-through the processors one by one, as in the test driver. The task is made anew for each micro-batch: the processors'
-`init` is called at its beginning and `close` at its end. What outlives it is in the state file: the stores, and in one
-JSON text of the file
+through the processors one by one, as in the test driver. Each micro-batch has a new task: the processors' `init` is
+called at its beginning and `close` at its end. The state file keeps the facts that outlive it: the stores, and in one
+JSON text
 
     stream_time        the largest timestamp of the task
     partition_times    by topic
-    stores             by name, what the store knows beside its rows (state_stores.py)
-    operators          by name, what the operator remembers (engine/operator.py)
+    stores             by name, the store's facts besides its rows (state_stores.py)
+    operators          by name, the numbers that the operator remembers (engine/operator.py)
     punctuations       [kind, processor, interval, next time] of those that are scheduled
 
-A processor of the program schedules its punctuations in `init`, each time. One that was there before goes on at its
-next time; one that is not in the list was cancelled, and is so again.
+A processor of the program schedules its punctuations in `init`, each time. A punctuation that was there before goes on
+at its next time. One that is not in the list was cancelled, and stays so.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ FACTS = "facts"
 
 
 def facts_in(file: HasMeta) -> dict[str, Any]:
-    """What outlives the micro-batch beside the stores' rows; empty before the first one."""
+    """The facts that outlive the micro-batch, besides the stores' rows; empty before the first one."""
     found: dict[str, Any] = json.loads(file.meta(FACTS) or "{}")
     return found
 
 
-#: How many dropped records a micro-batch tells of.
+#: The number of dropped records that a micro-batch logs.
 _TOLD = 5
 
 
 class HasMeta(Protocol):
-    """A state file, one that is written or one that is only read."""
+    """A state file, for writing or only for reading."""
 
     def meta(self, name: str) -> str | None: ...
 
@@ -74,8 +74,8 @@ class Output(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a sub-topology is, for those who run its partitions. `partitions` are the numbers of partitions of the
-    topics that it writes with a partitioner of the program's."""
+    """The work of a sub-topology, for the tasks that run its partitions. `partitions` are the numbers of partitions of
+    the topics that it writes with the program's partitioner."""
 
     number: int
     plan: Plan
@@ -96,7 +96,7 @@ def process(
     work: Work, partition: int, version: int, records: Iterable[RawRecord], directory: Path, now_ms: int, global_stores: Mapping[str, Any] | None = None
 ) -> list[Output]:
     """Takes the records of micro-batch `version`, by topic in the order of their offsets, through the sub-topology;
-    gives what is to be written. The state is kept when this returns."""
+    returns the records to write. The state is kept when this returns."""
     with StateFile(directory / f"{partition}.state", version) as file:
         task = PartitionTask(work, partition, file, now_ms, global_stores or {})
         task.restore(file.meta(FACTS))
@@ -114,7 +114,7 @@ def process(
 
 @contextmanager
 def dry_task(work: Work) -> Iterator[PartitionTask]:
-    """A task that processes nothing: its processors are made and closed, and what they raise is raised."""
+    """A task that processes nothing: its processors are made and closed, and their exceptions are raised."""
     with TemporaryDirectory() as directory, StateFile(Path(directory) / "dry", 0) as file:
         task = PartitionTask(work, 0, file, 0, dict.fromkeys(work.processors.global_stores))
         task.close()
@@ -145,7 +145,7 @@ class PartitionTask(Task):
         self._flushed: str | None = None  # the processor whose updates are handed on
 
     def forward(self, parent: str, record: Record, child: str | None = None) -> None:
-        """Holds the updates of tables back where there is a record cache."""
+        """Holds the updates of tables back if there is a record cache."""
         store = self._cached.get(parent)
         if store is None or parent == self._flushed:
             super().forward(parent, record, child)
@@ -153,7 +153,7 @@ class PartitionTask(Task):
             self._caches[store].hold(parent, record, self.metadata)
 
     def flush_caches(self) -> None:
-        """Hands on what the record caches hold."""
+        """Hands on the updates in the record caches."""
         for name, store in self._cached.items():
             self._flushed = name
             self._caches[store].flush(self._sends_old, self._forward_update)
@@ -182,7 +182,7 @@ class PartitionTask(Task):
             self._chosen = None
 
     def _ask(self, sink: SinkNode, record: Record) -> int | None:
-        """Where the program's partitioner wants the record; None for the usual place."""
+        """The partition that the program's partitioner chooses for the record; None for the default one."""
         topic = sink.topic if sink.topic_extractor is None else sink.topic_extractor.call(record.key, record.value)
         assert topic is not None and sink.partitioner is not None
         topic = self.decorated(topic)
@@ -197,7 +197,7 @@ class PartitionTask(Task):
         return chosen
 
     def drop(self, reason: str) -> None:
-        """Counts it, and tells the first few: a micro-batch may drop many."""
+        """Counts a dropped record, and logs the first few: a micro-batch may drop many."""
         if self.dropped_records < _TOLD:
             super().drop(reason)
         else:
@@ -207,10 +207,10 @@ class PartitionTask(Task):
         if self.dropped_records > _TOLD:
             logger.warning("%d more records were dropped in this micro-batch of task %s.", self.dropped_records - _TOLD, self.task_id)
 
-    # What outlives the micro-batch
+    # Facts that outlive the micro-batch
 
     def facts(self) -> str:
-        """All of it, as text."""
+        """All facts, as text."""
         operators = {name: one.remembered() for name, one in self.processors.items() if isinstance(one, Operator)}
         facts = {
             "stream_time": self.stream_time_ms,
@@ -235,7 +235,7 @@ class PartitionTask(Task):
             operator = self.processors[name]
             assert isinstance(operator, Operator)
             operator.remember(values)
-        if "punctuations" not in facts:  # the state was restored: they begin anew
+        if "punctuations" not in facts:  # the state was restored: they start from scratch
             return
         before = list(facts["punctuations"])
         for kind, scheduled in self._kinds():
@@ -261,5 +261,5 @@ class PartitionTask(Task):
 
     @property
     def asks_for_the_clock(self) -> bool:
-        """Whether a processor has scheduled a punctuation on wall-clock time."""
+        """True if a processor has scheduled a punctuation on wall-clock time."""
         return bool(self._wall_clock._scheduled)

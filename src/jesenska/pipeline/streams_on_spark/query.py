@@ -1,7 +1,8 @@
-"""One sub-topology as a streaming query of Spark: what it reads, its micro-batches, what it has read for good.
+"""One sub-topology as a streaming query of Spark: its input, its micro-batches, the offsets that it has read.
 
-Spark's query decides when a micro-batch begins and where it ends, and keeps that in the checkpoint. Its tasks read the
-records (batch_ranges.py), take them through the processors, and write the output to the sink or into a transaction."""
+Spark's query decides the time and the end offsets of a micro-batch, and keeps them in the checkpoint. Its tasks read
+the records (batch_ranges.py), take them through the processors, and write the output to the sink or into a
+transaction."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ class SubTopologyQuery:
         connection: ClusterThread,
         counts: Mapping[str, int],
     ) -> None:
-        #: The offsets that a restored state belongs to; None where nothing was restored.
+        #: The offsets of a restored state; None if nothing was restored.
         self.begin: Mapping[TopicPartition, int] | None = None
         self.part = part
         self._application = application
@@ -84,14 +85,14 @@ class SubTopologyQuery:
         return Program(sent, self.part.number, partitions, self._application.logged_stores(self.part))
 
     def _dry_run(self) -> bool:
-        """Makes the processors once, here: what they raise is told before anything runs. Whether one asks for
-        punctuations on wall-clock time."""
+        """Makes the processors once, here, so that their errors come before anything runs. Returns True if one asks
+        for punctuations on wall-clock time."""
         work = Work.of(self._topology, self.part.number, self._config, dict(self._program.partitions))
         with dry_task(work) as task:
             return task.asks_for_the_clock
 
     def explain(self) -> str:
-        """How the sub-topology runs, in a few lines."""
+        """A text of a few lines about how the sub-topology runs."""
         part, kind = self.part, "exactly once" if self._exactly_once else "at least once"
         reads = [*part.reads, *([f"topics that match {part.pattern}"] if part.pattern is not None else [])]
         writes = [*part.writes, *(["topics that a function names"] if part.extracts else [])]
@@ -105,13 +106,13 @@ class SubTopologyQuery:
 
     @property
     def _path(self) -> str:
-        """By which way its records go, and why by none of those before it."""
+        """The path of its records, and why the paths before it do not fit."""
         found, reasons = ways_of(Work.of(self._topology, self.part.number, self._config, {}))
         way = str(found[0]) if found else "the engine, record by record"
         return f"{way}, since {', and '.join(reasons)}" if reasons else way
 
     def _check_stores(self) -> None:
-        """What the checkpoint counts as done has left its state."""
+        """StreamsError if the checkpoint has done micro-batches but their state is missing."""
         commits, stores = self._directory / "checkpoint" / "commits", self._directory / "stores"
         if self.part.stores and not stores.exists() and commits.exists() and any(commits.iterdir()):
             raise StreamsError(
@@ -120,7 +121,7 @@ class SubTopologyQuery:
         stores.mkdir(parents=True, exist_ok=True)  # a micro-batch without records leaves none
 
     def refuse_a_second_one(self) -> None:
-        """StreamsError where a query of this name runs in the session, which Spark would not take either."""
+        """StreamsError if a query of this name runs in the session, which Spark would refuse as well."""
         name = self._application.name_of_query(self.part)
         if any(query.name == name for query in self._spark.streams.active):
             raise StreamsError(
@@ -153,7 +154,7 @@ class SubTopologyQuery:
                 raise self._worded(error) from error
 
     def run_to_end(self) -> int:
-        """Processes what is there; how many records that was."""
+        """Processes the present records; returns their number."""
         from pyspark.errors import StreamingQueryException
 
         self.start(continuous=False)
@@ -170,11 +171,11 @@ class SubTopologyQuery:
         if self._query is not None:
             try:
                 self._query.stop()
-            except Exception as error:  # what Spark raises where the query does not end in time
+            except Exception as error:  # raised by Spark if the query does not end in time
                 logger.warning("The query of sub-topology %d did not stop in time: %s", self.part.number, error)
 
     def failure(self) -> StreamsError | None:
-        """Why the query has ended; None while it runs."""
+        """The error with which the query has ended; None while it runs."""
         query = self._query
         if query is None or query.isActive:
             return None
@@ -196,7 +197,7 @@ class SubTopologyQuery:
         return StreamsError(sentence if sentence is not None else f"the query of sub-topology {self.part.number} has failed: {text}")
 
     def _rows(self, options: Mapping[str, str]) -> DataFrame:
-        """What makes micro-batches. Its rows are not looked at: the tasks read the topics."""
+        """The data frame that makes micro-batches. Its rows are not used: the tasks read the topics."""
         reader = self._spark.readStream.format("jesenska").option("columns", "offset")
         for name, value in options.items():
             reader = reader.option(name, value)
@@ -220,8 +221,8 @@ class SubTopologyQuery:
         return options
 
     def _starts(self) -> str:
-        """Where a query without a checkpoint begins: at the offsets of a restored state, or at those that a tool has
-        set for the group of the application, else as the program says."""
+        """The start of a query without a checkpoint: the offsets of a restored state, or those that a tool has set for
+        the application's group, else as the program says."""
         topics = [topic for topic in self._counts if self.part.takes(topic)]
         given = self.begin
         if given is None:
@@ -256,7 +257,8 @@ class SubTopologyQuery:
         ends = {key: offset for key, offset in self._ranges.ends_of(batch_id).items() if self._told.get(key) != offset}
         self._is_allowed()
         if not batch_id:
-            # Those without records begin here: each partition has its file, and what is missing later is lost.
+            # Partitions without records begin here: each partition has its file, and a file that is missing later is
+            # lost.
             without = set(range(self._tasks)).difference(number for share in dealt for number, _ in share)
             for number, binding in self._bindings(batch_id, without).items():
                 begin_file(self._directory / "stores" / f"{number}.state", batch_id, binding)
@@ -293,8 +295,8 @@ class SubTopologyQuery:
         group_offsets.refuse_another_state(self._connection, self._application, self._text)
 
     def _tell(self, ends: Mapping[TopicPartition, int]) -> None:
-        """Commits how far this state has read: tools show the lag of the application there, and who has lost the state
-        goes on from there."""
+        """Commits the offsets that this state has read. Tools show the application's lag by them, and an application
+        that has lost its state goes on from them."""
         application_topics.tell_group(self._connection, self._application.id, ends, self._text)
         self._told.update(ends)
 
@@ -308,7 +310,7 @@ class SubTopologyQuery:
     # Internal topics
 
     def delete_what_was_read(self) -> None:
-        """Records of internal topics that no micro-batch will read again."""
+        """Deletes records of internal topics that no micro-batch will read again."""
         progress = None if self._query is None or not self._internal.intersection(self.part.reads) else self._query.lastProgress
         if progress is None:
             return
@@ -329,8 +331,8 @@ class SubTopologyQuery:
 
 @contextmanager
 def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
-    """A query that is started within writes its checkpoint in the one of Spark's two ways that starts fewer processes
-    for each file (chmod, readlink). It is for directories in which a file can be renamed at once, as on any disk."""
+    """A query that is started in this block writes its checkpoint in that of Spark's two ways that starts fewer
+    processes for each file (chmod, readlink). It needs directories with atomic renames, as on any disk."""
     before = spark.conf.get(_FILE_MANAGER, None)
     spark.conf.set(_FILE_MANAGER, before or _FILE_SYSTEM)
     try:
@@ -341,6 +343,6 @@ def _plain_checkpoint_files(spark: SparkSession) -> Iterator[None]:
 
 
 def _offsets(text: str | None) -> dict[str, dict[str, Any]]:
-    """The offsets of a progress: of our source, or of another one, which has none of topics."""
+    """The offsets by topic in a progress of our source; empty for another source."""
     found = json.loads(text) if text else None
     return {name: value for name, value in found.items() if isinstance(value, dict)} if isinstance(found, dict) else {}

@@ -1,13 +1,13 @@
-"""Kafka Streams' record cache: tables that send on the last update of each key alone.
+"""Kafka Streams' record cache: tables that send on only the last update of each key.
 
-With `statestore.cache.max.bytes` above 0, what a table with a store would send on is held back until the end of the
+With `statestore.cache.max.bytes` above 0, the updates of a table with a store are held back until the end of the
 micro-batch, which is Kafka Streams' commit. Then each key's last update goes on, with its time and its headers:
 
     order        by the last update of each key; tables whose updates come from other tables after these
-    old value    what the store had before the micro-batch
+    old value    the store's value before the micro-batch
     left out     a key that has no value and had none before the micro-batch
 
-The store itself has every update at once, so a join finds it. How large the cache is does not matter: it holds one
+The store itself has every update at once, so a join finds it. The size of the cache does not matter: it holds one
 micro-batch. Tables without a store hold nothing back, nor do `suppress` and windows that give their results on close.
 """
 

@@ -1,14 +1,14 @@
-"""Many records as columns: what the steps of the columns path take and give.
+"""Many records as columns: the input and the output of the steps of the columns path.
 
-`rows` says which row of the micro-batch each record comes from; its headers are that row's. `order` says where each
-record stands among all of the micro-batch when they are processed one by one, each through all steps before the next
-one. It is a list of numbers for each record, to be compared from the first one on:
+`rows` has the row of the micro-batch that each record comes from; its headers are that row's. `order` has the place of
+each record among all of the micro-batch, if they are processed one by one, each through all steps before the next one.
+It is a list of numbers for each record, to be compared from the first one on:
 
     the record's turn among those of all topics that are read
-    for each step on the way that has several steps behind it: the place among its records, and which step behind
+    for each step on the way with several children: the place among its records, and the number of the child
 
 So records that come together from several steps can be put in the order in which the engine would bring them, and a
-table can be asked what it had when a record came. Sub-topologies that need neither keep `order` empty.
+table's value at the time of a record can be found. Sub-topologies that need neither keep `order` empty.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def merged(parts: Sequence[Records]) -> Records:
 
 
 def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
-    """The orders of several behind each other, and the places that put them in order."""
+    """The orders of several parts one after the other, and the places that put them in order."""
     depth = max(map(len, orders))
 
     def numbers(level: int) -> Indices:
@@ -88,7 +88,7 @@ def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
 
 
 def repeated(records: Records, places: pa.Array, values: Column) -> Records:
-    """The records at these places with new values: what flat_map_values gives."""
+    """The records at these places with new values: the result of flat_map_values."""
     at = places.to_numpy()
     order = tuple(numbers[at] for numbers in records.order)
     return Records(records.rows[at], taken(records.keys, at), values, records.times[at], order)

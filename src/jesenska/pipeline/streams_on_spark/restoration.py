@@ -1,29 +1,29 @@
-"""State that is gone, made anew from changelog topics (changelogs.py).
+"""Restores lost state from changelog topics (changelogs.py).
 
 An application notes beside its state:
 
     <state.dir>/<application.id>/changelogs     "begun": the topics were new when the state began
                                                 "restored": the state was made of them
                                                 "none": it has none
-                                 begin          where queries without a checkpoint begin, if the state was lost before:
+                                 begin          start of queries without a checkpoint, if the state was lost before:
                                                 {"topic": {"partition": offset}}
 
 Where no query has run, and the group has offsets that belong to a state (group_offsets.py), the state is gone:
 
-    all stores have changelog topics that are there     it is made anew from them; the queries begin at the offsets
-    there are no stores                                 nothing needs to be made; the queries begin at the offsets
+    all stores have changelog topics that exist         it is restored from them; the queries begin at the offsets
+    there are no stores                                 nothing is restored; the queries begin at the offsets
     else                                                the application is refused: from the earliest offsets, it would
-                                                        count what is counted already
+                                                        count records twice
 
 Without such offsets the application begins as any new one, unless its internal topics have records: then the group was
-deleted, or its offsets have expired, and nobody knows what is counted. The note is written at the end, so what a crash
-has left is done again.
+deleted, or its offsets have expired, and the counted records are not known. The note is written at the end, so after a
+crash everything is done again.
 
-While Kafka Streams runs with the same application.id, the application is refused: both would count. So it is where
-another state has gone on since, and where a checkpoint does not belong to the state (checkpoints.py).
+While Kafka Streams runs with the same application.id, the application is refused: both would count. It is also refused
+if another state has gone on since, or if a checkpoint does not belong to the state (checkpoints.py).
 
-Restored are the rows of stores and what follows from them: the time that a store has observed. Not restored is what
-has no changelog topic.
+The rows of stores are restored, and the observed time of a store, which follows from them. State without a changelog
+topic is not restored.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ _ORDERS = {"key-value": "", "window": "n, a, m", "session": "n, a, m"}
 
 
 def has_run(directory: Path) -> bool:
-    """Whether a micro-batch has been planned with the state in this directory."""
+    """True if a micro-batch has been planned with the state in this directory."""
     return any(any(planned.iterdir()) for planned in directory.glob("*/checkpoint/offsets"))
 
 
 def was_begun_without_changelogs(directory: Path) -> bool:
-    """Whether a state is there that changelog topics would not have from the beginning."""
+    """True if there is a state that changelog topics would not have from the beginning."""
     return has_run(directory) and _note_in(directory) in (None, _NONE)
 
 
@@ -71,8 +71,8 @@ def _note_in(directory: Path) -> str | None:
 
 
 def restore(application: Application, connection: ClusterThread, there: Mapping[str, int], counts: Mapping[str, int]) -> Mapping[TopicPartition, int] | None:
-    """Makes the state anew, if it is gone. `there` are the topics before the application made its own, `counts` all of
-    them. Gives the offsets at which queries without a checkpoint begin; None if that is for others to say."""
+    """Restores the state, if it is lost. `there` are the topics before the application made its own, `counts` all of
+    them. Returns the offsets at which queries without a checkpoint begin; None if the query is to choose them."""
     directory = application.directory
     note, begin = directory / "changelogs", directory / "begin"
     known = _note_in(directory)
@@ -123,8 +123,8 @@ def restore(application: Application, connection: ClusterThread, there: Mapping[
 
 
 def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str, int]) -> bool:
-    """Whether the state is to be restored, where no query has run with the one that is there. `offsets` are those of
-    the group, `there` the topics. StreamsError where it is gone and cannot be restored."""
+    """True if the state is to be restored, when no query has run with the present one. `offsets` are those of the
+    group, `there` the topics. StreamsError if it is lost and cannot be restored."""
     topics = [changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)]
     missing = [topic for topic in topics if topic not in there]
     if not group_offsets.read_by_anybody(offsets):
@@ -140,7 +140,7 @@ def is_gone(application: Application, offsets: GroupOffsets, there: Mapping[str,
 
 
 def _refuse_what_is_left(application: Application, connection: ClusterThread, there: Mapping[str, int]) -> None:
-    """StreamsError where internal topics have records of which a new application would count some once more."""
+    """StreamsError if internal topics have records that a new application would count again."""
     changelogs = [changelog_topic(application.id, name) for part in application.parts for name in application.logged_stores(part)]
     internal = [*changelogs, *(f"{application.id}-{topic}" for topic in application.topology.processors.internal_topics)]
     for topic, _, first, end in application_topics.bounds(connection, [topic for topic in internal if topic in there], there):

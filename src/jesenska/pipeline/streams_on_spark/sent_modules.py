@@ -1,14 +1,14 @@
-"""How the functions of a program travel to Spark's workers.
+"""Sending the functions of a program to Spark's workers.
 
-A function is pickled by reference: its module and its name, which the worker imports. A worker can import what is
-installed where it runs, but not a module that lies beside the program. So what comes of such a module travels by value
-(cloudpickle has that for whole modules): the code, and what the code names.
+A function is pickled by reference: its module and its name, which the worker imports. A worker can import modules that
+are installed where it runs, but not a module beside the program. So functions of such a module are sent by value
+(cloudpickle has that for whole modules): the code, and the objects that it names.
 
-    by reference    the standard library, what is installed (site-packages), extension modules, jesenska and PySpark
+    by reference    the standard library, installed modules (site-packages), extension modules, jesenska and PySpark
     by value        every other module that the program has imported
 
-A function that names something that cannot be pickled, such as a lock of its module, cannot travel by value. Then all
-travel by reference, as a worker may have the module all the same: from its working directory, or from PYTHONPATH.
+A function that names something that cannot be pickled, such as a lock of its module, cannot be sent by value. Then all
+are sent by reference, as a worker may still have the module: from its working directory, or from PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WORKERS_HAVE = ("jesenska", "pyspark_jesenska", "pyspark", "py4j")
 
 
 def pickled(value: Any) -> bytes:
-    """The value with the functions and classes of the program. StreamsError where that cannot be."""
+    """The value with the functions and classes of the program. StreamsError if that is not possible."""
     from pyspark import cloudpickle
 
     try:
@@ -47,7 +47,7 @@ def pickled(value: Any) -> bytes:
 
 
 def unpickled(sent: bytes) -> Any:
-    """In a worker: what was pickled. StreamsError where it needs a module that the worker does not have."""
+    """The pickled value, in a worker. StreamsError if it needs a module that the worker does not have."""
     try:
         return pickle.loads(sent)  # noqa: S301  what the program itself has sent
     except ModuleNotFoundError as error:
@@ -59,7 +59,7 @@ def unpickled(sent: bytes) -> Any:
 
 @contextmanager
 def _by_value() -> Iterator[None]:
-    """Within, cloudpickle takes the modules by value that workers may not have."""
+    """In this block, cloudpickle pickles modules by value that workers may not have."""
     from pyspark import cloudpickle
 
     known = cloudpickle.list_registry_pickle_by_value()  # type: ignore[no-untyped-call]
@@ -74,7 +74,7 @@ def _by_value() -> Iterator[None]:
 
 
 def _is_the_programs(name: str, module: ModuleType) -> bool:
-    """Whether the module is one that is not installed."""
+    """True if the module is not installed."""
     file = getattr(module, "__file__", None)
     if name == "__main__" or not file or name.partition(".")[0] in _WORKERS_HAVE or getattr(module, "__name__", None) != name:
         return False

@@ -1,8 +1,8 @@
-"""What runs in Spark's tasks: records of topics in, the sub-topology's processors, records out.
+"""The code of Spark's tasks: records of topics in, the sub-topology's processors, records out.
 
 A task reads its ranges of the topics itself, partition by partition, as Arrow batches with the columns of the source
-`jesenska`. At least once, it writes its output itself (`SparkTask.write`). Exactly once, it gives the output as rows
-that the sink takes, for whoever writes them in a transaction (`SparkTask` as a function).
+`jesenska`. At least once, it writes its output itself (`SparkTask.write`). Exactly once, it returns the output as rows
+for the sink, to be written in a transaction (`SparkTask` as a function).
 
     topic string | partition int | key binary | value binary | timestamp timestamp | headers array<struct<…>>
 """
@@ -49,8 +49,8 @@ _ROWS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A topology on its way to the tasks: the plan and the settings, pickled with the functions of the program.
-    `logged` are the stores that have a changelog topic."""
+    """A topology sent to the tasks: the plan and the settings, pickled with the functions of the program. `logged` are
+    the stores that have a changelog topic."""
 
     pickled: bytes
     number: int
@@ -60,7 +60,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class GlobalEnds:
-    """How far global topics are read in this micro-batch."""
+    """The ends up to which global topics are read in this micro-batch."""
 
     places: tuple[Place, ...]
     source: SourceOptions
@@ -68,8 +68,8 @@ class GlobalEnds:
 
 @dataclass(frozen=True, slots=True)
 class SparkTask:
-    """One micro-batch. A task of Spark's takes the `shares` whose numbers it is given. `bindings` say, by partition,
-    what state it has to have."""
+    """One micro-batch. A Spark task gets the numbers of its `shares`. `bindings` are, by partition, the bindings that
+    the state must match."""
 
     program: Program
     directory: str
@@ -185,7 +185,7 @@ def raw_records(batch: pa.RecordBatch) -> Iterator[RawRecord]:
 
 
 def output_rows(outputs: Sequence[Output]) -> Iterator[pa.RecordBatch]:
-    """The records as rows that the sink takes."""
+    """The records as rows for the sink."""
     for start in range(0, len(outputs), _ROWS):
         yield _rows(outputs[start : start + _ROWS])
 
@@ -209,7 +209,7 @@ def _rows(outputs: Sequence[Output]) -> pa.RecordBatch:
 
 
 def failed_in_a_task(text: str) -> str | None:
-    """The sentence of an error of ours that a task has raised, out of what Spark says of it; None if it is another."""
+    """The sentence of our error that a task has raised, from Spark's text; None if the text has another form."""
     import re
 
     found = re.search(r"(?:jesenska[\w.]*\.)?(?:\w+Error): (.+?)(?:\s+SQLSTATE:|\n\n|\nTraceback|\n\tat |\Z)", text, re.DOTALL)

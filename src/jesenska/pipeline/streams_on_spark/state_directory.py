@@ -1,11 +1,11 @@
-"""The directory of an application's state below state.dir: held while the application runs, and bound to the
-application and the topology that have made the state.
+"""The directory of an application's state below state.dir: locked while the application runs, and bound to the
+application and the topology of the state.
 
     <state.dir>/<application.id>/topology, id, lock, <n>/checkpoint, <n>/stores
 
-`id` is a number that no other state has, and the application.id in a second line. The number is in all that belongs
-to the state: in Spark's checkpoints (checkpoints.py) and in the state files (state_file.py). So a part of another
-state is not taken for its own. Where the second line is missing the state is an older one, whose parts do not say so.
+`id` is a number that no other state has, and the application.id in a second line. The number is in all parts of the
+state: in Spark's checkpoints (checkpoints.py) and in the state files (state_file.py). So a part of another state is
+refused. Without the second line, the state is of an older release, whose parts do not have the number.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from jesenska.pipeline.streams.errors import StreamsError
 
 
 class StateDirectory:
-    """Of one application, at `path`, whose last part is its id."""
+    """The state directory of one application, at `path`, whose last part is its id."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._held: int | None = None
 
     def take_hold(self) -> None:
-        """Until `let_go`. Two runs of an application on one state would spoil it: StreamsError for the second one, and
-        where the directory cannot be used."""
+        """Locks the directory until `let_go`. Two runs of an application on one state would spoil it: StreamsError for
+        the second one, and if the directory cannot be used."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._held = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -49,8 +49,8 @@ class StateDirectory:
             self._held = None
 
     def check(self, described: str, sub_topologies: int) -> None:
-        """Keeps the topology's description, or compares it: state that another topology has made would be read as
-        what it is not. StreamsError where it is another one."""
+        """Keeps the topology's description, or compares it: state of another topology would be misread. StreamsError
+        if it differs."""
         file = self.path / "topology"
         missing = next((path for path in (file, self.path / "id") if not path.exists()), None)
         if missing is not None:
@@ -74,15 +74,15 @@ class StateDirectory:
             )
 
     def remove(self) -> bool:
-        """Removes the state, and says whether there was some. StreamsError while the application runs, where the
-        directory is not one of an application, and where it cannot be removed."""
+        """Removes the state. Returns True if there was some. StreamsError while the application runs, if the directory
+        is not one of an application, and if it cannot be removed."""
         if not self.path.exists():
             return False
         if not (self.path / "lock").exists():
             raise StreamsError(f"{self.path} is not the state of an application: name the directory that state.dir says.")
         with self._holding():
             try:
-                # What says whose state it is goes last: a removal that was cut off can be done again.
+                # The files that name the state's owner go last: an interrupted removal can be repeated.
                 for path in sorted(self.path.iterdir(), key=lambda path: path.name in ("topology", "id")):
                     if path.name != "lock":
                         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

@@ -3,26 +3,26 @@
 A version is the number of the micro-batch that made it. Spark runs a micro-batch again when it does not know that it
 was done: after a crash, or when a task failed. So a file can go back by one micro-batch:
 
-    the file's version    what opening it for micro-batch n does
+    the file's version    effect of opening it for micro-batch n
     below n               nothing: the partition had no records in between
-    n                     takes back what micro-batch n has changed, and begins it anew
+    n                     undoes the changes of micro-batch n, and begins it again
     above n               refuses: the checkpoint is older than the state
 
 All changes of a micro-batch are one transaction. A crash before its end leaves the version before; two attempts at the
-same task wait for each other, and the second one does the first one's work again.
+same task wait for each other, and the second repeats the work of the first.
 
-    "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: what the kind of store orders by
+    "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: the numbers that the kind of store orders by
     "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
     "<store>/pages"   the same of rows that were changed many at once: an Arrow table in each row
     "<store>/segments"                        rows of a join of streams, many at once (state_segments.py)
     meta              name -> value, before   before: the value in the version before; "<store>/mark" is another text
                                               after each version that has changed the store's rows
 
-The file is on a disk that all tasks see, and which can lock files.
+The file is on a disk that all tasks can access, and that can lock files.
 
-It says whose it is, and up to which offsets it has read (`bound`, meta "owner" and "read"). A micro-batch begins where
-the file has read to, or the file is not the one that belongs to the checkpoint: it is an old copy, another's, or was
-lost and is begun anew. Then it is refused.
+It has its owner, and the offsets that it has read (`bound`, meta "owner" and "read"). If a micro-batch does not begin
+at these offsets, the file does not belong to the checkpoint: it is an old copy, another's, or a new file after a loss.
+Then it is refused.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _VERSION, _OWNER, _READ = "version", "owner", "read"
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """Whose a file is, and where its micro-batch begins and ends, by topic. `starts` is None in a query's first
-    micro-batch, which begins where the query does."""
+    """The owner of a file, and the start and end offsets of its micro-batch, by topic. `starts` is None in a query's
+    first micro-batch, which begins where the query does."""
 
     owner: str
     starts: Mapping[str, int] | None
     ends: Mapping[str, int]
 
     def check(self, path: Path, version: int) -> None:
-        """StreamsError where the file at `path` is not the one with which micro-batch `version` goes on."""
+        """StreamsError if micro-batch `version` cannot go on with the file at `path`."""
         if not path.exists():
             _check(path, None, None, self)
             return
@@ -86,7 +86,7 @@ def _refuse_a_later_one(path: Path, last: int, version: int) -> None:
 
 
 def _check(path: Path, owner: str | None, read: str | None, binding: Binding) -> None:
-    """StreamsError where what a file says is not what is bound to be."""
+    """StreamsError if a file's facts do not match the binding."""
     remedy = f"put it back, or remove {path.parents[2]}, so that it is restored."
     starts, known = binding.starts or {}, json.loads(read or "null")
     if owner not in (None, binding.owner):
@@ -106,8 +106,8 @@ _bindings: dict[Path, Binding] = {}
 
 @contextmanager
 def bound(path: Path, binding: Binding | None) -> Iterator[None]:
-    """A StateFile that is opened at this path within has to be the one that the binding says, and is so afterwards.
-    None: any file will do."""
+    """A StateFile that is opened at this path in this block must match the binding's start, and has its end
+    afterwards. None: any file will do."""
     if binding is None:
         yield
         return
@@ -122,13 +122,13 @@ def begin_file(path: Path, version: int, binding: Binding) -> None:
     """A file without rows, of a partition that has had no records so far."""
     with bound(path, binding), StateFile(path, version):
         pass
-    # Kept open it would be in the way of nobody, but it is the tasks that come back to it.
+    # It could stay open, but only tasks use it again.
     _open.pop(path)[2].close()
 
 
 class StateFile:
-    """The stores of one task while micro-batch `version` is processed. Use it in a `with`: all is kept if the block
-    ends well, and nothing if it raises."""
+    """The stores of one task while micro-batch `version` is processed. Use it in a `with`: all changes are kept if the
+    block ends well, and none if it raises."""
 
     def __init__(self, path: Path, version: int) -> None:
         self.path = path
@@ -194,7 +194,7 @@ class StateFile:
         self.connection.execute("INSERT INTO meta VALUES (?, ?, NULL) ON CONFLICT (name) DO UPDATE SET value = excluded.value", (name, value))
 
     def table(self, name: str, order: str = "") -> StateTable:
-        """A store's rows. `order` is "n, a, m" or "n, m, a" for one that is read by numbers."""
+        """A store's rows. `order` is "n, a, m" or "n, m, a" for a store that is read by numbers."""
         if name not in self._tables:
             key = "a BLOB, n INTEGER, m INTEGER"
             rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
@@ -207,7 +207,7 @@ class StateFile:
         return self._tables[name]
 
     def mark(self, name: str) -> str | None:
-        """A text that is another one when rows of the store have changed; None if it never had any."""
+        """A text that changes with the rows of the store; None if it never had any."""
         return self.meta(f"{name}/mark")
 
     def segments(self, name: str) -> StateSegments:
@@ -269,7 +269,7 @@ class ReadOnlyStateFile:
             raise _failed(path, error) from error
 
     def meta(self, name: str, *, before: bool = False) -> str | None:
-        """As it is, or as it was in the version before. None where nothing has been kept yet."""
+        """A text of the version, or of the version before. None if nothing has been kept yet."""
         if "meta" not in self._names:
             return None
         found = self.connection.execute("SELECT value, before FROM meta WHERE name = ?", (name,)).fetchone()
@@ -295,7 +295,7 @@ class ReadOnlyStateFile:
             yield (*key, *(found or (None, -1)))
 
     def segments(self, name: str) -> StateSegments | None:
-        """The rows that are kept many at once; None where there are none."""
+        """The rows that are kept many at once; None without such rows."""
         return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
 
     def close(self) -> None:
@@ -320,7 +320,7 @@ _AT_ONCE = 100
 
 
 class StateTable:
-    """The rows of one store. What is changed is noted first, as it was."""
+    """The rows of one store. A row is noted as it was before its first change."""
 
     def __init__(self, connection: sqlite3.Connection, name: str, order: str, changed: Callable[[], None] | None = None) -> None:
         self._changed = changed  # called before the first change
@@ -328,7 +328,7 @@ class StateTable:
         self._order = order or "a, n, m"
         self._noted: set[tuple[bytes, int, int]] = set()
         self._has_page = False
-        self._removed_below = LOWEST  # what `remove_below` has done already
+        self._removed_below = LOWEST  # the last bound of `remove_below`
         self._table = name
         # fmt: off
         self._get = f'SELECT value, at FROM "{name}" WHERE a = ? AND n = ? AND m = ?'  # noqa: S608
@@ -336,7 +336,7 @@ class StateTable:
         self._put_many = f'INSERT OR REPLACE INTO "{name}" VALUES {", ".join(["(?, ?, ?, ?, ?)"] * _AT_ONCE)}'  # noqa: S608
         self._get_many = f'SELECT a, n, m, value, at FROM "{name}" WHERE n >= ? AND n <= ? AND a IN ({", ".join("?" * _AT_ONCE)})'  # noqa: S608
         self._delete = f'DELETE FROM "{name}" WHERE a = ? AND n = ? AND m = ?'  # noqa: S608
-        self._note = (  # the row as it is, or that there is none; the first note of a row counts
+        self._note = (  # the row as it is, or its absence; the first note of a row counts
             f'INSERT OR IGNORE INTO "{name}/undo" SELECT ?1, ?2, ?3, t.a IS NOT NULL, t.value, t.at '  # noqa: S608
             f'FROM (SELECT 1) LEFT JOIN "{name}" t ON t.a = ?1 AND t.n = ?2 AND t.m = ?3'
         )
@@ -347,7 +347,7 @@ class StateTable:
         return found
 
     def before(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
-        """The row as it was before this micro-batch, of those that were changed one by one."""
+        """The row as it was before this micro-batch, if it was changed singly."""
         noted = self._execute(f'SELECT was, value, at FROM "{self._table}/undo" WHERE a = ? AND n = ? AND m = ?', (a, n, m)).fetchone()  # noqa: S608
         if noted is None:
             return self.get(a, n, m)
@@ -375,7 +375,7 @@ class StateTable:
         return found
 
     def at_most(self, count: int) -> list[tuple[bytes, bytes, int]] | None:
-        """Key, value and time of all rows, if there are at most so many; None if there are more."""
+        """Key, value and time of all rows, if there are at most `count`; None if there are more."""
         (there,) = self._execute(f'SELECT count(*) FROM (SELECT 1 FROM "{self._table}" LIMIT ?)', (count + 1,)).fetchone()  # noqa: S608
         return None if there > count else self._execute(f'SELECT a, value, at FROM "{self._table}"').fetchall()  # noqa: S608
 

@@ -1,12 +1,12 @@
-"""Rows of a store that only come and expire, kept many at once: what a join of streams remembers of each side.
+"""Rows of a store that only come and expire, kept many at once: the records of each side of a join of streams.
 
     "<store>/segments"    id, made, gone, lowest, highest, rows, page
 
 A segment is an Arrow table with the columns of a store's rows (state_file.py): a, n, m, value, at. It is never
 changed. `lowest` and `highest` bound n. `made` is the micro-batch that wrote it, `gone` the one that removed it, NULL
-while it is there. So a micro-batch is taken back by removing what it made, and by setting `gone` back to NULL. When
-the next one begins, what is gone is deleted. `id` is random: who has read a segment may keep it in memory under this
-number.
+while it is there. So a micro-batch is undone by removing the segments that it made, and by setting `gone` back to
+NULL. When the next one begins, removed segments are deleted. `id` is random: a reader may keep a segment in memory
+under this number.
 
 Micro-batches may be small. So a new segment takes in those before it, as long as they are not much larger than itself,
 and as long as all rows are within a fifth of the store's retention; a row costs a few copies, and there are few
@@ -32,7 +32,7 @@ _ROWS_MAX = 200_000
 #: Rows of more bytes are cut into several segments.
 _BYTES_MAX = 64 << 20
 _NEVER = 2**63 - 1
-#: A segment before is taken in if it has at most so many times the rows of the new one.
+#: An earlier segment is taken in if it has at most this many times the rows of the new one.
 _TAKEN_IN = 4
 
 
@@ -47,7 +47,7 @@ def begin(connection: sqlite3.Connection, last: int, version: int) -> None:
 
 
 class StateSegments:
-    """The segments of one store. `version` is the micro-batch that is processed; None for one who only reads."""
+    """The segments of one store. `version` is the present micro-batch; None for reading only."""
 
     def __init__(self, connection: sqlite3.Connection, store: str, version: int | None) -> None:
         self._execute = connection.execute
@@ -96,7 +96,7 @@ class StateSegments:
         self._kept(id_, page)  # and not the rows: they may be a view of all that the micro-batch has read
 
     def remove_below(self, n: int) -> None:
-        """Removes the segments all of whose rows have a smaller n."""
+        """Removes the segments whose rows all have a smaller n."""
         if self._first_to_expire is None:
             (found,) = self._execute(f'SELECT min(highest) FROM "{self._name}" WHERE gone IS NULL').fetchone()  # noqa: S608
             self._first_to_expire = _NEVER if found is None else found

@@ -1,5 +1,5 @@
-"""The engine's stores, kept in a state file (state_file.py) in place of memory. What they mean is said by the engine
-alone: here are only the places where rows are put and looked for.
+"""The engine's stores, kept in a state file (state_file.py) in place of memory. The engine defines their meaning; here
+are only the places of rows.
 
     store          a                              n            m          order
     key-value      key                            0            0          a
@@ -39,7 +39,7 @@ class Tables(Protocol):
 
 
 class Owner(Protocol):
-    """The task that a store belongs to, or whoever looks at it."""
+    """The task that a store belongs to, or a reader of it."""
 
     timestamp: int
 
@@ -75,7 +75,7 @@ def make_store(spec: Store, plan: Plan, file: Tables, owner: Owner, topic: str) 
 
 
 def remembered(store: Any) -> list[int]:
-    """What a store knows beside its rows."""
+    """The facts of a store besides its rows."""
     match store:
         case WindowStoreInFile():
             return [store._observed_ms, store._sequence]
@@ -87,7 +87,7 @@ def remembered(store: Any) -> list[int]:
 
 
 def remember(store: Any, values: list[int]) -> None:
-    """Gives a store back what `remembered` said of it."""
+    """Gives the facts of `remembered` back to a store."""
     match store:
         case WindowStoreInFile():
             store._observed_ms, store._sequence = values
@@ -251,7 +251,7 @@ def _held(data: bytes, at: int) -> _Held:
 
 
 class _HeldByTime:
-    """The OrderedMap of a suppress buffer: (time, key) -> what is held."""
+    """The OrderedMap of a suppress buffer: (time, key) -> the held update."""
 
     def __init__(self, table: StateTable, times: _Times) -> None:
         self._table = table
@@ -382,7 +382,7 @@ class _Subscriptions:
 
 
 def _after(prefix: bytes) -> bytes | None:
-    """The smallest key behind all that begin with the prefix."""
+    """The smallest key after all that begin with the prefix."""
     short = prefix.rstrip(b"\xff")
     return short[:-1] + bytes([short[-1] + 1]) if short else None
 

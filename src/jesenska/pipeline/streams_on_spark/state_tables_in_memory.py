@@ -1,9 +1,9 @@
 """Whole tables of state files in the memory of a task's process, for lookups of many keys.
 
 A micro-batch that asks for a large part of a table reads all of it, once, and the next micro-batches find it here. A
-table in a state file has a mark, a random text in its meta that is another one after each change of its rows
-(`<store>/mark`). What is in memory counts only for the mark that it was read with, so a process need not know what
-other ones, or a micro-batch that was taken back, have done to the file.
+table in a state file has a mark, a random text in its meta that changes with its rows (`<store>/mark`). A table in
+memory is valid only for the mark that it was read with, so a process need not know of changes by other processes, or
+by the undoing of a micro-batch.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 #: (file, store) -> the mark, and the rows: key, value, at.
 _tables: InMemory[tuple[Path, str], tuple[str, pa.Table]] = InMemory(128 << 20)
-#: A table is read as a whole when it has at most so many times the rows that are asked for.
+#: A table is read as a whole if it has at most this many times the requested rows.
 _TIMES = 3
-#: Fewer keys are looked for one by one.
+#: Fewer keys are looked up one by one.
 _KEYS_MIN = 2_000
 
 
 def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
-    """The rows of a key-value store, where that is the faster way to `asked` of its keys."""
+    """The rows of a key-value store, if that is the faster way to look up `asked` keys; else None."""
     if asked < _KEYS_MIN:
         return None
     mark = file.mark(store)

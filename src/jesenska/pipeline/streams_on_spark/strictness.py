@@ -1,6 +1,6 @@
-"""What `KafkaStreams(…, strict=True)` refuses: a topology with something whose result on Spark may differ from Kafka
-Streams', and not only come at another time. Each rule belongs to a row of the table "What is different from Kafka
-Streams" in docs/streams-on-spark.md.
+"""The rules of `KafkaStreams(…, strict=True)`, which refuses a topology with something whose result on Spark may
+differ from Kafka Streams', and not only come at another time. Each rule belongs to a row of the table "What is
+different from Kafka Streams" in docs/streams-on-spark.md.
 
     rule                                                          refused
     a sub-topology with state reads several topics: a limit       where micro-batches have a limit
@@ -12,9 +12,9 @@ Streams" in docs/streams-on-spark.md.
       processor that ask for that time
     global tables and stores                                      with exactly_once_v2
 
-The attributes of a processor are found in its source, by what is written there: `self.count += 1`, `self.seen[key] =
-value`, `self.seen.add(key)`. What other objects do with them is not seen, and neither are functions that ask for the
-time or for chance.
+The attributes of a processor are found in the text of its source: `self.count += 1`, `self.seen[key] = value`,
+`self.seen.add(key)`. Changes by other objects are not found, and neither are functions that ask for the time or for
+random numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def refuse_what_may_differ(application: Application) -> None:
 
 
 def _cut_apart(application: Application) -> Iterator[str]:
-    """Micro-batches with a limit may have late records of one topic before early ones of another."""
+    """Sub-topologies that a limit may cut: their micro-batches may have late records of one topic before early ones of
+    another."""
     if application.max_offsets is None:
         return
     processors = application.topology.processors
@@ -67,7 +68,7 @@ def _cut_apart(application: Application) -> Iterator[str]:
 
 
 def _attributes(application: Application) -> Iterator[str]:
-    """Processors are made anew for each micro-batch."""
+    """Changes of processors' attributes: each micro-batch makes new processors."""
     for node in application.topology.plan:
         if isinstance(node, Process | TableTransformValues):
             for at, what, remedy in _Reader(node.supplier()).findings():
@@ -155,7 +156,7 @@ class _Reader:
                     yield at, f"schedules a punctuation in {method.name}, which ends with its micro-batch", "schedule it in init"
 
     def asks_for_the_time(self) -> Iterator[Location]:
-        """Where the context is asked for the wall-clock time."""
+        """The lines that ask the context for the wall-clock time."""
         for method, file, before in self._methods:
             for node in ast.walk(method):
                 if isinstance(node, ast.Attribute) and node.attr == "current_system_time_ms":

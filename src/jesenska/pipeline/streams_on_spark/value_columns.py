@@ -6,8 +6,8 @@ A column is one of these:
     Objects          Python values of any type, one for each record: JSON, lists, values of several types
     WindowedKeys     keys of a windowed table: the keys, and the windows' starts
 
-`from_values` makes an Arrow array where one type has all values, so that what comes out of JSON becomes fast again. An
-int and a float are different types here: Arrow would make floats of both, and 1 and 1.0 are not the same text.
+`from_values` makes an Arrow array if all values have one type, so that values from JSON become fast again. An int and
+a float are different types here: Arrow would make floats of both, and 1 and 1.0 are not the same text.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def taken(column: Column, indices: Indices) -> Column:
 
 
 def together(columns: Sequence[Column]) -> Column:
-    """The values of all, one column behind the other."""
+    """The values of all columns, one column after the other."""
     if len(columns) == 1:
         return columns[0]
     windowed = [column for column in columns if isinstance(column, WindowedKeys)]
@@ -99,7 +99,7 @@ def together(columns: Sequence[Column]) -> Column:
 
 
 def is_null(column: Column) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """For each value whether it is None."""
+    """True for each value that is None."""
     if isinstance(column, Objects):
         return np.fromiter((value is None for value in column.values), np.bool_, len(column))
     if isinstance(column, WindowedKeys):

@@ -1,4 +1,4 @@
-"""The ways that the records of a sub-topology may go, but for the engine, which can go with all."""
+"""The paths for the records of a sub-topology, except for the engine, which fits all."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Way = ColumnsPath | DirectPath
 
 
 def ways_of(work: Work) -> tuple[list[Way], list[str]]:
-    """Those that fit, the one to be tried first in front; and why none fits that would stand before it."""
+    """The paths that fit, in the order of trial; and the reasons why the paths before the first one do not fit."""
     found: list[Way] = []
     reasons = []
     for kind in (ColumnsPath, DirectPath):

@@ -6,14 +6,14 @@
                 foreign key when its value changes, through the response topic
     this side   joins the answer with its value, if that is still the one for which it subscribed (by its hash)
 
-A subscription says what its answer is to be:
+A subscription names its answer:
 
     DELETE_KEY_NO_PROPAGATE                 none; it is forgotten
     DELETE_KEY_AND_PROPAGATE                None; it is forgotten
     PROPAGATE_NULL_IF_NO_FK_VAL_AVAILABLE   the other side's value, or None
     PROPAGATE_ONLY_IF_FK_VAL_AVAILABLE      the other side's value, if there is one
 
-The bytes of subscriptions and answers are not Kafka Streams': nobody but this driver reads them.
+The bytes of subscriptions and answers are not Kafka Streams': only this driver reads them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Response(NamedTuple):
 
 
 class Subscribed(NamedTuple):
-    """A subscription with what the receiving side needs to answer it."""
+    """A subscription with the fields that the receiving side needs to answer it."""
 
     foreign_key: Any
     subscription: Subscription
@@ -135,7 +135,7 @@ class SubscriptionStore:
 
 
 class SendSubscriptions(Operator):
-    """This side: what a change means for its subscriptions."""
+    """This side: sends the subscriptions that follow from a change."""
 
     def __init__(self, node: ForeignKeyJoin, foreign_key: Serde, value: Serde) -> None:
         self._extract = node.foreign_key.call

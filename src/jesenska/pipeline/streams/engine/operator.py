@@ -1,4 +1,4 @@
-"""What the built-in processors share: an operator is a Processor whose context can say that a record is dropped."""
+"""The base of the built-in processors: an operator is a Processor whose context can drop a record."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ class OperatorContext(ProcessorContext, Protocol):
     """The context as operators see it."""
 
     def dropped(self, reason: str) -> None:
-        """The current record is dropped: it is counted, and told in the log."""
+        """The current record is dropped: it is counted and logged."""
         ...
 
     def exchange_metadata(self, metadata: RecordMetadata | None) -> RecordMetadata | None:
-        """Sets where the current record is said to come from; gives what it was."""
+        """Sets the origin of the current record; gives the origin before."""
         ...
 
 
@@ -28,7 +28,7 @@ class Operator(Processor):
     remembers: tuple[str, ...] = ()
 
     def remembered(self) -> list[int | None]:
-        """What is to be handed to `remember` of the same operator in a later task."""
+        """The numbers for `remember` of the same operator in a later task."""
         return [getattr(self, name) for name in self.remembers]
 
     def remember(self, values: Sequence[int | None]) -> None:

@@ -31,7 +31,7 @@ class OrderedMap(Generic[V]):
         return value
 
     def first(self) -> Any:
-        """The smallest key; None if there is none."""
+        """The smallest key; None if the map is empty."""
         return self._keys[0] if self._keys else None
 
     def items(self, lowest: Any = None, above: Any = None) -> Iterator[tuple[Any, V]]:

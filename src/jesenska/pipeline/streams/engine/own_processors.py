@@ -1,4 +1,4 @@
-"""The user's own processors and transformers, behind the interface of processors."""
+"""The user's own processors and transformers, with the interface of processors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.pipeline.streams.records import Record
 
 
 def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processor:
-    """The processor of a Process node, from what its supplier gives."""
+    """The processor of a Process node, made from its supplier's object."""
     made = supplier()
     if kind == "process":
         if not hasattr(made, "process"):
@@ -31,7 +31,7 @@ def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processo
 
 
 class _Delegating(Operator):
-    """Opens and closes what the user has made."""
+    """Opens and closes the user's object."""
 
     def __init__(self, made: Any) -> None:
         self._made = made
@@ -71,7 +71,7 @@ class _SameKeys(_Delegating):
 
 
 class _CheckedContext:
-    """A processor's context that looks at what is forwarded."""
+    """A processor's context that checks forwarded records."""
 
     def __init__(self, context: Any, owner: _SameKeys) -> None:
         self._context = context

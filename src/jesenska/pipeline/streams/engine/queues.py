@@ -1,4 +1,4 @@
-"""Which of the waiting records is next: the one with the smallest timestamp among the first of each topic.
+"""The next of the waiting records: the one with the smallest timestamp among the first of each topic.
 
 Where timestamps are equal, the order is that of Java's PriorityQueue, a heap of topics that a topic leaves when its
 record is taken and joins again if it has more.
@@ -122,7 +122,7 @@ class TopicHeap:
 
 
 class Punctuations:
-    """What is to be called when a time has come: of the earliest time first."""
+    """The scheduled punctuations, the earliest time first."""
 
     def __init__(self) -> None:
         self._scheduled: list[Punctuation] = []
@@ -132,7 +132,8 @@ class Punctuations:
         self._scheduled.sort(key=lambda scheduled: scheduled.at_ms)
 
     def punctuate(self, now_ms: int, call: Callable[[Punctuation, int], Any]) -> None:
-        """Calls what is due, each once; the next time is the next multiple of the interval that is not over."""
+        """Calls the punctuations that are due, each once. The next time is the next multiple of the interval that has
+        not passed."""
         while self._scheduled and self._scheduled[0].at_ms <= now_ms:
             due = self._scheduled.pop(0)
             if due.cancelled:

@@ -89,7 +89,7 @@ def _merger(node: SessionAggregate) -> Any:
     if node.operation == "reduce":
         assert node.reducer is not None
         reducer = node.reducer.call
-        # What has been merged so far may be None, the beginning of a reduction.
+        # The merged aggregate so far may be None, the beginning of a reduction.
         return lambda key, left, right: right if left is None else reducer(left, right)
     assert node.merger is not None
     return node.merger.call

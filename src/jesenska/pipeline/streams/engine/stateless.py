@@ -13,7 +13,7 @@ Call = Callable[..., Any]
 
 
 class PassThrough(Operator):
-    """Merge, and the streams behind a branch."""
+    """Merge, and the streams of a branch."""
 
     def process(self, record: Record) -> None:
         self.context.forward(record)
@@ -117,14 +117,14 @@ class BranchRecords(Operator):
 
 
 def pair(made: Any) -> tuple[Any, Any]:
-    """What a function gave as a key and a value."""
+    """The result of a function as a key and a value."""
     if not isinstance(made, tuple) or len(made) != 2:
         raise StreamsError(f"a function that makes pairs gave {made!r}: let it give a tuple of the key and the value.")
     return made
 
 
 def several(made: Any, what: str) -> Any:
-    """What a function gave as many; a string counts as a mistake."""
+    """The result of a function as several values; a string counts as a mistake."""
     if isinstance(made, str | bytes) or not hasattr(made, "__iter__"):
         raise StreamsError(f"a function that makes several {what} gave {made!r}: let it give a list.")
     return made

@@ -7,7 +7,7 @@ does not fit fails where it would fail in production. A timestamped store gives 
 Windows and sessions are gone when they are older than the retention: when the start of a window, or the end of a
 session, is at or below the largest one that was put, minus the retention.
 
-Each change is told to `log` as the record that the store's changelog topic would get.
+Each change is handed to `log` as the record that the store's changelog topic would get.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Kept = tuple[bytes, int]  # a value and its time
 
 
 class StateStore:
-    """What all stores have: name, serdes, changelog."""
+    """The base of all stores: name, serdes, changelog."""
 
     def __init__(
         self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int], refused: Callable[[str], None]
@@ -41,7 +41,7 @@ class StateStore:
         self._topic = topic
         self._log = log or (lambda key, value, timestamp: None)
         self._now = now  # the timestamp of the record that is being processed
-        self._refused = refused  # told of what is too old to be put
+        self._refused = refused  # called for a put that is too old
 
     def _key_bytes(self, key: Any) -> bytes:
         data = self._key.serialize(self._topic, key)
@@ -53,7 +53,7 @@ class StateStore:
         return self._key.deserialize(self._topic, data)
 
     def _to_keep(self, value: Any) -> _Kept | None:
-        """What is kept of a value, which in a timestamped store comes with its time; None for None."""
+        """The bytes and the time of a value, which in a timestamped store comes with its time; None for None."""
         timestamp = self._now()
         if self.spec.timestamped and value is not None:
             if not isinstance(value, tuple) or len(value) != 2:
@@ -163,8 +163,8 @@ class WindowStore(StateStore):
         self._remove_below(min(up_to_ms, self._observed_ms - self._retention_ms) + 1)
 
     def put(self, key: Any, value: Any, window_start_ms: int) -> None:
-        """Sets the key's value in the window that begins then; None deletes it. A window that is gone is refused; the
-        changelog has it all the same, as Kafka Streams' has."""
+        """Sets the key's value in the window that begins then; None deletes it. An expired window is refused, but the
+        changelog has the record, as in Kafka Streams."""
         data, kept = self._key_bytes(key), self._to_keep(value)
         self._observed_ms = max(self._observed_ms, window_start_ms)
         is_refused = window_start_ms <= self._expired_ms
@@ -173,7 +173,7 @@ class WindowStore(StateStore):
         if self.spec.retain_duplicates:
             self._sequence = (self._sequence + 1) & 0x7FFFFFFF
         sequence = self._sequence if self.spec.retain_duplicates else 0
-        # Among duplicates there is none that None could delete.
+        # With duplicates, None deletes no value.
         if not is_refused and (kept is not None or not self.spec.retain_duplicates):
             self._remove_below(self._expired_ms + 1)
             self._keep(window_start_ms, data, sequence, kept)
@@ -262,8 +262,8 @@ class SessionStore(StateStore):
         self._by_end.remove_below((min(up_to_ms, self._observed_ms - self._retention_ms) + 1, b"", 0))
 
     def put(self, session: Windowed, value: Any) -> None:
-        """Sets the value of a session; None deletes it. One that is gone already is refused; the changelog has it all
-        the same, as Kafka Streams' has."""
+        """Sets the value of a session; None deletes it. An expired session is refused, but the changelog has the
+        record, as in Kafka Streams."""
         data, kept = self._key_bytes(session.key), self._to_keep(value)
         window = SessionWindow(session.window.start, session.window.end)
         self._observed_ms = max(self._observed_ms, window.end)
@@ -286,8 +286,8 @@ class SessionStore(StateStore):
         self.put(session, None)
 
     def find_sessions(self, key: Any, earliest_end_ms: int, latest_start_ms: int) -> Iterator[KeyValue]:
-        """The key's sessions that end at or after the first time and start at or before the second. Those that are out
-        of the retention are not found, also where they wait to be emitted: they grow no more."""
+        """The key's sessions that end at or after the first time and start at or before the second. Sessions past the
+        retention are not found, even if they wait to be emitted: they grow no more."""
         data = self._key_bytes(key)
         for found, window, kept in self._sessions(max(earliest_end_ms, self._observed_ms - self._retention_ms + 1)):
             if found == data and window.start <= latest_start_ms:

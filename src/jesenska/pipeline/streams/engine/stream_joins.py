@@ -48,7 +48,7 @@ class OuterJoinStore:
 
 
 class SharedTime:
-    """What both sides of a join know of time; one for each task."""
+    """The times that both sides of a join share; one object for each task."""
 
     def __init__(self) -> None:
         self.stream_time_ms = -1
@@ -81,7 +81,7 @@ class JoinStreams(Operator):
         self._other_store_name = node.other_store.name if is_left else node.this_store.name
         self._outer_store_name = None if node.outer_store is None else node.outer_store.name
         self._back_ms, self._ahead_ms = (windows.before_ms, windows.after_ms) if is_left else (windows.after_ms, windows.before_ms)
-        self._waits_ms = {True: windows.after_ms, False: windows.before_ms}  # by whether it is of the left side
+        self._waits_ms = {True: windows.after_ms, False: windows.before_ms}  # True: the left side
         self._grace_ms = windows.grace_ms
         self._join = node.joiner.call
         self._time = time
@@ -129,8 +129,8 @@ class JoinStreams(Operator):
         return self._join(key, this, other) if self._is_left else self._join(key, other, this)
 
     def _emit_without_partner(self, record: Record, waiting: OuterJoinStore) -> None:
-        """Joins with None what has waited until its window was closed. The earliest that waits is remembered, so that
-        most records need not look; it is set as Kafka Streams sets it, which looks once too often at times."""
+        """Joins waiting records with None when their window is closed. The earliest waiting time is kept, so that most
+        records need not look. It is set as in Kafka Streams, which at times looks once too often."""
         time = self._time
         if time.earliest_waiting_ms + self._ahead_ms + self._grace_ms >= time.stream_time_ms:
             return

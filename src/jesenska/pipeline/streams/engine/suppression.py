@@ -2,8 +2,8 @@
 
 The time of an update is the end of its window for final results, else its timestamp; a key keeps the time of the first
 update that is held. Updates leave when stream time (the largest timestamp that this operator has seen) is their time
-plus the waiting time, or when the buffer is too large and may let them go early. What leaves has the timestamp and the
-origin of the last update. Whoever looks the table up meanwhile sees the value before the first update that is held.
+plus the waiting time, or when the buffer is too large and may let them go early. An update leaves with the timestamp
+and the origin of the key's last update. A lookup in the table meanwhile finds the value before the first held update.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Held:
 
     @property
     def size_bytes(self) -> int:
-        """What Kafka Streams counts: the values, each once, and the record's origin."""
+        """The size as Kafka Streams counts it: the values, each once, and the record's origin."""
         values = len(self.prior or b"") + len(self.new or b"")
         if self.old is not None and self.old != self.prior:
             values += len(self.old)
@@ -41,7 +41,7 @@ class _Held:
 
 
 class SuppressBuffer:
-    """(time, key bytes) -> what is held; the index finds a key's time."""
+    """(time, key bytes) -> the held update; the index finds a key's time."""
 
     def __init__(self, key: Serde, value: Serde, topic: str) -> None:
         self._key, self._value, self._topic = key, value, topic
@@ -82,7 +82,7 @@ class SuppressBuffer:
         self.size_bytes -= held.size_bytes + 8 + len(key)
 
     def prior(self, key: Any) -> tuple[bool, Any]:
-        """Whether the key is held, and its value before."""
+        """True if the key is held, and its value before."""
         data = self._key.serialize(self._topic, key) or b""
         if data not in self._times:
             return False, None
@@ -139,7 +139,7 @@ class SuppressUpdates(Operator):
 
 
 class SuppressedGetter(ValueGetter):
-    """Looks up what has left the buffer last."""
+    """Looks up the last update that has left the buffer."""
 
     def __init__(self, parent: ValueGetter, store_name: str) -> None:
         self._parent = parent

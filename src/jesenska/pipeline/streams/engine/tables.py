@@ -1,7 +1,7 @@
 """Tables: a topic or a stream as a table, operations on them key by key, and how their values are looked up.
 
-Changes carry the old value where somebody behind asked for it (`sends_old`). A table that is kept forwards what it has
-put; one that is not is computed from its parent, also where it is looked up.
+Changes carry the old value if a node after it needs it (`sends_old`). A table that is kept forwards the values that it
+has put; a table that is not kept is computed from its parent, for lookups as well.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class StoreGetter(ValueGetter):
 
 
 class ComputedGetter(ValueGetter):
-    """From the parent's value, by a function of the key and of what the parent has."""
+    """From the parent's value, by a function of the key and of that value."""
 
     def __init__(self, parent: ValueGetter, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]) -> None:
         self._parent = parent
@@ -68,7 +68,7 @@ class ComputedGetter(ValueGetter):
 
 
 def filtered(predicate: Call, negated: bool) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]:
-    """How a filter that is not kept computes its values."""
+    """The function by which a filter that is not kept computes its values."""
 
     def compute(key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         return found if found is not None and bool(predicate(key, found.value)) is not negated else None
@@ -77,7 +77,7 @@ def filtered(predicate: Call, negated: bool) -> Callable[[Any, ValueAndTimestamp
 
 
 def mapped(mapper: Call) -> Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]:
-    """How a map_values that is not kept computes its values."""
+    """The function by which a map_values that is not kept computes its values."""
 
     def compute(key: Any, found: ValueAndTimestamp | None) -> ValueAndTimestamp | None:
         value = None if found is None else mapper(key, found.value)
@@ -211,7 +211,7 @@ class ChangesToRecords(Operator):
 
 
 class RegroupTable(Operator):
-    """group_by of a table: what a change takes from one group and gives to another."""
+    """group_by of a table: a change takes a pair from one group and gives one to another."""
 
     def __init__(self, mapper: Call) -> None:
         self._mapper = mapper

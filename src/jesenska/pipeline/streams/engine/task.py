@@ -1,8 +1,8 @@
 """One task that runs a whole topology: it has one partition of every topic, its stores, and stream time.
 
-A record is read with the serdes of its source, gets its timestamp, and goes down through the processors at once. What
-reaches a sink is written with the sink's serdes and handed to `produce`. The task knows no clock: the wall-clock time
-is told to it.
+A record is read with the serdes of its source, gets its timestamp, and goes down through the processors at once. A
+record at a sink is written with the sink's serdes and handed to `produce`. The task has no clock: its caller gives it
+the wall-clock time.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Task:
         self.stream_time_ms = -1
         self.timestamp = -1  # of the record that is being processed
         self.metadata: RecordMetadata | None = None
-        self._raw: RawRecord | None = None  # what is being processed, as it was read
+        self._raw: RawRecord | None = None  # the record that is being processed, as it was read
         self.dropped_records = 0
         self._topology = topology
         self._produce = produce
@@ -116,7 +116,7 @@ class Task:
         return len(self._heap) > 0
 
     def process_next(self) -> None:
-        """Takes the record whose turn it is through the topology, and then calls punctuations on stream time."""
+        """Takes the next record through the topology, and then calls punctuations on stream time."""
         queue = self._heap.pop()
         read = queue.take()
         if len(queue):
@@ -128,7 +128,7 @@ class Task:
             self._stream_time.punctuate(self.stream_time_ms, self._punctuate)
 
     def process_at_once(self, raw: RawRecord) -> None:
-        """A record of a global store's topic: it waits for nobody."""
+        """Processes a record of a global store's topic, without a queue."""
         source = self.source_of(raw.topic)
         assert source is not None
         read = self._read(source, raw, -1)
@@ -348,7 +348,7 @@ class NodeContext:
 
 
 class _Failing:
-    """Words what a function of the user's raises: which operation, which line, which record."""
+    """Words an error of a user's function with the operation, the line and the record."""
 
     def __init__(self, name: str, made_at: Location, task: Task) -> None:
         self._name, self._made_at, self._task = name, made_at, task

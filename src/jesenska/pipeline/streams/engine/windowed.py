@@ -5,7 +5,7 @@ time minus grace; a sliding window, whose end is in it, when its end is below.
 
 A sliding window ends or begins at a record, so that each distinct set of records that are near enough to each other
 has one. For each record there is the window that ends with it (its left window) and the one that begins one
-millisecond behind it (its right window), if a record is in it. A record that comes
+millisecond after it (its right window), if a record is in it. A record that comes
 
     1. is put into every window of its key that it falls into;
     2. opens the right window of the record before it, if that is not there and the new record falls into it;
@@ -205,13 +205,13 @@ class AggregateSlidingWindows(_ByWindows):
         return list(self._store.fetch(record.key, 0, record.timestamp + 1))
 
     def _open_own_right(self, record: Record, right: ValueAndTimestamp) -> None:
-        """The window behind the record holds the later records alone."""
+        """The window after the record holds only the later records."""
         window = TimeWindow(record.timestamp + 1, record.timestamp + 1 + self._difference_ms)
         self._store.put(record.key, right, window.start)
         self._forward(record, window, right.value, None, right.timestamp)
 
     def _open_right_of(self, previous: int, record: Record, close_time_ms: int) -> None:
-        """The window behind the record before this one holds this one alone."""
+        """The window after the previous record holds only this record."""
         window = TimeWindow(previous + 1, previous + 1 + self._difference_ms)
         self._update(record, window, ValueAndTimestamp(self._initializer(), record.timestamp), close_time_ms)
 
