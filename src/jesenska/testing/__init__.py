@@ -1,7 +1,7 @@
-"""For tests of whatever uses Kafka: a real broker in a process of its own, on a port that the system chose, or several
-that are a cluster.
+"""For tests of programs that use Kafka: a real broker in its own process, on a port that the system chose, or several
+brokers as a cluster.
 
-What a name stands for is imported when it is first asked for: pytest reads this package at every start."""
+A name's module is imported at its first use: pytest reads this package at every start."""
 
 from __future__ import annotations
 

@@ -19,14 +19,13 @@ from jesenska.testing.warm import WarmProcess, template
 
 
 class BrokerProcess(ServerProcess):
-    """One broker. `settings` are those of server.properties; `environment` is added to what it inherits, which
-    has no KAFKA_ variable; `module` is what `python -m` runs.
+    """One broker. `settings` are those of server.properties; `environment` is added to the inherited one, without
+    KAFKA_ variables; `module` is for `python -m`.
 
-    Where `advertised.listeners` has clients told another address (a proxy's), `address` and `bootstrap` are the
-    broker's own.
+    If `advertised.listeners` has another address (a proxy's), `address` and `bootstrap` are still the broker's own.
 
-    A broker that is `warm` is forked from a process that has read all modules already: the first takes as long as any,
-    the others are ready at once."""
+    A `warm` broker is forked from a process that has read all modules already: the first takes as long as any, later
+    ones are ready at once."""
 
     _READY = re.compile(rb"jesenska is up at \S+:(?P<port>\d+) ")
     _LISTENS = re.compile(rb".*\blistener \S+ takes connections at port (?P<port>\d+)$")
@@ -62,7 +61,7 @@ class BrokerProcess(ServerProcess):
 
     def _arguments(self) -> list[str]:
         command = ["up", "--log-level", "info", "--debug"]
-        # A flag would beat the setting that says the same.
+        # A flag would override the same setting.
         if "listeners" not in self.settings:
             command += ["--port", str(self.port)]
         if "log.dirs" not in self.settings:

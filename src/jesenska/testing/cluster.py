@@ -1,8 +1,8 @@
-"""A cluster of brokers for tests: each a process, and their tree another one.
+"""A cluster of brokers for tests: a process for each broker, and one for their tree.
 
 with ClusterProcesses(tmp_path / "data") as cluster:
     ... cluster.bootstrap ...
-    cluster.brokers[0].kill()       # SIGKILL, as a crash: another broker leads what it led
+    cluster.brokers[0].kill()       # SIGKILL, as a crash: other brokers lead its partitions
     cluster.brokers[0].start()      # the same port, the same data
 """
 
@@ -22,7 +22,7 @@ _SESSION_TIMEOUT_MS = "2000"
 
 
 class ClusterProcesses:
-    """So many brokers, numbered from 0 on, and their tree, with what they keep below `data`. `settings` are those of
+    """Brokers, numbered from 0 on, and their tree, with their data below `data`. `settings` are those of
     server.properties, for each broker. New topics have a replica on each of three brokers, Kafka's own topics too,
     unless settings say otherwise. Ends with the `with` block."""
 
@@ -33,7 +33,7 @@ class ClusterProcesses:
         self.settings = dict(settings or {})
         self._count = brokers
         self.tree = TreeProcess(self.data / "tree")
-        #: By number; before `start` there is none.
+        #: The brokers by number; empty before `start`.
         self.brokers: list[BrokerProcess] = []
 
     @property
@@ -43,7 +43,7 @@ class ClusterProcesses:
 
     @property
     def log(self) -> str:
-        """What the brokers have said, one after the other."""
+        """The output of the brokers, one after the other."""
         return "".join(broker.log for broker in self.brokers)
 
     def start(self) -> Self:

@@ -1,9 +1,8 @@
-"""A server as a process for tests: started until it says that it is ready, killed or stopped, started again on the
-same port.
+"""A server as a process for tests: started, awaited until it is ready, killed or stopped, started again on the same
+port.
 
-No server outlives the process that started it: one that is still running when the interpreter ends is stopped then,
-and where that does not happen (the process is killed) the server finds the pipe closed that it was given, and stops by
-itself."""
+No server outlives the process that started it: a server that still runs when the interpreter ends is stopped then. If
+that does not happen (the process is killed), the server finds its pipe closed, and stops by itself."""
 
 from __future__ import annotations
 
@@ -21,22 +20,21 @@ from typing import ClassVar, Self
 from jesenska.config.variables import without_settings
 from jesenska.testing.warm import WarmProcess
 
-#: What `jesenska.cli.ending` looks for; the tools are not imported here.
+#: The variable that `jesenska.cli.ending` reads; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
 class ServerFailedError(RuntimeError):
-    """The server ended before it was ready; the text is what it said."""
+    """The server ended before it was ready; the text is its output."""
 
 
 class ServerProcess(ABC):
-    """One server. `environment` is added to what it inherits: this process's variables without those that begin with
+    """One server. `environment` is added to the inherited one: this process's variables without those that begin with
     KAFKA_, which are settings of a broker. Ends with the `with` block."""
 
-    #: The line that says that clients can connect; its group `port` says where.
+    #: The line that says that clients can connect; its group `port` is the port.
     _READY: ClassVar[re.Pattern[bytes]]
-    #: A line before it that says at which port the server itself listens, where `_READY` may tell another's. The first
-    #: one counts.
+    #: An earlier line with the server's own port, if `_READY` may have another one's. The first one counts.
     _LISTENS: ClassVar[re.Pattern[bytes] | None] = None
 
     def __init__(self, environment: Mapping[str, str] | None, ready_seconds: float) -> None:
@@ -60,7 +58,7 @@ class ServerProcess(ABC):
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """What is run, on `port` where that is not 0."""
+        """The command, on `port` if that is not 0."""
 
     @property
     def address(self) -> str:
@@ -74,17 +72,17 @@ class ServerProcess(ABC):
 
     @property
     def is_running(self) -> bool:
-        """It was started, and has not ended."""
+        """True if it was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def log(self) -> str:
-        """Everything that it has said, over all its starts."""
+        """Its whole output, over all its starts."""
         return b"".join(self._said).decode(errors="replace")
 
     def wait_until_said(self, text: str, seconds: float = 20.0) -> None:
-        """Waits until it has said this: what a process has written takes a moment to arrive here. TimeoutError if it
-        does not come."""
+        """Waits until its output has this text: output takes a moment to arrive here. TimeoutError if it does not
+        come."""
         with self._heard:
             if not self._heard.wait_for(lambda: text in self.log, seconds):
                 raise TimeoutError(f"the server has not said {text!r}: {self.log[-2000:]}")
@@ -146,7 +144,7 @@ class ServerProcess(ABC):
         self._end(signal.SIGKILL)
 
     def stop(self, seconds: float = 30.0) -> int | None:
-        """Asks it to stop in order and gives its exit code; kills it if it has not within the time."""
+        """Asks it to stop in order and returns its exit code; kills it if it has not ended within the time."""
         return self._end(signal.SIGTERM, seconds)
 
     def _end(self, number: signal.Signals, seconds: float = 30.0) -> int | None:

@@ -1,14 +1,15 @@
 """Fixtures for tests of programs that use Kafka; pytest finds them by itself once jesenska is installed.
 
-    kafka_broker          a broker for the whole run; `kafka_broker.bootstrap` is what clients connect to kafka_topic
-    the name of a topic that exists, new for each test, with the broker's `num.partitions` kafka_topic_factory   makes
-    such topics: `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})` kafka_cluster
-    three brokers for the whole run; `kafka_cluster.brokers` are its processes
+    kafka_broker          a broker for the whole run; clients connect to `kafka_broker.bootstrap`
+    kafka_topic           the name of an existing topic, new for each test, with the broker's `num.partitions`
+    kafka_topic_factory   makes such topics, as in
+                          `kafka_topic_factory(partitions=3, settings={"cleanup.policy": "compact"})`
+    kafka_cluster         three brokers for the whole run; `kafka_cluster.brokers` are its processes
 
-`pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. Where a test
+`pytest --kafka-setting NAME=VALUE` gives the brokers a setting of server.properties; it may be repeated. If a test
 fails and a broker that it uses has ended, the report says so, and shows the end of its log.
 
-What the fixtures need is imported when a test uses one: a run without such a test does not wait for it."""
+The fixtures' modules are imported when a test uses one: a run without such a test does not wait for them."""
 
 from __future__ import annotations
 
@@ -26,14 +27,14 @@ _LOG_CHARS_SHOWN = 4000
 
 
 class TopicFactory(Protocol):
-    """What `kafka_topic_factory` gives."""
+    """The value of `kafka_topic_factory`."""
 
     def __call__(
         self, name: str | None = None, *, partitions: int | None = None, replication_factor: int | None = None, settings: Mapping[str, str] | None = None
     ) -> str:
-        """Makes a topic and returns its name, which is made of the test's where none is given. Without `partitions` it
-        has the broker's `num.partitions`, without `replication_factor` its `default.replication.factor`. KafkaError
-        where the broker refuses it."""
+        """Makes a topic and returns its name, by default made of the test's name. Without `partitions` it has the
+        broker's `num.partitions`, without `replication_factor` its `default.replication.factor`. KafkaError if the
+        broker refuses it."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -42,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuses a setting that a broker would refuse, and warns of a name that none knows, before a test runs."""
+    """Refuses a setting that a broker would refuse, and warns of an unknown name, before a test runs."""
     given: list[str] = config.getoption("--kafka-setting")
     if not given:
         return
@@ -90,7 +91,7 @@ def kafka_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def kafka_topic_factory(request: pytest.FixtureRequest) -> TopicFactory:
-    """Makes topics, on `kafka_cluster` where the test uses that, else on `kafka_broker`."""
+    """Makes topics, on `kafka_cluster` if the test uses that, else on `kafka_broker`."""
     from jesenska.testing.topics import Topics
 
     where = "kafka_cluster" if "kafka_cluster" in request.fixturenames else "kafka_broker"
@@ -105,7 +106,7 @@ def kafka_topic(kafka_topic_factory: TopicFactory) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Adds to the report of a test that has failed which of its brokers have ended."""
+    """Adds the ended brokers to the report of a failed test."""
     report = yield
     if report.failed:
         fixtures = getattr(item, "funcargs", {})
@@ -118,7 +119,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _end_of(broker: ServerProcess) -> str | None:
-    """What a person should know of a broker that does not run; None of one that does."""
+    """The text about a broker that does not run; None for a running one."""
     if broker.is_running:
         return None
     return f"The broker at {broker.address} does not run any more. The end of what it said:\n{broker.log[-_LOG_CHARS_SHOWN:]}"

@@ -24,7 +24,7 @@ class Topics:
     def make(
         self, name: str | None = None, *, partitions: int | None = None, replication_factor: int | None = None, settings: Mapping[str, str] | None = None
     ) -> str:
-        """Makes a topic; its name. What is not given is what the broker has by default. KafkaError where it is
+        """Makes a topic and returns its name. Missing arguments are the broker's defaults. KafkaError if it is
         refused."""
         topic = NewTopic(
             name or f"{self._test}-{next(_numbers)}",

@@ -18,7 +18,7 @@ from jesenska.testing.process import ServerProcess
 
 
 class TreeProcess(ServerProcess):
-    """One server; `settings` are those of zookeeper.properties, `module` is what `python -m` runs."""
+    """One server; `settings` are those of zookeeper.properties, `module` is for `python -m`."""
 
     _READY = re.compile(rb"jesenska's ZooKeeper server is up at \S+:(?P<port>\d+) ")
 

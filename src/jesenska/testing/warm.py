@@ -1,5 +1,5 @@
-"""Brokers that are forked from a template (jesenska.cli.broker_template), and look like a `subprocess.Popen` to
-whoever started them."""
+"""Brokers that are forked from a template (jesenska.cli.broker_template), with the interface of a
+`subprocess.Popen`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WarmProcess:
         self._ended = threading.Event()
 
     def ended(self, code: int) -> None:
-        """The template has heard of its end."""
+        """Sets the exit code; the template reports it."""
         self.returncode = code
         self._ended.set()
 
@@ -41,7 +41,7 @@ class WarmProcess:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        # It may have ended a moment ago, and the template not have told of it yet.
+        # It may have ended a moment ago, before the template has reported it.
         if self.returncode is None:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
@@ -67,7 +67,7 @@ class Template:
         self._started: list[int] = []
         self._has_started = threading.Condition()
         self._running: dict[int, WarmProcess] = {}
-        #: Ended before whoever started them had taken note of them.
+        #: Exit codes of processes that ended before their `WarmProcess` was registered.
         self._early: dict[int, int] = {}
         threading.Thread(target=self._listen, daemon=True).start()
         atexit.register(self.close)
@@ -129,7 +129,7 @@ _making = threading.Lock()
 
 
 def template() -> Template:
-    """This process's template; a process that was forked has one of its own."""
+    """This process's template; a forked process has its own."""
     global _template, _template_of
     with _making:
         if _template is None or _template_of != os.getpid():

@@ -1,10 +1,10 @@
-"""Faults for the processes and the network of any Kafka cluster, and checkers that say whether it kept its promises.
+"""Faults for the processes and the network of any Kafka cluster, and checkers of its guarantees.
 
-    python -m jesenska.testing.faults check HISTORY.jsonl...    findings, one a line; exit code 1 where there are any
+    python -m jesenska.testing.faults check HISTORY.jsonl...    findings, one a line; exit code 1 if there are any
 
-`history` is what clients did and saw, as JSON lines that any program can write; `checkers` find in it what must not
-be; `proxy` stands between clients and brokers and delays, holds, cuts; `processes` kills, pauses, restarts; `disks`
-makes them full; `rounds` draws faults from a seed and applies them while a load runs; `load` is such a load."""
+`history` records the clients' operations, as JSON lines that any program can write; `checkers` find violations in it;
+`proxy`, between clients and brokers, delays, holds, cuts; `processes` kills, pauses, restarts; `disks` makes them
+full; `rounds` draws faults from a seed and applies them while a load runs; `load` is such a load."""
 
 from jesenska.testing.faults.checkers import CHECKERS, Finding, check
 from jesenska.testing.faults.disks import NoSmallDiskError, SmallDisk, limit_file_size, limited_file_size

@@ -1,7 +1,7 @@
-"""The command: what is wrong in histories.
+"""The command: finds violations in histories.
 
-exit 0   nothing was found
-     1   something was, one finding a line on stdout
+exit 0   no finding
+     1   findings, one a line on stdout
      2   a history cannot be read, or wrong flags: one sentence on stderr
    130   stopped by Ctrl-C"""
 
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{len(history)} operations, {len(found)} findings", file=sys.stderr)
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has gone.
+        # The reader of our output has gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _FOUND if found else 0
 

@@ -1,22 +1,21 @@
-"""What must never be, looked for in a history. Pure functions: a history in, findings out; none for a clean one.
+"""Checkers that find violations in a history. Pure functions: a history in, findings out; no findings for a clean one.
 
-    lost                 a record was acknowledged with acks=all, and its partition's last full read has not got it
-    not read             records were acknowledged, and no full read of their partition says what became of them
+    lost                 a record was acknowledged with acks=all, and is not in its partition's last full read
+    not read             records were acknowledged, and their partition has no full read
     duplicated           a record that an idempotent producer sent once was read at two offsets
-    reordered            of two acknowledged records of one producer the one that was sent later stands first
-    inconsistent offset  an offset showed two records to readers, or another than the one acknowledged there
-    non-monotonic        a consumer was given an offset that it had passed
+    reordered            of two acknowledged records of one producer the one that was sent later has the lower offset
+    inconsistent offset  readers saw two records at an offset, or another one than was acknowledged there
+    non-monotonic        a consumer got an offset that it had passed
     poll skip            a consumer passed over an offset at which there is a record
     commit went back     a group's committed offset is lower than one that was acknowledged, or seen, before
-    unexpected           a record was read that nobody sent, or that was certainly not written
-    aborted, torn and lost transactions    `transaction_checkers` says when
+    unexpected           a record was read that no producer sent, or that was certainly not written
+    aborted, torn and lost transactions    see `transaction_checkers`
 
-What all of them take for granted: a history is in the order of its times, as `read_history` gives it; each send has a
-value of its own; topics keep what they have (cleanup.policy=delete, no retention, nobody deletes records) and have
-existed once only; a reader of uncommitted records and one of committed ones are not mixed in one history where there
-are transactions.
+All of them assume: a history is in the order of its times, as `read_history` gives it; each send has its own value;
+topics keep their records (cleanup.policy=delete, no retention, no deletion of records) and were not created twice;
+with transactions, one history does not mix readers of uncommitted and of committed records.
 
-A send that was neither acknowledged nor certainly failed is unknown: it may stand in the log or not, once. A send that
+A send that was neither acknowledged nor certainly failed is unknown: it may be in the log once, or not. A send that
 certainly failed, and one of a transaction that was aborted, must not be read. A commit without an answer is unknown,
 too: it may take effect at any time.
 
@@ -68,16 +67,16 @@ UNEXPECTED = "unexpected"
 
 
 _ACKS_ALL = -1
-#: So many requests of an idempotent producer may be in flight without a change of order.
+#: The number of requests of an idempotent producer that may be in flight without a change of order.
 _IN_FLIGHT_IN_ORDER_MAX = 5
 
 
-# --- what became of each send ----------------------------------------------------------------------------------------
+# --- outcomes of sends -----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class _Sent:
-    """One send. `offset` is None where it was not acknowledged, -1 where that did not say."""
+    """One send. `offset` is None if it was not acknowledged, -1 if the acknowledgement has no offset."""
 
     client: str
     key: Key
@@ -103,8 +102,8 @@ class _Sent:
 
 
 def _sends(history: Iterable[Operation]) -> list[_Sent]:
-    """Every send with its outcome, in the order of sending. One that was acknowledged without having begun counts as
-    begun at its acknowledgement."""
+    """Every send with its outcome, in the order of sending. An acknowledged send without a beginning begins at its
+    acknowledgement."""
     found: list[_Sent] = []
     settings: dict[str, ProducerBegan] = {}
     waiting: dict[tuple[str, int], _Sent] = {}
@@ -135,7 +134,7 @@ def _polls(history: Iterable[Operation]) -> Iterator[Polled]:
 
 
 def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
-    """What stands at offsets, put together where one offset follows the other."""
+    """The entries by offset, grouped in runs of consecutive offsets."""
     run: list[tuple[int, T]] = []
     for offset in sorted(found):
         if run and offset != run[-1][0] + 1:
@@ -150,13 +149,13 @@ def _runs(found: dict[int, T]) -> Iterator[list[tuple[int, T]]]:
 
 
 def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding]:
-    """Records that were acknowledged with acks=all and are nowhere in the last full read of their partition. Offsets
-    in a row make one finding.
+    """Records that were acknowledged with acks=all and are not in the last full read of their partition. Consecutive
+    offsets make one finding.
 
-    Only the last full read counts that has ended. What was acknowledged after it began is left out: where clients run
-    on several machines, end the load before it. `trimmed`: the topics have a retention, or records were deleted, so
-    that what was acknowledged below the first offset that there is counts as deleted. Unknown sends cannot be lost.
-    Records without a value are looked for at their offset. NOT_READ where a partition has no full read at all."""
+    Only the last full read that has ended counts. Records acknowledged after its beginning are left out: if clients
+    run on several machines, end the load before it. `trimmed`: the topics have a retention, or records were deleted,
+    so that acknowledged records below the first existing offset count as deleted. Unknown sends cannot be lost.
+    Records without a value are looked up by their offset. NOT_READ for a partition without a full read."""
     reads = last_full_reads(history)
     missing: dict[Key, dict[int, _Sent]] = defaultdict(dict)
     elsewhere: dict[Key, list[_Sent]] = defaultdict(list)
@@ -174,7 +173,7 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
         if sent.offset in read.values if sent.value is None else sent.value in values[sent.key]:
             continue
         if sent.value is None and sent.offset < 0:
-            continue  # nothing says which record it was
+            continue  # the record is not known
         if sent.offset < 0:
             elsewhere[sent.key].append(sent)
         else:
@@ -200,7 +199,7 @@ def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
 def duplicated(history: Sequence[Operation]) -> list[Finding]:
     """Values that readers saw at more offsets, of all partitions of a topic, than they were sent.
 
-    Counts values that idempotent producers alone have sent; each send that did not certainly fail, unknown ones too,
+    Counts values that only idempotent producers have sent; each send that did not certainly fail, even an unknown one,
     allows one place. Records without a value are left out."""
     allowed: dict[tuple[str, str], int] = defaultdict(int)
     others: set[tuple[str, str]] = set()
@@ -235,14 +234,13 @@ def duplicated(history: Sequence[Operation]) -> list[Finding]:
 
 
 def reordered(history: Sequence[Operation]) -> list[Finding]:
-    """Acknowledged records of one producer and partition that stand in another order than they were sent in: each one
-    that stands before the acknowledged one sent just before it.
+    """Acknowledged records of one producer and partition whose offsets are not in the order of sending: each one that
+    is before the acknowledged one sent just before it.
 
-    Counts producers with acks=all, idempotent ones with up to five requests in flight, and others with one. A place is
-    the offset that was acknowledged; where that was not told (-1), the one where readers saw the value, if that is
-    one. Sends that failed or are unknown have no place and are left out: what is sent again with another value is a
-    later send."""
-    #: Where readers saw a value; None where that is not one place.
+    Counts producers with acks=all: idempotent ones with up to five requests in flight, other ones with one. A place is
+    the acknowledged offset; if that is -1, the offset at which readers saw the value, if there is only one. Failed and
+    unknown sends have no place and are left out: a record sent again with another value is a later send."""
+    #: The offset at which readers saw a value; None for several.
     seen: dict[tuple[Key, str], int | None] = {}
     sends = [sent for sent in _sends(history) if sent.offset is not None and sent.is_of_all and sent.is_ordered]
     if any(sent.offset == -1 for sent in sends):
@@ -272,10 +270,10 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
 
 def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
     """Offsets at which two readers, or one at two times, saw different records, or at which another record was
-    acknowledged than was seen or acknowledged there. Offsets in a row make one finding.
+    acknowledged than was seen or acknowledged there. Consecutive offsets make one finding.
 
-    What once was shown at an offset, or acknowledged with acks=all, stands there for good, whenever that was; other
-    acknowledgements are left out, as a new leader may not have them."""
+    A record that was read at an offset, or acknowledged with acks=all, is there for good; other acknowledgements are
+    left out, as a new leader may not have their records."""
     shown: dict[Key, dict[int, tuple[str | None, Operation]]] = defaultdict(dict)
     conflicts: dict[Key, dict[int, tuple[tuple[str | None, Operation], tuple[str | None, Operation]]]] = defaultdict(dict)
 
@@ -310,10 +308,10 @@ def _shown(value: str | None, operation: Operation) -> str:
 
 
 def unexpected(history: Sequence[Operation]) -> list[Finding]:
-    """Values that were read and that nobody sent, or whose every send certainly failed; each once.
+    """Values that were read but never sent, or whose sends all certainly failed; each once.
 
-    Takes for granted that all who write into a topic are in the history from the topic's beginning; topics into which
-    nobody sends are left out, and records without a value, too."""
+    Assumes that all producers of a topic are in the history from the topic's beginning. Topics without sends and
+    records without a value are left out."""
     written: dict[tuple[str, str], bool] = {}
     topics = set()
     for sent in _sends(history):
@@ -340,9 +338,8 @@ def unexpected(history: Sequence[Operation]) -> list[Finding]:
 
 
 def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | None, int | None, int | None]]:
-    """Each record that a consumer was given: the poll, offset, value, the offset behind the furthest that it was given
-    since it last began the partition (None: it begins here, and nobody knows where it should), and the offset that it
-    was given just before."""
+    """Each record that a consumer got: the poll, offset, value, the offset after the highest one since it last began
+    the partition (None: it begins here, and the expected offset is not known), and the offset just before."""
     following: dict[tuple[str, Key], int] = {}
     before: dict[tuple[str, Key], int] = {}
     for operation in history:
@@ -365,7 +362,7 @@ def _steps(history: Iterable[Operation]) -> Iterator[tuple[Polled, int, str | No
 
 
 def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str, int, int | None]]:
-    """Partitions that a consumer begins anew, and where."""
+    """Partitions that a consumer begins again, and the offsets."""
     if isinstance(operation, Assigned):
         return operation.reset
     if isinstance(operation, Sought):
@@ -374,8 +371,8 @@ def _resets(operation: Assigned | FullReadBegan | Sought) -> Iterable[tuple[str,
 
 
 def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
-    """Offsets that a consumer was given though it had been given them, or later ones, since it last began the
-    partition, or though it began behind them. What it is given again in a row is one finding.
+    """Offsets that a consumer got although it had got them, or later ones, since it last began the partition, or
+    although it began after them. Consecutive repeated offsets are one finding.
 
     A consumer begins a partition with a reset in `assigned`, with `sought` and with `full read`. One that falls back
     by itself (auto.offset.reset) does not, and is found."""
@@ -389,11 +386,11 @@ def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
 
 
 def poll_skips(history: Sequence[Operation]) -> list[Finding]:
-    """Offsets that a consumer passed over in one stretch of reading, from where it began the partition, though there
-    are records that somebody was given at any time.
+    """Offsets that a consumer skipped in one stretch of reading, from its beginning of the partition, although some
+    consumer got records there at any time.
 
-    Offsets that nobody was ever given (markers of transactions, aborted records, what a failed write has left out) may
-    be passed over. Where a consumer begins at an offset that is not known, its first record is taken as it is."""
+    Offsets that no consumer ever got (markers of transactions, aborted records, gaps of failed writes) may be skipped.
+    If a consumer begins at an unknown offset, its first record is accepted."""
     seen: dict[Key, dict[int, str | None]] = defaultdict(dict)
     for poll in _polls(history):
         seen[poll.topic, poll.partition].update(poll.records)
@@ -418,8 +415,8 @@ def poll_skips(history: Sequence[Operation]) -> list[Finding]:
 
 @dataclass(slots=True)
 class _Register:
-    """What is known of a group's committed offset of one partition: when something was acknowledged or seen, and the
-    least that must be found after each such time."""
+    """A group's committed offset of one partition: the times at which offsets were acknowledged or seen, and the
+    lowest offset that may be found after each time."""
 
     times_ns: list[int] = field(default_factory=list)
     floors: list[int] = field(default_factory=list)
@@ -432,13 +429,13 @@ class _Register:
 
 
 def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
-    """Committed offsets that were found lower than one that was acknowledged, or found, before somebody asked. One
-    finding for each time that somebody saw it.
+    """Committed offsets that were found lower than one that was acknowledged, or found, before the request. One
+    finding for each such answer.
 
     A commit that is meant to go back says so (`back`). A commit that was begun and never answered may take effect at
-    any time, even after others: what it would have committed may be found. Times of several clients are compared: let
-    the members and lookers of a group run on one machine. Offsets of a group that expired or were deleted are found as
-    gone back."""
+    any time, even after later ones: its offset may be found. Times of several clients are compared: let the members
+    and readers of a group run on one machine. Offsets of a group that expired or were deleted are found as gone
+    back."""
     registers: dict[tuple[str, Key], _Register] = defaultdict(_Register)
     back: set[tuple[str, int]] = set()
     found = []
@@ -459,7 +456,7 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
             register = registers[operation.group, key]
             at = bisect_right(register.times_ns, operation.began_ns) - 1
             floor = register.floors[at] if at >= 0 else -1
-            # While it was asked a commit may have been acknowledged that was meant to go back.
+            # During the request a commit may have been acknowledged that was meant to go back.
             allowed = min(register.floors[at:]) if at >= 0 else -1
             if operation.offset < allowed and operation.offset not in register.unanswered.values():
                 sentence = (
@@ -491,7 +488,7 @@ CHECKERS: dict[str, Callable[[Sequence[Operation]], list[Finding]]] = {
 
 
 def check(history: Sequence[Operation], *, trimmed: bool = False, kinds: Iterable[str] = CHECKERS) -> list[Finding]:
-    """What all checkers find, or those of the named kinds; `trimmed` as for `lost`, which finds NOT_READ too."""
+    """The findings of all checkers, or of the named kinds; `trimmed` as for `lost`, which finds NOT_READ too."""
     found: list[Finding] = []
     for kind in kinds:
         found += lost(history, trimmed=trimmed) if kind == LOST else CHECKERS[kind](history)

@@ -1,6 +1,6 @@
 """A disk that is full, for one process or for a directory.
 
-    limit_file_size    no file of a running process grows beyond so many bytes: a write there fails. Linux; needs no
+    limit_file_size    no file of a running process grows beyond a size: a write there fails. Linux; needs no
                        rights beyond those over the process
     SmallDisk          a file system of a few megabytes in memory, that can be filled to its last byte. Needs the right
                        to mount one, which root has
@@ -27,8 +27,8 @@ class NoSmallDiskError(Exception):
 
 
 def limit_file_size(pid: int, size_bytes: int | None) -> None:
-    """No file of the process grows beyond that size from now on; None ends the limit. What is larger already stays,
-    and cannot be written beyond the limit either. A process that is started anew has no such limit."""
+    """No file of the process grows beyond that size from now on; None ends the limit. Larger files stay, and cannot be
+    written beyond the limit either. A new process has no such limit."""
     if sys.platform != "linux":
         raise NotImplementedError("Only Linux can limit the files of another process: use a SmallDisk here.")
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
@@ -46,15 +46,15 @@ def limited_file_size(pid: int, size_bytes: int) -> Iterator[None]:
 
 
 class SmallDisk:
-    """A file system of `size_bytes` at `path`, an empty directory, for the `with` block. Whatever uses it must have
-    ended by then."""
+    """A file system of `size_bytes` at `path`, an empty directory, for the `with` block. All its users must have ended
+    before the block ends."""
 
     def __init__(self, path: Path, size_bytes: int) -> None:
         self.path = path
         self.size_bytes = size_bytes
 
     def __enter__(self) -> SmallDisk:
-        """NoSmallDiskError where it cannot be mounted."""
+        """NoSmallDiskError if it cannot be mounted."""
         if sys.platform != "linux":
             raise NoSmallDiskError("Only Linux has a file system of a given size in memory.")
         command = ["mount", "-t", "tmpfs", "-o", f"size={self.size_bytes}", "jesenska-test", str(self.path)]
@@ -70,7 +70,7 @@ class SmallDisk:
         subprocess.run(["umount", str(self.path)], check=True)
 
     def fill(self, leaving_bytes: int = 0) -> None:
-        """Takes all room but that much, with a file of its own; more when it is called again."""
+        """Takes all room but `leaving_bytes`, with its own file; takes more when called again."""
         with (self.path / _BALLAST).open("ab", buffering=0) as file:
             try:
                 while True:

@@ -1,4 +1,4 @@
-"""What a checker has found in a history, and how it names it."""
+"""The findings of checkers in a history, and their wording."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import TypeVar
 Key = tuple[str, int]
 T = TypeVar("T")
 
-#: Offsets and values that a finding names; its sentence has the number of all.
+#: The most offsets and values that a finding names; its sentence has the total number.
 NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that must not be. `offsets` and `values` are what it is about, the first ten of them; the sentence
-    says the rest."""
+    """A violation. `offsets` and `values` are the first ten that it concerns; the sentence says the rest."""
 
     kind: str
     topic: str
@@ -39,5 +38,5 @@ def first_of(items: Sequence[T]) -> tuple[T, ...]:
 
 
 def more_of(count: int) -> str:
-    """What a sentence about the first of several says of the others."""
+    """The end of a sentence about the first of several: the number of the other ones."""
     return f", and {count - 1} more" if count > 1 else ""

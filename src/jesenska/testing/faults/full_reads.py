@@ -1,4 +1,4 @@
-"""What full reads have got: the last one of each partition says what became of what was written."""
+"""The results of full reads: the last one of each partition shows which writes are in the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jesenska.testing.faults.history import FullReadBegan, FullReadEnded, Operat
 
 @dataclass(slots=True)
 class FullRead:
-    """What a full read has got of one partition. `start` and `end` are unknown until it has ended."""
+    """The records of a full read of one partition. `start` and `end` are unknown until it has ended."""
 
     began_ns: int
     start: int = 0
@@ -20,7 +20,7 @@ class FullRead:
 
 
 def last_full_reads(history: Iterable[Operation]) -> dict[Key, FullRead]:
-    """Of each partition the full read that ended last."""
+    """For each partition the full read that ended last."""
     reading: dict[str, dict[Key, FullRead]] = {}
     done: dict[Key, FullRead] = {}
     for operation in history:

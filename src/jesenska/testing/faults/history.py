@@ -1,4 +1,4 @@
-"""A history: what clients did and saw, one operation a line, in JSON. Any program in any language can write one.
+"""A history: the operations of clients, one a line, in JSON. Any program in any language can write one.
 
     {"what":"producer","time_ns":1,"client":"p","acks":-1,"idempotent":true,"max_in_flight":5}
     {"what":"send","time_ns":2,"client":"p","number":0,"topic":"t","partition":0,"value":"p-0"}
@@ -18,19 +18,19 @@
     {"what":"ended","time_ns":16,"client":"w","number":0,"commits":true}
     {"what":"stable","time_ns":17,"client":"r","ends":[["t",0,19]]}
 
-`client` names a producer or a consumer; `time_ns` is its monotonic clock in nanoseconds, at which it wrote the line.
-A `send` is written before the record leaves, so that a record whose line is missing was never sent. `value` is a text
-that stands for the record's value; two records are the same where it is the same, so each send needs one of its own.
-`partition` is -1 in a `send` that leaves the choice open; `offset` is -1 in an `acknowledged` that does not say it and
-in a `found` of a group that has committed nothing. Other fields are ignored.
+`client` names a producer or a consumer; `time_ns` is its monotonic clock in nanoseconds, at which it wrote the line. A
+`send` is written before the record leaves, so that a record whose line is missing was never sent. `value` is a text
+for the record's value; two records with the same text are the same, so each send needs its own. `partition` is -1 in a
+`send` without a chosen partition; `offset` is -1 in an `acknowledged` without an offset and in a `found` of a group
+that has committed nothing. Other fields are ignored.
 
-A transactional producer writes `transactional` before its first send. `ending` is written before the transaction's end
-is asked for, with every record that the transaction has sent; `ended` when that was answered without an error.
-`stable` is written by a reader of committed records.
+A transactional producer writes `transactional` before its first send. `ending` is written before the request for the
+transaction's end, with every record that the transaction has sent; `ended` after an answer without an error. `stable`
+is written by a reader of committed records.
 
 A process that is killed leaves a line that is cut off, as the last one: it is ignored, and cut off when another writer
 goes on with the file. Each file has one writer at a time; `read_history` merges several by their times. Clients on one
-machine share its monotonic clock; how clients of several machines compare in time is not known, and the checkers say
+machine share its monotonic clock; the times of clients on several machines cannot be compared, and the checkers say
 what that means for them."""
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from jesenska.base.identifiers import TopicPartition
 
 #: Bytes of one line, with its end.
 LINE_MAX_BYTES = 1024 * 1024
-#: Bytes of a record's value that stand in a line as they are.
+#: The most bytes of a record's value that are in a line as they are.
 VALUE_MAX_BYTES = 200
-#: Records of one line: with the longest values, each character escaped, they stay below LINE_MAX_BYTES.
+#: The most records of one line: with the longest values, each character escaped, they stay below LINE_MAX_BYTES.
 _RECORDS_PER_LINE = 400
 _BEGINNING_BYTES = 40
 _TAIL_BYTES = 64 * 1024
@@ -65,7 +65,7 @@ class HistoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What one client did or saw."""
+    """One operation of a client."""
 
     time_ns: int
     client: str
@@ -73,8 +73,8 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ProducerBegan(Operation):
-    """The settings of a producer, before its first send. A client without this line is taken for one with Kafka's
-    defaults since 3.0: acks=all (-1), idempotent, five requests in flight."""
+    """The settings of a producer, before its first send. A client without this line has Kafka's defaults since 3.0:
+    acks=all (-1), idempotent, five requests in flight."""
 
     acks: int
     idempotent: bool
@@ -83,7 +83,7 @@ class ProducerBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendBegan(Operation):
-    """A record is about to be sent. `number` is what its outcome is told under; numbers of one client go up."""
+    """A record is about to be sent. `number` identifies its outcome; numbers of one client go up."""
 
     number: int
     topic: str
@@ -93,8 +93,8 @@ class SendBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class SendAcknowledged(Operation):
-    """The broker has taken the record. A send without this line and without a certain failure may or may not have been
-    written, also later."""
+    """The broker has acknowledged the record. A send without this line and without a certain failure may or may not
+    have been written, also later."""
 
     number: int
     topic: str
@@ -106,7 +106,7 @@ class SendAcknowledged(Operation):
 @dataclass(frozen=True, slots=True)
 class SendFailed(Operation):
     """The producer has given the record up. `certain`: it never left, or was refused each time, or its transaction was
-    aborted and all readers read committed records; otherwise nobody knows whether it was written."""
+    aborted and all readers read committed records; otherwise it is not known if it was written."""
 
     number: int
     certain: bool
@@ -114,8 +114,8 @@ class SendFailed(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Assigned(Operation):
-    """A consumer has these partitions from now on. It begins those in `reset` anew, at that offset (None: unknown);
-    the others it goes on with where it was."""
+    """A consumer has these partitions from now on. It begins those in `reset` again, at that offset (None: unknown);
+    it continues the other ones from its position."""
 
     partitions: tuple[TopicPartition, ...]
     reset: tuple[tuple[str, int, int | None], ...]
@@ -132,7 +132,7 @@ class Sought(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Polled(Operation):
-    """A consumer was given records of a partition: (offset, value) in the order in which they came."""
+    """A consumer got records of a partition: (offset, value) in the order in which they came."""
 
     topic: str
     partition: int
@@ -164,7 +164,7 @@ class CommitAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CommittedFound(Operation):
-    """The coordinator was asked at `began_ns` what a group has committed, and answered this."""
+    """The coordinator's answer about a group's committed offset, to a request at `began_ns`."""
 
     began_ns: int
     group: str
@@ -182,15 +182,15 @@ class FullReadBegan(Operation):
 
 @dataclass(frozen=True, slots=True)
 class FullReadEnded(Operation):
-    """A client has read (topic, partition, from the first offset that there is, up to below this one)."""
+    """A client has read (topic, partition, from the first existing offset, up to below this one)."""
 
     ranges: tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionalBegan(Operation):
-    """A producer all of whose sends are in transactions. What it sends counts only where EndBegan says that its
-    transaction is to be committed."""
+    """A producer whose sends are all in transactions. Its records count only if EndBegan says that their transaction
+    is to be committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +213,8 @@ class EndAcknowledged(Operation):
 
 @dataclass(frozen=True, slots=True)
 class StableEnd(Operation):
-    """A reader of committed records was told these last stable offsets, (topic, partition, offset), and has been given
-    every record below them."""
+    """A reader of committed records got these last stable offsets, (topic, partition, offset), and every record below
+    them."""
 
     ends: tuple[tuple[str, int, int], ...]
 
@@ -223,7 +223,7 @@ class StableEnd(Operation):
 
 
 class _WrongError(Exception):
-    """What is wrong with a field."""
+    """The error of a field."""
 
 
 def _integer(found: Any) -> int:
@@ -327,7 +327,7 @@ def to_line(operation: Operation) -> bytes:
 
 
 def from_line(line: bytes) -> Operation:
-    """The operation of a line; HistoryError for what is none."""
+    """The operation of a line; HistoryError for an invalid line."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):
@@ -356,7 +356,7 @@ def _refuse(reason: str) -> NoReturn:
 
 
 def value_text(value: bytes | None) -> str | None:
-    """What stands for a record's value in a history: itself where it is text of VALUE_MAX_BYTES at most, otherwise its
+    """The text of a record's value in a history: the value itself if it is text of at most VALUE_MAX_BYTES, else its
     beginning and its SHA-256."""
     if value is None:
         return None
@@ -372,8 +372,8 @@ def value_text(value: bytes | None) -> str | None:
 
 
 def read_history(paths: Iterable[Path | str]) -> list[Operation]:
-    """The operations of all files, in the order of their times; what one client wrote stays in its order.
-    HistoryError with the file and the line for what cannot be read; a last line that is cut off is left out."""
+    """The operations of all files, in the order of their times; the operations of one client keep their order.
+    HistoryError with the file and the line for an invalid line; a last line that is cut off is left out."""
     operations = [operation for path in paths for operation in _read_file(Path(path))]
     operations.sort(key=lambda operation: operation.time_ns)
     return operations
@@ -406,10 +406,10 @@ def _read_file(path: Path) -> Iterator[Operation]:
 class HistoryWriter:
     """Writes a history, or goes on with one. Threads may share it.
 
-    Each operation is handed to the system before `write` returns: it outlives this process, however that ends."""
+    Each operation is handed to the system before `write` returns, so it outlives this process, even after a kill."""
 
     def __init__(self, path: Path | str, *, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        """Takes the file for itself; HistoryError if another writer has it."""
+        """Locks the file; HistoryError if another writer has it."""
         self.path = Path(path)
         self._now_ns = now_ns
         self._lock = threading.Lock()
@@ -446,11 +446,11 @@ class HistoryWriter:
         return end
 
     def now_ns(self) -> int:
-        """The time that an operation of now has."""
+        """The time of an operation now."""
         return self._now_ns()
 
     def write(self, operation: Operation) -> None:
-        """Adds an operation; OSError, and nothing added, where the file does not take it."""
+        """Adds an operation; OSError, and nothing added, if the write fails."""
         line = to_line(operation)
         with self._lock:
             if self._descriptor < 0:
@@ -465,7 +465,7 @@ class HistoryWriter:
             self._size_bytes += len(line)
 
     def client(self, name: str) -> ClientHistory:
-        """What one client writes with; clients of one history have different names."""
+        """The writer of one client; clients of one history have different names."""
         return ClientHistory(self, name)
 
     def close(self) -> None:
@@ -476,7 +476,7 @@ class HistoryWriter:
 
 
 class Sink(Protocol):
-    """What takes operations, and says what time it is."""
+    """A writer of operations, with a clock."""
 
     def now_ns(self) -> int: ...
 
@@ -484,8 +484,8 @@ class Sink(Protocol):
 
 
 class ClientHistory:
-    """One client's part of a history: a method for each thing that it does or sees, with the time at which it is
-    called. Values are the records' own bytes. Use it on one thread at a time."""
+    """One client's part of a history: a method for each operation, with the time of the call. Values are the records'
+    own bytes. Use it on one thread at a time."""
 
     def __init__(self, writer: Sink, name: str) -> None:
         self.name = name
@@ -510,7 +510,7 @@ class ClientHistory:
         self._write(ProducerBegan, acks, idempotent, max_in_flight)
 
     def sending(self, topic: str, partition: int, value: bytes | None) -> int:
-        """A record is about to be sent; the number to tell its outcome under."""
+        """A record is about to be sent; returns the number for its outcome."""
         number = self._number()
         self._write(SendBegan, number, topic, partition, value_text(value))
         return number
@@ -524,11 +524,11 @@ class ClientHistory:
     # A transactional producer.
 
     def transactional(self) -> None:
-        """All that it sends is in transactions."""
+        """All its sends are in transactions."""
         self._write(TransactionalBegan)
 
     def ending(self, records: Iterable[tuple[str, int, bytes | None]], *, commits: bool) -> int:
-        """A transaction that has sent these records is about to end; the number to tell its answer under."""
+        """A transaction that has sent these records is about to end; returns the number for its answer."""
         number = self._number()
         self._write(EndBegan, number, commits, tuple((topic, partition, value_text(value)) for topic, partition, value in records))
         return number
@@ -539,7 +539,7 @@ class ClientHistory:
     # A consumer.
 
     def assigned(self, partitions: Iterable[TopicPartition], reset: Mapping[TopicPartition, int | None]) -> None:
-        """All partitions that it has now, and where it begins those that it begins anew."""
+        """All partitions that it has now, and the offsets of those that it begins again."""
         self._write(Assigned, tuple(partitions), tuple((key.topic, key.partition, offset) for key, offset in reset.items()))
 
     def sought(self, key: TopicPartition, offset: int) -> None:
@@ -552,7 +552,7 @@ class ClientHistory:
             self._write(Polled, key.topic, key.partition, tuple(shown[first : first + _RECORDS_PER_LINE]))
 
     def committing(self, group: str, key: TopicPartition, offset: int, *, back: bool = False) -> int:
-        """A commit is about to be sent; the number to tell its answer under."""
+        """A commit is about to be sent; returns the number for its answer."""
         number = self._number()
         self._write(CommitBegan, number, group, key.topic, key.partition, offset, back)
         return number
@@ -561,7 +561,7 @@ class ClientHistory:
         self._write(CommitAcknowledged, number, group, key.topic, key.partition, offset)
 
     def found(self, began_ns: int, group: str, key: TopicPartition, offset: int) -> None:
-        """What the coordinator says is committed (-1: nothing), asked at `began_ns`."""
+        """The coordinator's committed offset (-1: nothing), asked at `began_ns`."""
         self._write(CommittedFound, began_ns, group, key.topic, key.partition, offset)
 
     # A reader of everything.
@@ -575,5 +575,5 @@ class ClientHistory:
         self._write(FullReadEnded, tuple((key.topic, key.partition, start, end) for key, (start, end) in ranges.items()))
 
     def stable(self, ends: Mapping[TopicPartition, int]) -> None:
-        """It was told these last stable offsets, and has been given every committed record below them."""
+        """It got these last stable offsets, and every committed record below them."""
         self._write(StableEnd, tuple((key.topic, key.partition, offset) for key, offset in ends.items()))

@@ -1,5 +1,5 @@
-"""A load that writes down what it sees, for any Kafka cluster: producers, readers and members of a group of
-jesenska's own client, in a thread of the process that starts it.
+"""A load that records its operations, for any Kafka cluster: producers, readers and members of a group of jesenska's
+own client, in a thread of the process that starts it.
 
     load = RecordedLoad(bootstrap, "orders", directory)
     load.start()
@@ -9,7 +9,7 @@ jesenska's own client, in a thread of the process that starts it.
 
 Producers write numbered records with acks=all and idempotence; readers follow every partition from its beginning;
 members of one group read and commit. When it stops, every record has its outcome, all is read once more from the
-beginning, and the group's offsets are looked at."""
+beginning, and the group's offsets are fetched."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.records.record import Record
 from jesenska.testing.faults.history import ClientHistory, HistoryWriter
 
-#: Records of one producer that may wait for their acknowledgement, and how many it sends between two pauses.
+#: The most records of one producer that may wait for their acknowledgement, and the number between two pauses.
 _WINDOW, _BURST = 100, 10
 _POLL_SECONDS, _POLL_RECORDS = 0.2, 1000
 _AGAIN_SECONDS = 0.05
 _REQUEST_SECONDS, _BACKOFF_MAX_SECONDS = 5.0, 0.3
-#: What Kafka takes as the shortest session without a change of its settings.
+#: The shortest session that Kafka accepts by default.
 _SESSION_SECONDS, _HEARTBEAT_SECONDS, _POLL_INTERVAL_SECONDS = 6.0, 0.5, 30.0
 _DELIVERY_SECONDS = 120.0
 _BEGIN_SECONDS, _END_SECONDS = 120.0, 300.0
 _READER, _MEMBER = "reader", "member"
-#: What says that the group has gone on without this member, which joins again.
+#: Error codes after which a member joins again: the group has gone on without it.
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
 
 
@@ -52,7 +52,7 @@ class LoadFailedError(AssertionError):
 
 
 def cluster_of(bootstrap: str, client_id: str) -> Cluster:
-    """A client's view of the cluster that soon tries again."""
+    """A client's view of the cluster with short retry times."""
     return Cluster(
         bootstrap,
         client_id=client_id,
@@ -78,7 +78,7 @@ class RecordedLoad:
         members: int = 2,
         pause_seconds: float = 0.01,
     ) -> None:
-        """`pause_seconds` is the rest of each producer behind ten records."""
+        """`pause_seconds` is the pause of each producer after ten records."""
         self.path = directory / f"{topic}.jsonl"
         self.group = f"{topic}-group"
         self._bootstrap = bootstrap
@@ -89,16 +89,16 @@ class RecordedLoad:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._acknowledged = 0
-        #: Kinds of clients of which one has read a record.
+        #: The kinds of clients that have read a record.
         self._reading: set[str] = set()
         self._failures: list[str] = []
         self._thread: threading.Thread | None = None
 
-    # --- what a test calls -------------------------------------------------------------------------------------------
+    # --- for tests ---------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when everybody is at work: a record is acknowledged, and a reader and a member have read one, where
-        there are such. LoadFailedError if that takes longer than two minutes."""
+        """Returns when all kinds of clients are at work: a record is acknowledged, and a reader and a member, if there
+        are any, have read one. LoadFailedError if that takes longer than two minutes."""
         assert self._thread is None, "the load runs already"
         self._thread = threading.Thread(target=self._run, name=f"load-{self._topic.name}", daemon=True)
         self._thread.start()
@@ -117,14 +117,14 @@ class RecordedLoad:
         return self._acknowledged > 0 and (not readers or _READER in self._reading) and (not members or _MEMBER in self._reading)
 
     def steps(self) -> int:
-        """How many records are acknowledged; LoadFailedError if a client has failed."""
+        """The number of acknowledged records; LoadFailedError if a client has failed."""
         with self._changed:
             if self._failures:
                 raise LoadFailedError("; ".join(self._failures))
             return self._acknowledged
 
     def wait_for(self, more: int, seconds: float = 60.0) -> None:
-        """Returns when so many more records are acknowledged; LoadFailedError if that takes longer."""
+        """Returns when `more` further records are acknowledged; LoadFailedError if that takes longer."""
         with self._changed:
             until = self._acknowledged + more
             if not self._changed.wait_for(lambda: self._acknowledged >= until or self._failures, seconds):
@@ -232,7 +232,7 @@ class RecordedLoad:
                 self._changed.notify_all()
 
     async def _read(self, cluster: Cluster, history: ClientHistory) -> None:
-        # An offset that is gone ends the reader: what was shown once stays.
+        # A missing offset ends the reader: a record that was read once must stay.
         async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_POLL_SECONDS) as consumer:
             await _again(lambda: consumer.assign(dict.fromkeys(self._keys, EARLIEST)))
             history.assigned(self._keys, {key: consumer.position(key) for key in self._keys})
@@ -261,8 +261,7 @@ class RecordedLoad:
 
 
 async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequence[TopicPartition]) -> None:
-    """Reads each partition from its beginning to where it ends now, and writes that into the history as a full
-    read."""
+    """Reads each partition from its beginning to its present end, and writes that into the history as a full read."""
     history.full_read(keys)
     starts = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))).items()}
     ends = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
@@ -274,7 +273,7 @@ async def read_everything(cluster: Cluster, history: ClientHistory, keys: Sequen
 
 
 async def _poll_once(consumer: Consumer, history: ClientHistory) -> bool:
-    """One poll; whether it gave records. A broker that is away gives nothing."""
+    """One poll; returns True if it gave records. A broker that is down gives none."""
     try:
         found = await consumer.poll(_POLL_SECONDS, _POLL_RECORDS)
     except KafkaError as error:
@@ -292,7 +291,7 @@ def _shown(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
 
 
 async def _again(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Asks until it is answered without an error that passes."""
+    """Asks until the answer has no retriable error."""
     while True:
         try:
             return await ask()
@@ -303,7 +302,7 @@ async def _again(ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 class _Member(GroupConsumer):
-    """A member of a group that writes down what it is given and what it commits."""
+    """A member of a group that records its polls and its commits."""
 
     def __init__(self, cluster: Cluster, group_id: str, topic: str, history: ClientHistory) -> None:
         super().__init__(
@@ -333,7 +332,7 @@ class _Member(GroupConsumer):
         return found
 
     async def read_and_commit(self) -> bool:
-        """One poll, and a commit of what it gave; whether that was anything. Errors that pass, and rebalances, are
+        """One poll, and a commit of its records; returns True if there were any. Retriable errors and rebalances are
         left to the next one."""
         has_read = False
         try:

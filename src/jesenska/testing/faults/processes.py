@@ -1,4 +1,4 @@
-"""Faults of a server's process: kill -9, SIGSTOP, an orderly stop, each with its way back.
+"""Faults of a server's process: kill -9, SIGSTOP, an orderly stop, each with its reversal.
 
 A server is anything with `pid`, `start`, `kill` and `stop`: `jesenska.testing.BrokerProcess`, or a few lines around
 another Kafka."""
@@ -18,8 +18,8 @@ _LOOK_SECONDS = 0.001
 
 
 class Server(Protocol):
-    """A server as a process. `start` returns when clients can connect, on the address and the data of the start
-    before."""
+    """A server as a process. `start` returns when clients can connect, on the address and the data of the earlier
+    start."""
 
     @property
     def pid(self) -> int: ...
@@ -45,7 +45,7 @@ class ServerFaults:
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process, paused or not."""
+        """True if there is a process, paused or not."""
         return self._is_running
 
     @property
@@ -53,7 +53,7 @@ class ServerFaults:
         return self._is_paused
 
     def kill(self) -> None:
-        """kill -9. What it has written stays with the system; nothing else is done."""
+        """kill -9. Its writes stay with the system; nothing else is done."""
         if self._is_running:
             self._is_running = self._is_paused = False
             self.server.kill()
@@ -81,7 +81,7 @@ class ServerFaults:
 
     def pause(self) -> None:
         """SIGSTOP, as for a process that a machine does not run for a while: its connections stay open, the system
-        takes bytes and connections for it, and nobody answers. Returns when it stands still."""
+        takes bytes and connections for it, and there is no answer. Returns when it has stopped."""
         if self._is_running and not self._is_paused:
             os.kill(self.server.pid, signal.SIGSTOP)
             self._is_paused = True
@@ -94,13 +94,13 @@ class ServerFaults:
             os.kill(self.server.pid, signal.SIGCONT)
 
     def heal(self) -> None:
-        """Has it run, whatever was done to it."""
+        """Has it run, after any fault."""
         self.resume()
         self.start()
 
 
 def wait_until_stopped(pid: int) -> None:
-    """Returns when a process that was sent SIGSTOP stands still; TimeoutError if it does not."""
+    """Returns when a process has stopped after SIGSTOP; TimeoutError if it does not."""
     deadline = time.monotonic() + _STATE_SECONDS
     while _state(pid) not in _STOPPED_STATES:
         if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ def wait_until_stopped(pid: int) -> None:
 def _state(pid: int) -> str:
     """The letter that the system has for a process's state; ProcessLookupError if there is no such process."""
     try:
-        # Behind the program's name, which is in brackets and may hold anything.
+        # After the program's name, which is in brackets and may contain anything.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():

@@ -4,18 +4,18 @@
             <-- to the client ----         <-- to the client ----
 
     pass       bytes go on as they come; also ends every other fault
-    delay      each byte goes on so many milliseconds after it came; their order stays
-    limit      so many bytes a second go on, over all connections of a direction together
+    delay      each byte goes on a number of milliseconds after it came; their order stays
+    limit      a number of bytes a second go on, over all connections of a direction together
     hold       bytes stay here and connections stay open: as a network that loses everything, or one way of it
-    cut        connections are reset at both ends, and what is held of them is gone
-    refuse     new connections are refused, by a port at which nobody listens
+    cut        connections are reset at both ends, and their held bytes are lost
+    refuse     new connections are refused, by a port without a listener
 
-What can be one way, is for both unless `way` says which. Faults of a direction act together: bytes that are held and
-delayed leave when neither is so. The end of a connection goes the way of its bytes: it comes after them, and waits
-where they are held. At most about a megabyte of a connection is kept each way; whoever sends more has to wait.
+Faults that can be one way are for both unless `way` says which. Faults of a direction act together: bytes that are
+held and delayed leave when neither is so. The end of a connection goes the way of its bytes: it comes after them, and
+waits where they are held. At most about a megabyte of a connection is kept each way; a sender of more has to wait.
 
-Clients of Kafka connect to what brokers tell them in their metadata. So a broker must tell the proxy's address
-(`advertised.listeners`), or clients talk past it:
+Clients of Kafka connect to the addresses in the brokers' metadata. So a broker must have the proxy's address as
+`advertised.listeners`, or clients bypass the proxy:
 
     with FaultProxy() as proxy:
         settings = {"advertised.listeners": f"PLAINTEXT://{proxy.address}"}
@@ -24,8 +24,8 @@ Clients of Kafka connect to what brokers tell them in their metadata. So a broke
             ... clients connect to proxy.address ...
             proxy.cut()
 
-The proxy has an event loop of its own in a thread; its methods may be called from any thread, and return when the
-fault is in force."""
+The proxy has its own event loop in a thread; its methods may be called from any thread, and return when the fault is
+in force."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from jesenska.client.cluster import parse_bootstrap
 T = TypeVar("T")
 
 _PIECE_BYTES = 64 * 1024
-#: Pieces of a connection that are kept each way.
+#: The number of pieces of a connection that are kept each way.
 _PIECES_MAX = 16
 #: A limited direction sends this part of a second's bytes at once.
 _LIMITED_PIECES_PER_SECOND = 50
@@ -72,7 +72,7 @@ class _End(Enum):
 
 
 class _Valve:
-    """What is done to the bytes of one direction, over all connections. Belongs to the loop's thread."""
+    """The faults of one direction, over all connections. Belongs to the loop's thread."""
 
     def __init__(self) -> None:
         self.held = False
@@ -86,19 +86,19 @@ class _Valve:
         for name, value in what.items():
             setattr(self, name, value)
         self._free_at = 0.0
-        # Whoever waits looks again; later ones wait for the next change.
+        # Waiting tasks look again; later ones wait for the next change.
         self._changed.set()
         self._changed = asyncio.Event()
 
     @property
     def piece_bytes(self) -> int:
-        """How much may go on at once."""
+        """The number of bytes that may go on at once."""
         if self.bytes_per_second is None:
             return _PIECE_BYTES
         return max(1, min(_PIECE_BYTES, int(self.bytes_per_second / _LIMITED_PIECES_PER_SECOND)))
 
     async def admit(self, arrived_at: float, size: int) -> None:
-        """Returns when that many bytes may go on that came at that time."""
+        """Returns when `size` bytes that came at that time may go on."""
         loop = asyncio.get_running_loop()
         while True:
             now = loop.time()
@@ -199,7 +199,7 @@ class _Connection:
             await asyncio.wait({reading})
 
     def reset(self) -> None:
-        """Ends both connections with a reset, those that have not ended."""
+        """Ends both connections with a reset, unless they have ended."""
         if not self._writers:
             _reset_at_close(self._accepted)
             self._accepted.close()
@@ -219,7 +219,7 @@ class FaultProxy:
     `host` that the system chose, from the beginning of the `with` block (or `start`) to its end (`close`)."""
 
     def __init__(self, target: str | None = None, *, host: str = "127.0.0.1") -> None:
-        """JesenskaError for a target that is no address."""
+        """JesenskaError for a target that is not an address."""
         self.host = host
         self.port = 0
         self._target = None if target is None else _address(target)
@@ -241,9 +241,9 @@ class FaultProxy:
         self.close()
 
     def start(self) -> FaultProxy:
-        """Listens; OSError where the host is no address of this machine."""
+        """Listens; OSError if the host is not an address of this machine."""
         assert self._thread is None, "the proxy runs already"
-        # Holds the port while nobody listens: connections are refused then, and no other process gets the port.
+        # Holds the port while there is no listener: connections are refused then, and no other process gets the port.
         self._placeholder = self._bound()
         self.port = self._placeholder.getsockname()[1]
         self._valves = {Way.TO_TARGET: _Valve(), Way.TO_CLIENT: _Valve()}
@@ -257,7 +257,7 @@ class FaultProxy:
 
     def _bound(self) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        # asyncio looks at the protocol of what is accepted before it switches Nagle's algorithm off.
+        # asyncio looks at the protocol of an accepted socket before it switches Nagle's algorithm off.
         bound = socket.socket(family, kind, protocol)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -277,7 +277,7 @@ class FaultProxy:
         asyncio.run(work())
 
     def close(self) -> None:
-        """Resets what is open and listens no more."""
+        """Resets open connections and stops listening."""
         if self._thread is None:
             return
 
@@ -314,7 +314,7 @@ class FaultProxy:
             listening.close()
 
     def _take(self) -> None:
-        """Takes every connection that the system has made by now."""
+        """Accepts every connection that the system has made so far."""
         while self._listening is not None:
             try:
                 accepted, _ = self._listening.accept()
@@ -337,7 +337,7 @@ class FaultProxy:
             await asyncio.wait(connections)
         return len(connections)
 
-    # --- what a test sees --------------------------------------------------------------------------------------------
+    # --- for tests ---------------------------------------------------------------------------------------------------
 
     @property
     def address(self) -> str:
@@ -346,7 +346,7 @@ class FaultProxy:
 
     @property
     def target(self) -> str | None:
-        """host:port of the broker; set, it is where new connections go."""
+        """host:port of the broker; new connections go to it."""
         if self._target is None:
             return None
         host, port = self._target
@@ -358,12 +358,12 @@ class FaultProxy:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     @property
     def accepted(self) -> int:
-        """How many clients have connected so far."""
+        """The number of clients that have connected so far."""
         return self._accepted
 
     def passed_bytes(self, way: Way) -> int:
@@ -383,18 +383,18 @@ class FaultProxy:
         self._call(work)
 
     def pass_all(self) -> None:
-        """Ends every fault: what is held or waits goes on at once, new connections are taken."""
+        """Ends every fault: held and waiting bytes go on at once, new connections are taken."""
         self._change(Way.BOTH, held=False, delay_seconds=0.0, bytes_per_second=None)
         self.accept()
 
     def delay(self, milliseconds: float, way: Way = Way.BOTH) -> None:
-        """Each byte goes on so much later; 0 ends it, also for what waits."""
+        """Each byte goes on so much later; 0 ends the delay, also for waiting bytes."""
         if milliseconds < 0:
             raise ValueError(f"{milliseconds} ms is no delay: give 0 or more.")
         self._change(way, delay_seconds=milliseconds / 1000)
 
     def limit(self, bytes_per_second: float | None, way: Way = Way.BOTH) -> None:
-        """So many bytes a second go on; None ends it."""
+        """At most `bytes_per_second` go on; None ends the limit."""
         if bytes_per_second is not None and bytes_per_second <= 0:
             raise ValueError(f"{bytes_per_second} bytes a second is no limit: give a number above 0, or use hold().")
         self._change(way, bytes_per_second=bytes_per_second)
@@ -404,11 +404,11 @@ class FaultProxy:
         self._change(way, held=True)
 
     def release(self, way: Way = Way.BOTH) -> None:
-        """What was held goes on, in its order."""
+        """Held bytes go on, in their order."""
         self._change(way, held=False)
 
     def cut(self) -> int:
-        """Resets every connection, and says how many there were."""
+        """Resets every connection, and returns their number."""
         return self._call(self._reset_all)
 
     def refuse(self) -> None:

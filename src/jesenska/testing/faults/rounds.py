@@ -1,12 +1,12 @@
-"""Rounds of faults: which fault, on whom, how long, drawn from a seed; and what applies them while a load runs.
+"""Rounds of faults: their kinds, targets and times, drawn from a seed; and their application while a load runs.
 
     schedule = draw(seed, ["broker-1", "broker-2", "broker-3"], rounds=10)
     print(schedule.to_json())
     apply(schedule, {"broker-1": Target(ServerFaults(broker), proxy), ...}, load)
 
 A round is one or more faults on different targets that begin together. Each ends after its own time; then the load
-must get on by so many steps (records acknowledged, say) before the next round begins. So every round shows that the
-cluster comes back, and a slow machine takes longer and fails no sooner.
+must advance by a number of steps (records acknowledged, say) before the next round begins. So every round shows that
+the cluster comes back, and a slow machine takes longer and fails no sooner.
 
     kill       kill -9, and a start when the fault ends
     stop       an orderly stop, and a start when the fault ends
@@ -34,7 +34,7 @@ from jesenska.testing.faults.proxy import FaultProxy, Way
 KILL, STOP, PAUSE, CUT, REFUSE, HOLD, DELAY, LIMIT, FULL_DISK = "kill", "stop", "pause", "cut", "refuse", "hold", "delay", "limit", "full disk"
 PROCESS_FAULTS = (KILL, STOP, PAUSE)
 NETWORK_FAULTS = (CUT, REFUSE, HOLD, DELAY, LIMIT)
-#: What `draw` takes where it is not told; a full disk needs a size that fits the load, so that it is asked for.
+#: The default kinds of `draw`; a full disk needs a size that fits the load, so it must be named.
 FAULTS = (*PROCESS_FAULTS, *NETWORK_FAULTS)
 
 _WAYS = {"both": Way.BOTH, "to target": Way.TO_TARGET, "to client": Way.TO_CLIENT}
@@ -49,12 +49,12 @@ class ScheduleError(ValueError):
 
 
 class StandsStillError(AssertionError):
-    """The load did not get on after a round of faults."""
+    """The load did not advance after a round of faults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. `amount` is the milliseconds, bytes a second or bytes of those that have some, else 0; `way` is
+    """One fault. `amount` is the milliseconds, bytes a second or bytes of kinds that have some, else 0; `way` is
     "both", "to target" or "to client"."""
 
     kind: str
@@ -66,7 +66,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Faults that begin together, on different targets; `steps` is how far the load must get behind them."""
+    """Faults that begin together, on different targets; `steps` is how far the load must advance after them."""
 
     faults: tuple[Fault, ...]
     steps: int
@@ -74,7 +74,7 @@ class Round:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """All rounds in their order. `seed` is only told."""
+    """All rounds in their order. `seed` is for information."""
 
     seed: int
     rounds: tuple[Round, ...]
@@ -85,7 +85,7 @@ class Schedule:
 
     @classmethod
     def from_json(cls, text: str) -> Schedule:
-        """ScheduleError for what is no schedule."""
+        """The schedule of a line; ScheduleError if it is not one."""
         try:
             found = json.loads(text)
             rounds = tuple(Round(tuple(_fault(item) for item in each["faults"]), int(each["steps"])) for each in found["rounds"])
@@ -116,8 +116,8 @@ def draw(
     steps: tuple[int, int] = (1, 500),
     disk_bytes: int = 1_000_000,
 ) -> Schedule:
-    """A schedule that depends on nothing but these arguments. `at_once` targets at most have a fault at a time; times
-    and steps are drawn from their ranges; a full disk leaves each file `disk_bytes`."""
+    """A schedule that depends only on these arguments. `at_once` targets at most have a fault at a time; times and
+    steps are drawn from their ranges; a full disk leaves each file `disk_bytes`."""
     unknown = [kind for kind in kinds if kind not in (*FAULTS, FULL_DISK)]
     if unknown or not kinds:
         raise ScheduleError(f"There is no fault {unknown[0]!r}." if unknown else "No faults are named.")
@@ -149,13 +149,13 @@ def draw(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What faults are done to: a server, the proxy in front of it, or both."""
+    """The target of faults: a server, the proxy in front of it, or both."""
 
     server: ServerFaults | None = None
     proxy: FaultProxy | None = None
 
     def require(self, fault: Fault) -> None:
-        """ScheduleError if this has nothing that the fault could be done to."""
+        """ScheduleError if the target lacks the server or proxy that the fault needs."""
         _ = self._proxy(fault) if fault.kind in NETWORK_FAULTS else self._server(fault)
 
     def begin(self, fault: Fault) -> None:
@@ -183,7 +183,7 @@ class Target:
                 self._proxy(fault).limit(fault.amount, way)
 
     def end(self, fault: Fault) -> None:
-        """Ends what `begin` has begun; a server runs then."""
+        """Ends the fault of `begin`; a server runs then."""
         if fault.kind in NETWORK_FAULTS:
             self._proxy(fault).pass_all()
         elif fault.kind == FULL_DISK:
@@ -203,7 +203,7 @@ class Target:
 
 
 class Load(Protocol):
-    """What runs while faults happen. `start` returns when it is at work, `stop` when it has come to its end, with
+    """The load that runs during the faults. `start` returns when it is at work, `stop` when it has ended, with
     everything healed."""
 
     def start(self) -> object: ...
@@ -211,7 +211,7 @@ class Load(Protocol):
     def stop(self) -> object: ...
 
     def steps(self) -> int:
-        """How far it has got, a number that goes up; raises what the load failed of, if it did."""
+        """The load's progress, a number that goes up; raises the error of a failed load."""
         ...
 
 
@@ -225,9 +225,8 @@ def apply(
 ) -> None:
     """Starts the load, does the rounds, and stops the load; every fault has ended then, also after an error.
 
-    StandsStillError where the load does not get on for `still_seconds` behind a round; ScheduleError, before anything
-    is done, for a target that is not given or has nothing to do a fault to. The schedule stands in the notes of
-    whatever is raised."""
+    StandsStillError if the load does not advance for `still_seconds` after a round; ScheduleError, before anything is
+    done, for a target that is missing or does not fit a fault. The schedule is in the notes of any exception."""
     missing = {fault.target for each in schedule.rounds for fault in each.faults} - targets.keys()
     if missing:
         raise ScheduleError(f"The schedule names {min(missing)!r}, which is not among the targets: {', '.join(sorted(targets))}.")

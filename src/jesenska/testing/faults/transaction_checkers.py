@@ -1,16 +1,16 @@
-"""What must never be of transactions, looked for in a history. Pure functions: a history in, findings out.
+"""Checkers that find violations by transactions in a history. Pure functions: a history in, findings out.
 
     aborted record read  a record was read whose transaction was aborted, or was never asked to be committed
     torn transaction     of a transaction that was committed, one part was shown and another was not
     lost transaction     a transaction was committed and acknowledged, and no record of it is in the last full reads
 
-What all of them take for granted, beside what `checkers` does: all readers read committed records only. Each record of
-a transaction has a value of its own. The last full read of a partition begins when no transaction is open any more.
+Their assumptions, besides those of `checkers`: all readers read committed records only. Each record of a transaction
+has its own value. The last full read of a partition begins when no transaction is open any more.
 
-A last stable offset is where an open transaction begins, or the end. So it never stands at a record of a transaction
-that is not its first one in the partition. It may lie within one that was committed, where another began in between
-and is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
-markers are written. So the last full reads alone say whether it is whole."""
+A last stable offset is the beginning of an open transaction, or the end. So it is never at a record of a transaction
+that is not its first one in the partition. It may lie within a committed transaction, if another began in between and
+is still open: Kafka shows the first part then. Several partitions show a transaction one after the other, as their
+markers are written. So only the last full reads show if it is whole."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class _Outcome(Enum):
 
 @dataclass(slots=True)
 class _Transaction:
-    """A transaction whose commit was asked for, or its abort. `acknowledged_ns` is 0 where nothing was answered."""
+    """A transaction whose commit or abort was requested. `acknowledged_ns` is 0 without an answer."""
 
     client: str
     number: int
@@ -69,7 +69,8 @@ class _Transaction:
 
 
 def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
-    """Each end that was asked for. One that was asked to commit and then to abort is aborted once that is answered."""
+    """Each requested end. After requests for a commit and then an abort, the transaction is aborted once that is
+    answered."""
     found: list[_Transaction] = []
     asked: dict[tuple[str, int], _Transaction] = {}
     by_records: dict[tuple[str, tuple[tuple[str, int, str | None], ...]], _Transaction] = {}
@@ -93,7 +94,7 @@ def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
 
 
 def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
-    """Values that were read though their transaction was aborted or nobody has asked for its commit; each once."""
+    """Values that were read although their transaction was aborted or its commit was never requested; each once."""
     clients = {operation.client for operation in history if isinstance(operation, TransactionalBegan)}
     #: Values that must not be read, and why.
     refused: dict[_Value, str] = {}
@@ -122,7 +123,7 @@ def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
 
 def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
     """Transactions of which a part was shown: a last stable offset at a record of it that is not its first one in the
-    partition, or records in the last full reads while others are not. One finding for each transaction and
+    partition, or some of its records in the last full reads and others not. One finding for each transaction and
     partition."""
     ends: dict[Key, set[int]] = defaultdict(set)
     places: dict[tuple[Key, str], int] = {}
@@ -164,8 +165,8 @@ def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
 
 
 def lost_transactions(history: Sequence[Operation]) -> list[Finding]:
-    """Transactions whose commit was acknowledged before the last full reads of all their partitions began, and of
-    which these have nothing."""
+    """Transactions whose commit was acknowledged before the last full reads of all their partitions began, and which
+    have no record in them."""
     reads = last_full_reads(history)
     values = {key: set(read.values.values()) for key, read in reads.items()}
     found = []

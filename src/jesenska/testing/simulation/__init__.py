@@ -2,7 +2,7 @@
 
     python -m jesenska.testing.simulation --seed 1 --schedules 200      many seeds; one line for each that fails, exit
                                                                         code 1
-    python -m jesenska.testing.simulation --trace 17                    what happened under one seed, step by step
+    python -m jesenska.testing.simulation --trace 17                    the events of one seed, step by step
 
-`world` is time and order; `network` and `disk` stand for what a machine has; `process` is one program with an event
-loop of its own; `clients` write, read and commit; `history` holds what they were told and says what must not be."""
+`world` is time and order; `network` and `disk` simulate a machine's; `process` is one program with its own event loop;
+`clients` write, read and commit; `history` holds the answers to them and finds violations."""

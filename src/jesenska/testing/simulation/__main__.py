@@ -1,4 +1,4 @@
-"""The command: many seeds, or the trace of one; and how often each state of a broker met each fault."""
+"""The command: many seeds, or the trace of one; and a count of each broker state and fault."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.testing.simulation.many_seeds import outcomes_of, simulated
 
 
 def show(seed: int, tree_apart: bool, brokers: int, kind: str) -> int:
-    """Prints what happens under a seed."""
+    """Prints the events of a seed."""
     with simulated(seed, tree_apart, brokers, kind) as one:
         failure = None
         try:
@@ -45,7 +45,7 @@ def main() -> int:
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
-        # The order of sets is part of what happens.
+        # The order of sets affects the simulation.
         os.execve(sys.executable, [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
     if options.trace is not None:
         return show(options.trace, options.tree_apart, options.brokers, options.kind)

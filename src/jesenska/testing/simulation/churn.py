@@ -1,8 +1,8 @@
-"""A topic that is made and deleted again and again under one name while brokers stand still, are cut off and die.
+"""A topic that is made and deleted again and again under one name while brokers are paused, cut off and killed.
 
-Nobody writes to it. At the end it is there or not, as chance has it, and every broker has to tell its clients so: a
-broker that missed a deletion must not go on with the topic that was, nor keep one that is made anew from being led.
-What the others of the simulation promise is not asked of it: each time its leader epochs begin anew."""
+It gets no records. At the end it exists or not, by chance, and every broker has to report so to its clients: a broker
+that missed a deletion must not go on with the old topic, nor prevent the leadership of a new one. The checks of other
+topics do not apply to it: its leader epochs start again each time."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _PAUSES_SECONDS, _AGAIN_SECONDS = (0.5, 2.0, 5.0), 0.5
 
 
 class Churner:
-    """An operator who makes the topic and deletes it, and half of the time goes on only when every broker tells what
-    came of that. `brokers` gives those that are up, None in the place of one that is not. `is_there`: as the topic was
-    left."""
+    """An operator who makes the topic and deletes it, and half of the time goes on only when every broker reports the
+    result. `brokers` gives the brokers, None for one that is not up. `is_there`: True if the topic was made last."""
 
     def __init__(self, process: Process, bootstrap: str, brokers: Callable[[], Sequence[Broker | None]]) -> None:
         self.process = process
@@ -52,14 +51,14 @@ class Churner:
         self.process.world.tell(self.process.name, f"has made and deleted the topic in {changes} changes, and it is {'there' if stays else 'gone'}")
 
     async def _settles(self) -> None:
-        # Nobody tells when: it is looked at.
+        # No event reports it, so it polls.
         while True:
             await asyncio.sleep(_AGAIN_SECONDS)
             if self.is_settled:
                 return
 
     async def _change(self, admin: Admin) -> bool:
-        """Makes the topic, or deletes it; whether that is done."""
+        """Makes the topic, or deletes it. Returns True if that is done."""
         replicas = self.process.world.random.randrange(1, len(self._brokers()) + 1)
         try:
             if self.is_there:
@@ -67,7 +66,7 @@ class Churner:
                 is_done = error is None or isinstance(error, UnknownTopicOrPartitionError)
             else:
                 (error,) = (await admin.create_topics([NewTopic(CHURNED, _PARTITIONS, replicas)])).values()
-                # One that is still being deleted exists, too.
+                # A topic that is still being deleted exists, too.
                 is_done = error is None or (isinstance(error, TopicAlreadyExistsError) and "marked" not in str(error))
         except KafkaError:
             return False
@@ -77,8 +76,8 @@ class Churner:
 
     @property
     def is_settled(self) -> bool:
-        """Whether every broker is up and tells what the topic is now, and somebody leads each of its partitions if it
-        is there."""
+        """True if every broker is up and reports the present topic, and each of its partitions has a leader if it
+        exists."""
         ids: set[uuid.UUID | None] = set()
         led: set[TopicPartition] = set()
         for broker in self._brokers():

@@ -1,5 +1,5 @@
 """The programs of a simulation: a broker, producers, members of a group, and a reader of everything at the end. They
-are jesenska's own client and broker. An operator may have a word with the tree."""
+are jesenska's own client and broker. An operator may write to the tree."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from jesenska.testing.simulation.history import History
 from jesenska.testing.simulation.process import Process
 
 GROUP = "group"
-#: How often the last reader gets nothing before it takes what it has for everything.
+#: The number of empty polls after which the last reader assumes that it has everything.
 _QUIET_POLLS_MAX = 60
-#: How long an operator's session in the tree lives without a word, and how long he waits for a broker to go.
+#: The time-out of an operator's session in the tree, and the time for which he waits for a broker's end.
 _OPERATORS_SESSION_MS, _OPERATORS_PATIENCE_SECONDS = 4000, 10.0
 
 
@@ -63,7 +63,7 @@ class BrokerProgram:
         self.process.world.tell(self.process.name, "is ready")
 
     def end(self) -> None:
-        """Kills it; its locks fall, as they do when a process ends."""
+        """Kills it; its locks are released, as at the end of a process."""
         self.process.end()
         broker, self.broker = self.broker, None
         for directory in () if broker is None or broker.storage is None else broker.directories.directories:
@@ -79,7 +79,7 @@ class BrokerProgram:
 
 
 class _Client:
-    """A program that works on a topic until it is told to stop (`is_stopping`)."""
+    """A program that works on a topic until `is_stopping` is set."""
 
     def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
         self.process = process
@@ -125,18 +125,18 @@ class Writer(_Client):
 
 
 class SimulatedMember(_Client):
-    """A member of the group: reads, commits, and tells what it was given."""
+    """A member of the group: reads, commits, and reports its records to the history."""
 
     def __init__(self, process: Process, history: History, bootstrap: str, topic: str) -> None:
         super().__init__(process, history, bootstrap, topic)
         self.read = 0
         self._expected: dict[TopicPartition, int] = {}
-        #: Where it must begin in what it was given, as far as anybody can say. Others may commit more before it reads:
-        #: it may be cut off, and they may have its partitions by then.
+        #: The offsets at which it must begin its partitions, as far as is known. Other members may commit more before
+        #: it reads: it may be cut off, and they may have its partitions then.
         self._starts: dict[TopicPartition, int | None] = {}
         self._membership = (-1, "")
         self._power_losses = 0
-        #: Partitions of which it may have read, before the power was lost, what is gone: it begins them anew, once.
+        #: Partitions of which it may have read records that a loss of power removed: it may begin them again, once.
         self._may_begin_anew: set[TopicPartition] = set()
 
     async def run(self) -> None:
@@ -191,7 +191,7 @@ class SimulatedMember(_Client):
         except KafkaError:
             return
         if self._history.power_losses != power_losses:
-            return  # who answered may have lost it since
+            return  # the answering broker may have lost it since
         for key, offset in offsets.items():
             self._history.committed(GROUP, key, offset)
         for key, offset in (await self._committed(consumer, list(offsets))).items():
@@ -210,7 +210,7 @@ async def create_topic(process: Process, bootstrap: str, name: str, partitions: 
     while True:
         try:
             for error in (await Admin(cluster).create_topics([NewTopic(name, partitions, replicas, configs=dict(settings))])).values():
-                # It may be there since a request that was not answered.
+                # An unanswered request may have made it.
                 if error is not None and not isinstance(error, TopicAlreadyExistsError):
                     raise error
             break
@@ -220,7 +220,7 @@ async def create_topic(process: Process, bootstrap: str, name: str, partitions: 
 
 
 async def take_controllers_place(process: Process, tree: str, gone: int, pause_seconds: float) -> None:
-    """What an operator may do: takes the controller's node away, soon after the node of a broker has gone."""
+    """An operator's action: deletes the controller's node, soon after the node of a broker has gone."""
     machine, went = process.machine, asyncio.Event()
 
     def changed(_: WatchEvent) -> None:
@@ -246,7 +246,7 @@ async def take_controllers_place(process: Process, tree: str, gone: int, pause_s
 
 
 async def read_everything(process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
-    """Reads each partition from its beginning to its end, and how far that is."""
+    """Reads each partition from its beginning to its end; returns the ends."""
     cluster = cluster_of(process, bootstrap)
     consumer = Consumer(cluster, max_wait_seconds=0.2)
     keys = [TopicPartition(topic, number) for number in range(partitions)]
@@ -258,7 +258,7 @@ async def read_everything(process: Process, history: History, bootstrap: str, to
         except KafkaError:
             await asyncio.sleep(0.5)
     quiet = 0
-    # Where records are known to be, a leader that has just begun, or a slow disk, is waited for.
+    # If records are known to be there, it waits for a new leader or a slow disk.
     while quiet < 3 or (quiet < _QUIET_POLLS_MAX and any(place.offset >= expected[place.partition] for place in history.acknowledged)):
         found = await consumer.poll(0.5)
         quiet = 0 if found else quiet + 1

@@ -1,21 +1,21 @@
-"""What must never be among brokers that share a tree, whatever fails. It is looked at while they run: now and then,
-before a broker's process ends, and many times in the moments after something was written to the tree.
+"""Invariants of brokers that share a tree, under any fault. They are checked while the brokers run: now and then,
+before a broker's process ends, and many times just after a write to the tree.
 
 one leader        the brokers that know a leader epoch of a partition know the same leader for it
-epochs go up      a broker takes no older leader epoch or controller epoch than it had. What the tree gets from a
-                  controller in a new leader epoch is from the newest controller, and the new leader was in sync
-in order          whom brokers hold for controller follows the order in which brokers were controller
+epochs go up      a broker takes no older leader epoch or controller epoch than it had. A controller's write of a
+                  new leader epoch to the tree is from the newest controller, and the new leader was in sync
+in order          the controllers that a broker knows follow the order in which brokers were controller
 this life         a broker that has registered does not learn of a leader epoch that was over before that
-one controller    a broker that runs a controller holds itself for the controller
-in sync           who is in the ISR in the tree, and knows its leader epoch, has everything up to the high watermark
-high watermark    no replica's goes back while its broker runs, and none is above what a leader has said
-known             a leader that tells clients its high watermark tells no lower one than was told before
+one controller    a broker that runs a controller knows itself as the controller
+in sync           a broker in the tree's ISR that knows the leader epoch has everything up to the high watermark
+high watermark    no replica's goes back while its broker runs, and none is above the highest of a leader
+known             a leader reports to clients no lower high watermark than was reported before
 counted           a leader counts the fetches of followers that know its epoch
-the same logs     what is below all high watermarks was written in the same leader epochs everywhere
-acknowledged      a record is below a leader's high watermark by then, and so many have it as min.insync.replicas says
+the same logs     offsets below all high watermarks have the same leader epochs everywhere
+acknowledged      a record is below a leader's high watermark then, and on at least min.insync.replicas brokers
 groups            a broker coordinates the groups of partitions that it leads, and of no other
 
-It reads what brokers have in memory, and asks nobody: no source of chance is moved by it."""
+It reads the brokers' memory and sends no requests, so it uses no source of chance."""
 
 from __future__ import annotations
 
@@ -35,33 +35,33 @@ from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.host import BrokerHost
 from jesenska.testing.simulation.world import World
 
-#: Seconds between two looks: at first, and later, after something was written.
+#: Seconds between two checks after a write: at first, and later.
 _CLOSE_SECONDS, _LATER_SECONDS = 0.0005, 0.003
-#: How long it is looked so often: at first; at least; and at most, where not all have fetched in the new epoch.
+#: Seconds of frequent checks: at first; at least; and at most, if not all have fetched in the new epoch.
 _FIRST_AGE, _LEAST_AGE, _MOST_AGE = 0.005, 0.03, 0.6
-#: How long a broker may take to give up groups, while its log is being cut for instance.
+#: Seconds that a broker may take to give up groups, for instance while its log is being cut.
 _GIVE_UP_SECONDS = 8.0
 _TOPICS, _STATE, _BROKER = paths.TOPICS + "/", "/state", paths.BROKER_IDS + "/"
 
 
 class _Seen:
-    """What was seen of one process of a broker."""
+    """The facts seen of one process of a broker."""
 
     __slots__ = ("controller", "controller_epoch", "program", "replicas", "strange")
 
     def __init__(self, program: object) -> None:
         self.program = program
-        #: As they were when they were looked at last.
+        #: The replicas at the last check.
         self.replicas: dict[TopicPartition, _Found] = {}
         self.controller_epoch = -1
-        #: The number of the controllership that its clients are told of.
+        #: The number of the controllership that its clients know.
         self.controller = 0
-        #: Since when it coordinates a partition that it does not lead.
+        #: The time since which it coordinates a partition that it does not lead.
         self.strange: dict[int, float] = {}
 
 
 class _Found(NamedTuple):
-    """A replica, and all that it is judged by."""
+    """A replica, with the facts that it is judged by."""
 
     number: int
     partition: Any
@@ -73,31 +73,31 @@ class _Found(NamedTuple):
     broker_epoch: int
 
 
-#: Brokers that run: number, broker, what was seen of it.
+#: Running brokers: number, broker, the facts seen of it.
 _Running = list[tuple[int, Broker, _Seen]]
 
 
 class ClusterWatch:
-    """That of one simulation."""
+    """The watch of one simulation."""
 
     def __init__(self, world: World, hosts: Sequence[BrokerHost]) -> None:
         self.world = world
         self._hosts = hosts
         #: min.insync.replicas of all topics.
         self.min_in_sync = 1
-        #: Compaction is on. A replica that fetches what is left of an epoch takes it to begin later.
+        #: Compaction is on. A replica that fetches the rest of an epoch records a later beginning of it.
         self.compacts = False
-        #: What stands in the tree.
+        #: The partition states in the tree.
         self.states: dict[TopicPartition, PartitionStateNode] = {}
-        #: Partitions whose leader has written itself that nobody else is in sync.
+        #: Partitions whose leader itself has written an ISR of itself alone.
         self.shrunk_by_leader: set[TopicPartition] = set()
         self.controller_id = -1
-        #: The tree that begins next is one of a while ago.
+        #: The next tree is an older copy.
         self._is_older = False
         self._controller_epoch = 0
-        #: Everybody who was controller, in order.
+        #: All controllers, in order.
         self._controllers: list[int] = []
-        #: When leader epochs were written, as the tree counts.
+        #: The zxids of the writes of leader epochs.
         self._began: dict[TopicPartition, list[tuple[int, int]]] = {}
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         #: The highest high watermark of a leader.
@@ -106,9 +106,9 @@ class ClusterWatch:
         self._ends: dict[TopicPartition, dict[int, int]] = {}
         self._known: dict[tuple[TopicPartition, int], int] = {}
         self._seen: dict[int, _Seen] = {}
-        #: The state in the tree by which replicas were judged last.
+        #: The state in the tree at the last check.
         self._looked_at: dict[TopicPartition, PartitionStateNode] = {}
-        #: Partitions that are looked at often, and since when.
+        #: Partitions that are checked often, and since when.
         self._close: dict[TopicPartition, float] = {}
         self._looks_closely = False
         self._violation: ViolationError | None = None
@@ -118,7 +118,7 @@ class ClusterWatch:
     # --- the tree ----------------------------------------------------------------------------------------------------
 
     def tree_is(self, tree: EmbeddedTree) -> None:
-        """A tree has begun to serve; nobody has been served by it."""
+        """A tree is about to serve; no client has been served by it."""
         for path, node in tree.tree.walk():
             if node.data is None:
                 continue
@@ -134,8 +134,8 @@ class ClusterWatch:
         tree.on_commit(self._committed_to_tree)
 
     def tree_was_replaced(self, *, is_older: bool = False) -> None:
-        """Nobody runs. What the next tree says need not follow on what the last one said, but for the epochs, and not
-        these if it `is_older`."""
+        """Forgets the tree; no broker runs. The next tree need not continue the last one, except for the epochs, and
+        not these if it `is_older`."""
         self._is_older = is_older
         self.states.clear()
         self.shrunk_by_leader.clear()
@@ -178,7 +178,7 @@ class ClusterWatch:
         self._controllers.append(self.controller_id)
 
     def _note_state(self, path: str, data: bytes, zxid: int, *, is_first: bool = False) -> None:
-        """`is_first`: others may have been written since the one that is known."""
+        """`is_first`: states may have been written between the known one and this one."""
         topic, _, number = path[len(_TOPICS) : -len(_STATE)].partition("/partitions/")
         if topic == CHURNED:
             return
@@ -220,17 +220,17 @@ class ClusterWatch:
 
     @property
     def offsets_partition(self) -> TopicPartition | None:
-        """The one that keeps the group of the simulation; None while there is none."""
+        """The partition that keeps the group of the simulation; None before it exists."""
         count = sum(1 for topic_partition in self.states if topic_partition.topic == OFFSETS_TOPIC)
         return TopicPartition(OFFSETS_TOPIC, partition_for(GROUP, count)) if count else None
 
     def leader_of(self, topic_partition: TopicPartition | None) -> int:
-        """-1 where nobody leads."""
+        """The leader in the tree; -1 without one."""
         state = None if topic_partition is None else self.states.get(topic_partition)
         return -1 if state is None else state.leader
 
     def knows_state(self, host: BrokerHost, topic_partition: TopicPartition, state: PartitionStateNode) -> bool:
-        """Whether a broker has been told that a partition is led so."""
+        """True if a broker knows this leader, leader epoch and ISR of a partition."""
         broker = _running(host)
         topic = None if broker is None else broker.view.topics.get(topic_partition.topic)
         if topic is None or topic_partition.partition >= len(topic.partitions):
@@ -239,7 +239,8 @@ class ClusterWatch:
         return (partition.leader, partition.leader_epoch, partition.isr) == (state.leader, state.leader_epoch, state.isr)
 
     def heir_of(self, topic_partition: TopicPartition) -> int:
-        """The broker that leads a partition next if its leader goes; -1 where nobody does, or not all are in sync."""
+        """The broker that leads a partition next if its leader goes; -1 without a leader, or if not all are in
+        sync."""
         state = self.states.get(topic_partition)
         if state is None or state.leader < 0 or len(state.isr) < len(self._hosts):
             return -1
@@ -248,7 +249,7 @@ class ClusterWatch:
         return -1 if partition is None else next((number for number in partition.replicas if number != state.leader), -1)
 
     def is_ahead_of_heir(self, topic_partition: TopicPartition) -> bool:
-        """Whether a follower has more than the heir, and has not heard of the newest high watermark."""
+        """True if a follower has more records than the heir, and does not have the newest high watermark."""
         heir, logs = self.heir_of(topic_partition), {}
         for host in self._hosts:
             broker = _running(host)
@@ -260,7 +261,7 @@ class ClusterWatch:
         return heir >= 0 and any(log.log_end_offset > logs[heir].log_end_offset and log.high_watermark < newest for log in logs.values())
 
     def states_of(self, host: BrokerHost) -> list[str]:
-        """What a broker is now, in the words of `coverage`; nothing while it is not there."""
+        """The states of a broker now, in the words of `coverage`; empty while it is not there."""
         if not host.is_up:
             return [] if host.program.process.is_dead else ["starting"]
         number = host.number
@@ -276,10 +277,10 @@ class ClusterWatch:
             states.append("follower out of sync")
         return states
 
-    # --- what brokers have -------------------------------------------------------------------------------------------
+    # --- state of brokers --------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """At everything; ViolationError."""
+        """Checks everything; ViolationError."""
         if self._violation is not None:
             raise self._violation
         running = self._running()
@@ -295,7 +296,7 @@ class ClusterWatch:
             self.world.after(_CLOSE_SECONDS, self._look_closely)
 
     def look_often(self) -> None:
-        """Something is about to happen to a broker."""
+        """Checks all partitions often; a broker is about to be hit."""
         for topic_partition in self.states:
             self._look_often(topic_partition)
 
@@ -314,7 +315,7 @@ class ClusterWatch:
             self.world.after(wait, self._look_closely)
 
     def _have_all_fetched(self, topic_partition: TopicPartition) -> bool:
-        """Whether the leader knows everybody in sync, in the epoch that stands in the tree."""
+        """True if the leader has had a fetch from each broker in the ISR, in the tree's epoch, or is not up."""
         state = self.states[topic_partition]
         broker = _running(self._hosts[state.leader]) if state.leader >= 0 else None
         if broker is None:
@@ -364,13 +365,13 @@ class ClusterWatch:
         return found
 
     def _look_at_changed(self, topic_partition: TopicPartition, one: _Found, before: _Found | None, committed: int) -> int:
-        """At a replica that is not as it was when it was looked at last. What is committed by now."""
+        """Checks a replica that has changed since the last check. Returns the committed offset now."""
         number, high_watermark = one.number, one.high_watermark
-        # Where its leader has compacted epochs away a follower may cut its log below what is committed, and fetches
-        # that again before it is in sync.
+        # If its leader has compacted epochs away, a follower may cut its log below the committed offset, and fetches
+        # the records again before it is in sync.
         if before is not None and high_watermark < before.high_watermark and not (self.compacts and one.log.config.compact):
             raise ViolationError(f"the high watermark of {topic_partition} goes back from {before.high_watermark} to {high_watermark} on broker {number}")
-        # Who led when it was looked at last may have moved it since.
+        # The leader of the last check may have moved it since.
         if high_watermark > committed and (one.serves or (before is not None and before.serves)):
             committed = high_watermark
         ends = self._ends.setdefault(topic_partition, {})
@@ -382,7 +383,7 @@ class ClusterWatch:
         return committed
 
     def _look_at_logs(self, topic_partition: TopicPartition, found: Sequence[_Found]) -> None:
-        """What is committed everywhere was written in the same epochs everywhere."""
+        """Checks that records committed everywhere have the same epochs everywhere."""
         if len(found) < 2 or (self.compacts and found[0].log.config.compact):
             return
         of_first = found[0].log.leader_epochs
@@ -452,10 +453,10 @@ class ClusterWatch:
             elif now - seen.strange.setdefault(place, now) > _GIVE_UP_SECONDS:
                 raise ViolationError(f"broker {number} coordinates the groups of {hosted.partition.topic_partition}, which it does not lead")
 
-    # --- what clients are told ---------------------------------------------------------------------------------------
+    # --- answers to clients ------------------------------------------------------------------------------------------
 
     def acknowledged(self, topic_partition: TopicPartition, offset: int) -> None:
-        """A producer was told that its record is committed there."""
+        """A producer's record was acknowledged at that offset."""
         ends = self._ends.setdefault(topic_partition, {})
         if offset < self._committed.get(topic_partition, 0) and sum(end > offset for end in ends.values()) >= self.min_in_sync:
             return
@@ -470,7 +471,7 @@ class ClusterWatch:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def is_agreed(self) -> bool:
-        """Whether all brokers tell clients of the controller that the tree has, and of all brokers."""
+        """True if all brokers report the tree's controller and all brokers to clients."""
         brokers = [_running(host) for host in self._hosts]
         return self.controller_id >= 0 and all(
             broker is not None
@@ -491,11 +492,11 @@ def _running(host: BrokerHost) -> Broker | None:
 
 
 def _judge(topic_partition: TopicPartition, one: _Found, state: PartitionStateNode, committed: int) -> None:
-    """A replica by what is committed, and by what stands in the tree."""
+    """Judges a replica by the committed offset and by the state in the tree."""
     if one.high_watermark > committed:
         raise ViolationError(
             f"broker {one.number} has {one.high_watermark} for the high watermark of {topic_partition}, no leader has said more than {committed}"
         )
-    # Who has lost data, and says so, is in sync by the tree until somebody else leads.
+    # A broker that has lost data, and says so, is in the tree's ISR until another broker leads.
     if one.leader_epoch == state.leader_epoch and one.number in state.isr and one.end < committed and one.partition.has_log:
         raise ViolationError(f"broker {one.number} is in sync in {topic_partition}, and its log ends at {one.end}: {committed} is committed")

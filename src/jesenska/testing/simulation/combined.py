@@ -1,22 +1,22 @@
 """Faults of several brokers that come together, each aimed at the broker or at the moment that a mistake would need.
 
 twice               two faults within half a second
-place taken         a broker goes; somebody takes the controller's node away then, and the controller stands still for
+place taken         a broker goes; an operator deletes the controller's node then, and the controller is paused for
                     a moment
-stale orders        the controller does not reach a broker, has something to tell it, and is replaced
-registered anew     the same, and the broker's session ends meanwhile, so that it registers anew
-heir goes           a follower of a leader is behind when that one goes, half of the time by milliseconds; who leads
-                    next may go at once
-ahead of the heir   a leader is killed while a follower is ahead of who leads next, and has not heard of the newest
+stale orders        the controller does not reach a broker, has something to send it, and is replaced
+registered again    the same, and the broker's session ends meanwhile, so that it registers again
+heir goes           a follower of a leader is behind when the leader goes, half of the time by milliseconds; the next
+                    leader may go at once
+ahead of the heir   a leader is killed while a follower is ahead of the next leader, and does not have the newest
                     high watermark
-leader alone        no follower reaches a leader, its clients do, and send again what was not answered; it may go then
+leader alone        no follower reaches a leader, but clients do, and repeat unanswered requests; it may go then
 power and more      a broker loses its power and is back soon; another one may go meanwhile
-last one's power    a leader is left alone, cut from its followers or while they stand still, and loses its power once
-                    nobody else is in sync; only where min.insync.replicas is 2, so that nothing may be lost by that
+last one's power    a leader is left alone, cut from its followers or while they are paused, and loses its power once
+                    no other broker is in sync; only if min.insync.replicas is 2, so that no record may be lost
 just started        a broker goes, and is hit again within a tenth of a second of its start
 hit while behind    a follower is cut from a leader until it is out of sync, and is hit then
-slow heir           a coordinator goes; the disk of the next one is slow when it begins, and that one may be replaced
-far behind          a follower comes back that has missed much, with a slow disk"""
+slow heir           a coordinator goes; the disk of the next one is slow when it begins, and it may be replaced
+far behind          a follower that has missed much comes back, with a slow disk"""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from jesenska.testing.simulation.cluster_watch import ClusterWatch
 from jesenska.testing.simulation.host import BrokerHost
 from jesenska.testing.simulation.world import World
 
-#: For so long it is waited that a leader is left alone, and so often it is looked at.
+#: Seconds of waiting for a leader to be left alone, and between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 9.0, 0.005
-#: The same of a follower that is ahead of the heir.
+#: The same for a follower that is ahead of the heir.
 _AHEAD_SECONDS, _CLOSE_LOOK_SECONDS = 0.02, 0.0002
 
 
 class Hitting(Protocol):
-    """The simulation: who is there, and what can hit them. What gives a bool says whether it did."""
+    """The simulation: its brokers, and faults that can hit them. A method with a bool returns True if it hit."""
 
     world: World
     watch: ClusterWatch
@@ -81,7 +81,7 @@ class Hitting(Protocol):
 
 
 class CombinedFaults:
-    """Those of one simulation of several brokers."""
+    """The combined faults of one simulation of several brokers."""
 
     def __init__(self, simulation: Hitting) -> None:
         self._simulation = simulation
@@ -105,7 +105,7 @@ class CombinedFaults:
     def strike(self) -> None:
         self._random.choice(self._kinds)()
 
-    # --- who ---------------------------------------------------------------------------------------------------------
+    # --- targets -----------------------------------------------------------------------------------------------------
 
     def _others(self, host: BrokerHost) -> list[BrokerHost]:
         """The other brokers, in any order."""
@@ -114,7 +114,7 @@ class CombinedFaults:
         return others
 
     def _led(self) -> tuple[TopicPartition, BrokerHost] | None:
-        """A partition of the topic, and who leads it; None where nobody does who is up."""
+        """A partition of the topic, and its leader; None without a leader that is up."""
         topic_partition = self._random.choice(self._simulation.topic_partitions)
         leader = self._simulation.watch.leader_of(topic_partition)
         if leader < 0 or not self._simulation.hosts[leader].is_up:
@@ -176,8 +176,8 @@ class CombinedFaults:
         simulation.later(uniform(0.0, 0.02) if self._random.random() < 0.5 else uniform(0.05, 1.0), go)
 
     def _ahead_of_heir(self) -> None:
-        """What the heir asks for next arrives late, when others have more, and moves the high watermark. The answer
-        does not arrive, and the others hear of it with the next record only."""
+        """The heir's next fetch arrives late, when other followers have more, and moves the high watermark. The answer
+        does not arrive, and the other followers get the high watermark only with the next record."""
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         number = -1 if found is None else simulation.watch.heir_of(found[0])
         if found is None or number < 0:
@@ -215,8 +215,8 @@ class CombinedFaults:
             simulation.later(self._random.uniform(0.05, 4.0), lambda: simulation.kill(other))
 
     def last_ones_power(self, is_cut: bool | None = None) -> None:
-        """`is_cut`: the leader is cut from its followers, and says itself that nobody else is in sync; if not, they
-        stand still, and a controller says so."""
+        """`is_cut`: the leader is cut from its followers, and itself shrinks the ISR to itself; if not, they are
+        paused, and a controller shrinks it."""
         simulation, uniform, found = self._simulation, self._random.uniform, self._led()
         if found is None:
             return
@@ -266,7 +266,7 @@ class CombinedFaults:
 
         def heir(number: int) -> None:
             host = simulation.hosts[number]
-            # Long enough for it to be told and to begin, and not for much else.
+            # Long enough for it to learn of this and to begin, and for little else.
             simulation.slow_down(host, 4000.0, 0.1)
             if self._random.random() < 0.6:
                 seconds = uniform(3.8, 5.0)

@@ -1,12 +1,11 @@
-"""A topic that is compacted while everything goes on: who writes to it, and what must be there at the end, on every
-replica.
+"""A topic that is compacted during the simulation: its writer, and the checks at the end, on every replica.
 
-newest      the newest acknowledged record of each key stands at its offset, or a later one of the key that was sent;
-            where that is a tombstone there may be nothing
-deleted     where the newest record is gone, so is everything older of its key
-sent        nothing stands there that was not sent, nor anything twice
+newest      the newest acknowledged record of each key is at its offset, or a later one of the key that was sent;
+            for a tombstone there may be none
+deleted     if the newest record of a key is gone, so are all its older ones
+sent        every record there was sent, and is there once
 
-Replicas are compacted each for itself, so their files differ: what is compared is the newest record of each key."""
+Each replica is compacted by itself, so their files differ: the newest record of each key is compared."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ from jesenska.testing.simulation.process import Process
 
 KEYED: Final = "keyed"
 PARTITION: Final = TopicPartition(KEYED, 0)
-#: No replica is without a leader for so long: a follower that has not seen a tombstone in this time may keep what it
-#: deletes.
+#: Longer than any replica is without a leader: a follower that misses a tombstone for this time may keep the deleted
+#: records.
 _TOMBSTONES_MS = 20_000
 TOPIC_SETTINGS: Final = {
     "cleanup.policy": "compact",
@@ -37,7 +36,7 @@ TOPIC_SETTINGS: Final = {
     "delete.retention.ms": str(_TOMBSTONES_MS),
 }
 BROKER_SETTINGS: Final = {"log.cleaner.enable": "true", "log.cleaner.backoff.ms": "500", "log.cleaner.min.cleanable.ratio": "0.2"}
-#: Keys that are written all the time; for how many records others are.
+#: The number of keys that are written all the time; the number of records of each other key.
 _KEYS, _KEPT_UP = 6, 10
 
 
@@ -63,7 +62,7 @@ class KeyedWriter:
     def __init__(self, process: Process, bootstrap: str, on_acknowledged: Callable[[TopicPartition, int], None] | None) -> None:
         self.process = process
         self.is_stopping = False
-        #: What was sent for each key, in order.
+        #: The records sent for each key, in order.
         self.sent: dict[bytes, list[Sent]] = {}
         self._bootstrap = bootstrap
         self._on_acknowledged = on_acknowledged
@@ -74,7 +73,7 @@ class KeyedWriter:
         producer = Producer(cluster, random_source=random, delivery_timeout_seconds=90.0, linger_seconds=0.01)
         number = 0
         while not self.is_stopping:
-            # Some keys are written all the time, others for a while and then left as they are.
+            # Some keys are written all the time, other ones for a while.
             key = b"key-%d" % random.randrange(_KEYS) if random.random() < 0.5 else b"old-%d" % (number // _KEPT_UP)
             record = Sent(None if random.random() < 0.3 else b"%d" % number + b"." * random.choice((0, 100, 1000)))
             try:
@@ -97,8 +96,8 @@ class KeyedWriter:
             self._on_acknowledged(PARTITION, record.offset)
 
     def judge(self, where: str, log: PartitionLog, *, knows_tombstones: bool) -> int:
-        """Looks through a replica once everything is answered: how many records it holds; ViolationError. Not
-        `knows_tombstones`: their time may have been over before every replica had them."""
+        """Checks a replica once everything is answered, and returns its number of records; ViolationError. Without
+        `knows_tombstones`, their time may have been over before every replica had them."""
         found = records_of(log)
         for key, places in found.items():
             values = [place.value for place in places if place.value is not None]
@@ -125,7 +124,7 @@ class KeyedWriter:
 
 
 def records_of(log: PartitionLog) -> dict[bytes, list[Found]]:
-    """What a log holds, by key; ViolationError if it is damaged, or offsets do not go up."""
+    """The records of a log, by key; ViolationError if it is damaged, or offsets do not go up."""
     found: dict[bytes, list[Found]] = {}
     last = -1
     for segment in log.segments:

@@ -1,6 +1,6 @@
-"""How often each state of a broker met each fault: a table of counts, over all seeds of a run.
+"""A table of counts of each broker state and fault, over all seeds of a run.
 
-A broker that is hit is in several states as a rule: it leads one partition and follows in others. Each counts."""
+A broker that is hit is usually in several states: it leads one partition and follows in other ones. Each counts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-#: What a broker is when it is hit.
+#: The states of a broker when it is hit.
 STATES: Final = ("controller", "leader", "follower in sync", "follower out of sync", "starting", "coordinator")
-#: What it is hit by, as `schedule` has it.
+#: The faults, by the names of `schedule`.
 FAULTS: Final = ("killed", "power loss", "stopped", "cut", "slow disk", "full disk", "clock", "pause", "partition", "tree killed", "tree cut off")
 
 Cell = tuple[str, str]

@@ -1,23 +1,22 @@
-"""What an operator, or a disk, does to brokers and to their tree, under every seventh seed. One at a time, beside the
+"""Disasters of brokers and of their tree, by operators and disks, under every seventh seed. One at a time, beside the
 other faults.
 
-disk replaced     a broker is stopped or killed, and comes up on an empty disk, or on a copy of the one that it had;
-                  perhaps that one is back later
+disk replaced     a broker is stopped or killed, and comes up on an empty disk, or on a copy of its old one; perhaps
+                  the old one is back later
 log cut           a broker is stopped in order, and the end of one of its logs is gone when it comes up
 last one's disk   a broker is alone in sync when it comes up on an empty disk, or with the end of a log gone; it has to
-                  wait, and finds all that it had a while later
-wrong chroot      a broker is started with another path in zookeeper.connect, where there is no tree: it has to refuse,
-                  and to make nothing there
-empty metadata    the same of a lone broker whose tree's file has no bytes; it has the file again then
-tree rebuilt      all brokers are stopped or killed, and the tree is lost. It is built anew from their directories, and
-                  from a backup that was made a while ago, or from none. Topics that were made since are there, and
-                  no record that was acknowledged is lost
-older tree        the same, and before it the tree's files are put back as they were a while ago: where each broker's
-                  logs have heard of something newer, each has to refuse that tree
+                  wait, and finds all its data a while later
+wrong chroot      a broker is started with another path in zookeeper.connect, where there is no tree: it has to
+                  refuse, and to make nothing there
+empty metadata    the same for a lone broker whose tree's file has no bytes; then it has the file again
+tree rebuilt      all brokers are stopped or killed, and the tree is lost. It is rebuilt from their directories, and
+                  from an older backup, or from none. Topics that were made since are there, and no acknowledged
+                  record is lost
+older tree        the same, and before it an older copy of the tree's files is put back: if each broker's logs have
+                  newer leader epochs, each has to refuse that tree
 
-A disk is replaced for good, and a log is cut, while all replicas are in sync and somebody else stays so: what nobody
-else has would be lost. They have a source of chance of their own: other seeds do what they would do
-without them."""
+A disk is replaced for good, and a log is cut, only while all replicas are in sync and another broker stays so: records
+on one broker alone would be lost. Disasters have their own source of chance, so that other seeds do not change."""
 
 from __future__ import annotations
 
@@ -45,25 +44,25 @@ from jesenska.testing.simulation.host import BrokerHost, Disk
 from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
 from jesenska.testing.simulation.world import World
 
-#: One of so many seeds.
+#: One of this many seeds has disasters.
 _DISASTROUS: Final = 7
 _WRONG_CHROOT: Final = "/kafka-of-others"
-#: The topic that is made when the backup is.
+#: The topic that is made at the time of the backup.
 MADE_SINCE: Final = "made-since"
-#: For so long it is waited that all is in order, and so often it is looked.
+#: Seconds of waiting for a condition, and between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 25.0, 0.05
-#: What is not down by then is killed.
+#: A broker that is still up then is killed.
 _STOP_SECONDS = 20.0
-#: The others of the last one in sync stand still for so long.
+#: Seconds for which all brokers but the last one in sync are paused.
 _STILL_SECONDS = 9.0
-#: Where brokers go down one after the other, all have gone by then: who goes last is in sync alone.
+#: Seconds within which brokers go down one after the other: the last one is in sync alone.
 _ONE_BY_ONE_SECONDS = 8.0
-#: All have refused an older tree by then.
+#: Seconds within which all refuse an older tree.
 _REFUSE_SECONDS = 60.0
 
 
 class Striking(Protocol):
-    """The simulation: who is there, and what can hit them."""
+    """The simulation: its brokers, and faults that can hit them."""
 
     world: World
     watch: ClusterWatch
@@ -101,7 +100,7 @@ class Striking(Protocol):
 
 
 class Disasters:
-    """Those of one simulation. `first` is the first seed that has any."""
+    """The disasters of one simulation. `first` is the first seed that has any."""
 
     def __init__(self, simulation: Striking, seed: int, first: int) -> None:
         self._simulation = simulation
@@ -109,19 +108,19 @@ class Disasters:
         self._are_there = seed % _DISASTROUS == first
         #: All brokers are down, or about to be: no other fault may start one.
         self.holds_all = False
-        #: A broker has something to get back.
+        #: A broker will get its disk or its log back.
         self._is_busy = False
-        #: The tree as it was a while ago.
+        #: The older copy of the tree.
         self._backup: Path | None = None
-        #: A topic is made then.
+        #: The task that makes a topic at the time of the backup.
         self._making: asyncio.Task[None] | None = None
-        #: How many directories were made for what is put aside, or back.
+        #: The number of directories made for disks and trees that are put aside, or back.
         self._directories = 0
         #: Disks that were taken away.
         self._kept: list[Disk] = []
 
     def begin(self, seconds: float) -> None:
-        """Clients have begun; the simulation goes on for so long."""
+        """Clients have begun; the simulation goes on for `seconds`."""
         if not self._are_there:
             return
         simulation, uniform = self._simulation, self._chance.uniform
@@ -139,26 +138,26 @@ class Disasters:
                 self._empty_metadata()
             return
         kinds: list[Callable[[], None]] = [self._disk_replaced, self._log_cut, self._wrong_chroot]
-        # A disk of before may hold a topic that was deleted and made anew meanwhile: its broker does not touch that.
+        # An older disk may hold a topic that was deleted and made again meanwhile: its broker does not touch that.
         if not simulation.churns:
             kinds += [self._last_ones_disk]
-        # A tree that is built anew has it again. Without a backup nothing says how a topic was to be compacted.
+        # A rebuilt tree has the churned topic again. Without a backup the settings of the compacted topic are lost.
         if not (simulation.churns or (simulation.compacts and self._backup is None)):
             kinds += [self._tree_lost, self._tree_lost]
         self._chance.choice(kinds)()
 
     def close(self) -> None:
-        """Gives back what is open."""
+        """Closes the open disks."""
         for _, files in self._kept:
             files.leave()
 
     @property
     def is_under_way(self) -> bool:
-        """Whether something is still to be put right."""
+        """True if a disaster has not ended."""
         return self.holds_all or self._is_busy
 
     def judge(self) -> None:
-        """Faults are over, and everybody is in sync: ViolationError where a topic is gone that was made."""
+        """Faults are over, and all brokers are in sync: ViolationError if a made topic is missing."""
         for host in self._simulation.hosts if self._making is not None and self._making.done() else ():
             broker = host.program.broker
             if broker is None or MADE_SINCE not in broker.view.topics:
@@ -168,7 +167,7 @@ class Disasters:
         self._simulation.world.tell("fault", what)
 
     def _when(self, is_so: Callable[[], bool], what: Callable[[], object]) -> None:
-        """Does something as soon as that is so; nothing if it is not so for a while."""
+        """Calls `what` as soon as `is_so`; not at all if that takes too long."""
         simulation = self._simulation
         until = simulation.world.now + _PATIENCE_SECONDS
 
@@ -183,7 +182,7 @@ class Disasters:
     # --- disks -------------------------------------------------------------------------------------------------------
 
     def _others_stay(self, host: BrokerHost) -> bool:
-        """Whether a broker can lose what it has; then one of the others is spared for a while."""
+        """True if a broker can lose its data; then another broker is spared for a while."""
         simulation = self._simulation
         if not (simulation.is_calm() and host.is_up and not host.program.process.is_paused and simulation.may_be_hit(host)):
             return False
@@ -191,7 +190,7 @@ class Disasters:
         return True
 
     def _has_company(self, host: BrokerHost) -> bool:
-        """Whether somebody else is in sync, too, wherever a broker is."""
+        """True if a broker is nowhere alone in sync."""
         return all(host.number not in state.isr or len(state.isr) > 1 for state in self._simulation.watch.states.values())
 
     def _disk_replaced(self) -> None:
@@ -249,7 +248,7 @@ class Disasters:
         self._when(lambda: self._others_stay(host), strike)
 
     def _cut_a_log(self, host: BrokerHost, data: Path) -> str | None:
-        """The partition whose log is cut; None where nothing was written."""
+        """The partition whose log is cut; None if all logs are empty."""
         logs = sorted(path for path in data.glob("*-*/*.log") if path.stat().st_size)
         if not logs:
             return None
@@ -281,7 +280,7 @@ class Disasters:
             self._is_busy = False
 
         def put_back(had: Disk, name: str | None) -> None:
-            """What else the broker leads goes on meanwhile: that stays as it is."""
+            """The broker's other partitions have gone on meanwhile: they stay as they are."""
 
             def fill(data: Path) -> None:
                 if name is not None:
@@ -334,7 +333,7 @@ class Disasters:
         self._when(lambda: host.is_up and simulation.may_be_hit(host) and (host.data / META_PROPERTIES).exists(), strike)
 
     def _empty_metadata(self) -> None:
-        """Of a lone broker."""
+        """The metadata file of a lone broker has no bytes."""
         host = self._simulation.hosts[0]
 
         def strike() -> None:
@@ -391,7 +390,7 @@ class Disasters:
                 simulation.world.after(moment, partial(go_down, host))
             simulation.world.after(max(moments), lambda: self._when_all_are_down(simulation.world.now + _STOP_SECONDS))
 
-        # A replica that is not there is not in a tree that is built anew.
+        # A missing replica is not in a rebuilt tree.
         self._when(lambda: simulation.tree is not None and self._all_have_logs(), strike)
 
     def _all_have_logs(self) -> bool:
@@ -466,14 +465,14 @@ class Disasters:
         self._simulation.replace_tree(target)
 
     def _new_directory(self) -> Path:
-        """One that is empty."""
+        """A new, empty directory."""
         self._directories += 1
         target = self._simulation.directory / f"of-disaster-{self._directories}"
         target.mkdir()
         return target
 
     def _rebuild(self, target: Path) -> None:
-        """As `jesenska tree rebuild` does it."""
+        """Rebuilds the tree as `jesenska tree rebuild` does."""
         backup = None if self._backup is None else read_tree_file(self._backup / METADATA_FILE)
         built = rebuild(self._inventories(), self._simulation.world.new_uuid, backup=None if backup is None else backup.nodes)
         write_tree(target, built.nodes, 0 if backup is None else backup.last_zxid, self._simulation.world.wall_ms(), FileLayer())
@@ -481,7 +480,7 @@ class Disasters:
         self._tell(f"the tree is built anew from all directories and {of_a_backup}: {built.topics} topics, {built.partitions} partitions")
 
     def _inventories(self) -> list[Inventory]:
-        """What the directories of all brokers hold, none of which runs."""
+        """The inventories of all brokers' directories; no broker runs."""
         files, found = FileLayer(), []
         for host in self._simulation.hosts:
             with locked([host.data], files) as held:
@@ -490,11 +489,11 @@ class Disasters:
 
 
 def _as_it_is(data: Path) -> None:
-    """A copy of a disk stays a copy."""
+    """Leaves the copy of a disk unchanged."""
 
 
 def _is_ahead(inventory: Inventory, backup: Path) -> bool:
-    """Whether a broker has records of a newer leader epoch than the backup, in a topic that both have."""
+    """True if a broker has records of a newer leader epoch than the backup, in a topic that both have."""
     nodes = read_tree_file(backup / METADATA_FILE).nodes
     for (topic, number), replica in inventory.replicas.items():
         state = nodes.get(paths.partition_state(topic, number))

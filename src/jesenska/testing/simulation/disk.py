@@ -1,11 +1,11 @@
-"""A disk that forgets: what was not synced may be lost, whole or in part, when the machine goes down.
+"""A disk that forgets: writes that were not synced may be lost, whole or in part, when the machine goes down.
 
-What is kept for sure: a file's content as of its last fsync, a directory's names as of its last fsync. Of everything
-later any part may be there: names one by one, content up to any byte, with zeros behind it (a file system that grew
-the file before the data came). Renames and truncations are names and content like any other.
+A file's content and a directory's names are kept as of their last fsync. Of all later writes any part may be there:
+names one by one, content up to any byte, with zeros after it (a file system that grew the file before the data came).
+Renames and truncations are names and content like any other.
 
-`SimulatedFiles` is such a disk for a process of a simulation: it can be full, and what belongs to a process that is
-gone finds that it refuses.
+`SimulatedFiles` is such a disk for a process of a simulation: it can be full, and it refuses calls for a process that
+is gone.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from jesenska.metadata.journal import METADATA_FILE
 
 
 class ForgetfulFiles(FileLayer):
-    """A disk that knows what of its files and names is durable. `PASSED_OVER` are names that it knows nothing of:
-    whoever crashes the disk copies them."""
+    """A disk that knows the durable part of its files and names. `PASSED_OVER` are names that it does not track: the
+    caller of a crash copies them."""
 
     __slots__ = ("_held", "contents", "names_synced")
 
@@ -49,7 +49,7 @@ class ForgetfulFiles(FileLayer):
             self.names_synced[path] = {entry.name: entry.inode() for entry in entries}
 
     def rename(self, source: Path, target: Path) -> None:
-        """What is known of the names in a directory goes with it."""
+        """Renames; the durable names of a directory go with it."""
         super().rename(source, target)
         below = f"{source}{os.sep}"
         for path in [path for path in self.names_synced if path == source or str(path).startswith(below)]:
@@ -67,12 +67,12 @@ class ForgetfulFiles(FileLayer):
                 os.close(descriptor)
 
     def forget(self) -> None:
-        """Lets go of what it holds."""
+        """Closes the descriptors that it holds."""
         while self._held:
             os.close(self._held.pop())
 
     def after_crash(self, live: Path, target: Path, chance: Random) -> None:
-        """Builds in `target` what a machine might find of `live` when it comes up again."""
+        """Builds in `target` the files of `live` that a machine might find after a crash."""
         target.mkdir()
         synced = self.names_synced.get(live, {})
         present = {entry.name: entry for entry in live.iterdir()}
@@ -108,7 +108,7 @@ def _mixture(durable: bytes, current: bytes, chance: Random) -> bytes:
 
 
 def _common_bytes(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """The length of the common prefix."""
     least, most = 0, min(len(one), len(other))
     while least < most:
         middle = (least + most + 1) // 2
@@ -119,9 +119,9 @@ def _common_bytes(one: bytes, other: bytes) -> int:
     return least
 
 
-#: What SQLite makes of the tree's journal.
+#: The files of the tree's journal in SQLite.
 JOURNAL_FILES = (METADATA_FILE, f"{METADATA_FILE}-wal", f"{METADATA_FILE}-shm", f"{METADATA_FILE}-journal")
-#: Of reads that may not wait for the disk, how many would have to.
+#: The share of reads without waiting that would have to wait for the disk.
 _COLD_SHARE = 0.02
 
 
@@ -167,7 +167,7 @@ class SimulatedFiles(ForgetfulFiles):
             super().close(descriptor)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """Now and then what is read is not in memory."""
+        """None now and then: the data are not in memory."""
         return None if self._chance.random() < _COLD_SHARE else self.pread(descriptor, size_bytes, position)
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:
@@ -228,15 +228,15 @@ class SimulatedFiles(ForgetfulFiles):
         self.forget()
 
     def successor(self) -> SimulatedFiles:
-        """The same disk for the process that comes next."""
+        """The same disk for the next process."""
         made = SimulatedFiles(self._chance)
         made.contents, made.names_synced, made.is_full = self.contents, self.names_synced, self.is_full
         made._held, self._held = self._held, []
         return made
 
     def after_kill(self, live: Path, target: Path) -> SimulatedFiles:
-        """Builds in `target` what the next process finds after this one was killed: everything that it wrote. What was
-        not synced is no more durable than before."""
+        """Builds in `target` the files for the next process after this one was killed: all its writes. Writes that
+        were not synced are no more durable than before."""
         shutil.copytree(live, target)
         numbers = {live.stat().st_ino: target.stat().st_ino}
         for path in sorted(live.rglob("*")):
@@ -244,7 +244,7 @@ class SimulatedFiles(ForgetfulFiles):
         made = SimulatedFiles(self._chance)
         made.is_full = self.is_full
         for number, content in self.contents.items():
-            # A file that has no name any more keeps what was synced of it, under a number that no other has.
+            # A file without a name keeps its synced content, under a unique number.
             made.contents[numbers.get(number, -number)] = content
         for directory, names in self.names_synced.items():
             if directory == live or live in directory.parents:
@@ -253,7 +253,7 @@ class SimulatedFiles(ForgetfulFiles):
         return made
 
     def _hold(self, path: Path) -> None:
-        """Keeps the numbers of files that are known from being given to others."""
+        """Keeps the numbers of known files from being given to other files."""
         for entry in sorted(path.rglob("*")):
             if entry.stat().st_ino in self.contents:
                 self._held.append(os.open(entry, os.O_RDONLY))

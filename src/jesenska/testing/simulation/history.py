@@ -1,8 +1,7 @@
-"""What the clients of a simulation were told, and what must never be, whatever fails.
+"""The answers to the clients of a simulation, and invariants of them under any fault.
 
-acknowledged    a record that a producer was told of stands at that offset, for every reader from then on, and at the
-                end
-once            an idempotent producer's record stands in the log once
+acknowledged    an acknowledged record is at that offset, for every reader from then on, and at the end
+once            an idempotent producer's record is in the log once
 in order        a reader gets offsets that go up; a producer's records of a partition keep their order
 the same        two readers that get an offset get the same record
 committed       a group's committed offset does not go back
@@ -23,11 +22,11 @@ class RecordPlace(NamedTuple):
 
 
 class ViolationError(AssertionError):
-    """Something was that must not be; one sentence."""
+    """An invariant is violated; one sentence."""
 
 
 class History:
-    """What has been told so far. Every method raises ViolationError."""
+    """The answers so far. Every method raises ViolationError."""
 
     def __init__(self) -> None:
         self.acknowledged: dict[RecordPlace, bytes] = {}
@@ -36,19 +35,19 @@ class History:
         self._seen: set[bytes] = set()
         #: Acknowledged records that no reader has had.
         self._unread: set[bytes] = set()
-        #: Where a record was read or acknowledged first.
+        #: The place at which a record was read or acknowledged first.
         self._places: dict[bytes, RecordPlace] = {}
         self._committed: dict[tuple[str, TopicPartition], int] = {}
         self._owners: dict[tuple[str, int, TopicPartition], str] = {}
         self._high_watermarks: dict[tuple[object, TopicPartition], int] = {}
-        #: How often the broker's machine went down.
+        #: The number of times that the broker's machine went down.
         self.power_losses = 0
         #: Called with each record that is acknowledged.
         self.on_acknowledged: Callable[[TopicPartition, int], None] | None = None
         self._numbers: dict[tuple[TopicPartition, bytes], int] = {}
 
     def sent(self, partition: TopicPartition, offset: int, value: bytes) -> None:
-        """A producer was told where its record stands."""
+        """A producer's record was acknowledged at that place."""
         place = RecordPlace(partition, offset)
         self._stands(place, value, "is acknowledged")
         self.acknowledged[place] = value
@@ -58,8 +57,8 @@ class History:
             self._unread.add(value)
 
     def received(self, reader: str, partition: TopicPartition, offset: int, value: bytes, expected: int, *, of_group: bool = False) -> None:
-        """A reader that has had everything below `expected` got a record; `of_group`: it, or another of its group,
-        which may have told so itself."""
+        """A reader that has had everything below `expected` got a record; `of_group`: it, or another member of its
+        group, which may have reported the records itself."""
         if offset < expected:
             raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
         skipped = [RecordPlace(partition, at) for at in range(expected, offset)] if expected < offset else ()
@@ -87,14 +86,13 @@ class History:
         self._committed[group, partition] = max(before, offset)
 
     def found_committed(self, group: str, partition: TopicPartition, offset: int) -> None:
-        """A member was told what its group has committed; -1 for nothing."""
+        """A member got its group's committed offset; -1 for nothing."""
         before = self._committed.get((group, partition), -1)
         if offset < before:
             raise ViolationError(f"group {group} has committed offset {before} of {partition}, and is told {offset}")
 
     def start_of(self, group: str, partition: TopicPartition) -> int | None:
-        """Where a member that is given a partition must begin; None where commits were lost, so that nobody can
-        say."""
+        """The offset at which a member must begin a partition; None if commits were lost, so that it is not known."""
         return None if self.power_losses else self._committed.get((group, partition), 0)
 
     def next_of_all(self, partition: TopicPartition, value: bytes) -> None:
@@ -107,7 +105,7 @@ class History:
 
     @property
     def all_is_read(self) -> bool:
-        """Whether every acknowledged record has been read by somebody."""
+        """True if every acknowledged record has been read."""
         return not self._unread
 
     def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
@@ -118,7 +116,7 @@ class History:
                 raise ViolationError(f"{partition} belongs to {owner} and to {member} in generation {generation} of group {group}")
 
     def high_watermark(self, incarnation: object, partition: TopicPartition, offset: int) -> None:
-        """A broker has it there now."""
+        """A broker has this high watermark now."""
         before = self._high_watermarks.get((incarnation, partition), 0)
         if offset < before:
             raise ViolationError(f"the high watermark of {partition} goes back from {before} to {offset}")
@@ -126,7 +124,7 @@ class History:
 
     def power_was_lost(self) -> None:
         """The broker's machine went down. Commits are answered before they are synced, and records are read before:
-        what was not acknowledged may be gone, and a reader that was ahead begins anew."""
+        records that were not acknowledged may be gone, and a reader that was ahead begins again."""
         self.power_losses += 1
         self._committed.clear()
         self._owners.clear()

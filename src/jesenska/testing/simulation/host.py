@@ -1,5 +1,5 @@
-"""A machine of a simulation with a broker on it: its disk, its wall clock, and the broker's process, or the next one
-that is to come."""
+"""A machine of a simulation with a broker on it: its disk, its wall clock, and the broker's process, or the next
+one."""
 
 from __future__ import annotations
 
@@ -18,28 +18,27 @@ from jesenska.testing.simulation.process import Process
 from jesenska.testing.simulation.world import World
 
 Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
-#: Is told how a start has ended that should fail: with an error, or with None. Gives why that may be; None where it
-#: cannot tell.
+#: Gets the end of a start that should fail: an error, or None. Returns the excuse for it; None if it does not know.
 Judge = Callable[[Exception | None], str | None]
 #: A directory, and the disk that it is on.
 Disk = tuple[Path, SimulatedFiles]
 
 
 def _nothing() -> None:
-    """What is done where nobody has asked for anything."""
+    """Does nothing."""
 
 
 def _nothing_of(program: BrokerProgram) -> None:
-    """The same of a program."""
+    """Does nothing with a program."""
 
 
 def _nothing_in(directory: Path) -> None:
-    """An empty disk is left empty."""
+    """Leaves an empty disk empty."""
 
 
 class BrokerHost:
-    """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` says why a broker that
-    began to start then may fail to, None where it may not."""
+    """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` gives the reason why a
+    broker that began to start then may fail, None if it may not."""
 
     def __init__(
         self,
@@ -60,7 +59,7 @@ class BrokerHost:
         self.data = directory / f"{name}-0"
         self.files = SimulatedFiles(world.random)
         self.program: BrokerProgram
-        #: Until when nothing may reach it.
+        #: The time until which it may be cut off.
         self.is_cut_off_until = -1.0
         #: Called before its process ends by a fault.
         self.before_end: Callable[[], None] = _nothing
@@ -74,12 +73,12 @@ class BrokerHost:
         self._excuse = excuse
         self._incarnation = 0
         self._clock_offset_ms = 0
-        #: What the next start has in place of its settings, and who judges how it ends; None once it was judged.
+        #: The settings of the next start, in place of its own, and the judge of its end; None once it was judged.
         self._trial: tuple[Mapping[str, str], Judge] | None = None
 
     @property
     def is_up(self) -> bool:
-        """Its broker is ready, and was not killed or told to stop."""
+        """True if its broker is ready, and was not killed or stopped."""
         return self.program.is_ready and not self.program.process.is_dead
 
     def start(self) -> None:
@@ -97,8 +96,8 @@ class BrokerHost:
         self._started.append(what)
 
     def try_once(self, settings: Mapping[str, str], judge: Judge) -> None:
-        """The next start has these settings, too, and `judge` is told how it ends. Where a fault has it end in another
-        way, the one after it has them."""
+        """The next start has these settings, too, and `judge` gets its end. If a fault ends it in another way, the
+        start after it has them."""
         self._trial = settings, judge
 
     def _judged(self, judge: Judge, error: Exception | None) -> str | None:
@@ -124,26 +123,26 @@ class BrokerHost:
             self._later(0.0, self._again)
 
     def end(self) -> None:
-        """Ends its process and gives back what is open."""
+        """Ends its process and closes its files."""
         self.program.end()
         self.files.leave()
 
     # --- faults ------------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """What the broker wrote is on the disk."""
+        """Kills the broker. Its writes are on the disk."""
         self.before_end()
         self.program.end()
         target = self._next_data()
         self._come_up_later(target, self.files.after_kill(self.data, target))
 
     def lose_power(self, back_after: float | None = None) -> None:
-        """Of what was not synced any part may be there."""
+        """The machine loses its power. Any part of the writes that were not synced may be there."""
         self.before_end()
         self.program.end()
         target = self._next_data()
         self.files.after_crash(self.data, target, self.world.random)
-        # The tree's journal syncs by itself, past the files that can be watched.
+        # The tree's journal syncs by itself, outside of the tracked files.
         for name in JOURNAL_FILES:
             if (self.data / name).exists():
                 shutil.copyfile(self.data / name, target / name)
@@ -152,8 +151,8 @@ class BrokerHost:
         self._come_up_later(target, files, back_after)
 
     def replace_disk(self, fill: Callable[[Path], None] = _nothing_in) -> Disk:
-        """The broker is killed and comes up on another disk: an empty one, or what `fill` makes of a copy of the one
-        that it had. Gives that one, for `mount`."""
+        """The broker is killed and comes up on another disk: an empty one, or a copy of its disk as changed by `fill`.
+        Returns its old disk, for `mount`."""
         self.before_end()
         self.program.end()
         had, other = self._next_data(), self._next_data()
@@ -175,13 +174,13 @@ class BrokerHost:
         self._come_up_later(*disk)
 
     def unmount(self, seconds: float) -> None:
-        """The broker is killed and comes up on an empty disk. After so long it is killed once more, and finds the disk
-        that it had."""
+        """The broker is killed and comes up on an empty disk. After `seconds` it is killed once more, and finds its
+        old disk."""
         had = self.replace_disk()
         self.world.after(seconds, lambda: self.mount(had))
 
     def go_down(self) -> None:
-        """The broker is killed, and comes up when it is told to (`come_up`). What it wrote is on the disk."""
+        """The broker is killed, and comes up with `come_up`. Its writes are on the disk."""
         self.before_end()
         self.program.end()
         target = self._next_data()
@@ -194,7 +193,7 @@ class BrokerHost:
         self._later(self.world.random.uniform(0.1, 5.0), self.start)
 
     def stop(self, then: Callable[[], object] | None = None) -> None:
-        """In order; `then` something is done, if not the broker starts again."""
+        """Stops the broker in order, and calls `then`; without it the broker starts again."""
         process, program = self.program.process, self.program
         assert program.broker is not None
         program.is_ready = False
@@ -208,7 +207,7 @@ class BrokerHost:
         self._start(process, program.broker.stop()).add_done_callback(stopped)
 
     def pause(self, seconds: float) -> None:
-        """The process stands still for so long, and does not know."""
+        """The process is paused for `seconds`, and does not notice."""
         process = self.program.process
         process.is_paused = True
         self.world.after(seconds, lambda: self._resume(process))
@@ -218,7 +217,7 @@ class BrokerHost:
         process.is_stirred = True
 
     def slow_down(self, times: float, seconds: float) -> None:
-        """The disk takes so many times as long, for a while."""
+        """The disk takes `times` as long, for `seconds`."""
         process = self.program.process
         process.slowness = times
 
@@ -249,7 +248,7 @@ class BrokerHost:
         self._later(self.world.random.uniform(0.1, 5.0) if seconds is None else seconds, self.start)
 
     def _later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Has something happen, unless the next incarnation has begun by then."""
+        """Calls `what` later, unless the next incarnation has begun by then."""
         incarnation = self._incarnation
 
         def happen() -> None:

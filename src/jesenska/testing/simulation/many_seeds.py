@@ -1,5 +1,5 @@
-"""Runs many seeds, some at a time. A process takes a few seeds, one after the other, and ends with what they have left
-in memory: to free that would take longer than to start the next process."""
+"""Runs many seeds, some at a time. A process takes a few seeds, one after the other, and ends with their garbage in
+memory: freeing it would take longer than starting the next process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from jesenska.testing.simulation.transactional import transactional_simulation
 #: Seeds that a process takes: those of three brokers leave about 20 MB each.
 _SEEDS_OF_A_PROCESS = 10
 
-#: The seed, why it fails (None where it does not), and what has met what.
+#: The seed, its failure (None without one), and the counts of states and faults.
 Outcome = tuple[int, str | None, Counter[Cell]]
 
 
-#: Simulations by what their clients are.
+#: Simulations by the kind of their clients.
 KINDS: Mapping[str, Callable[..., AbstractContextManager[Simulation]]] = {
     "groups": simulation,
     "transactions": transactional_simulation,
@@ -47,7 +47,7 @@ def outcome_of(seed: int, tree_apart: bool, brokers: int, kind: str) -> Outcome:
 
 
 def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, kind: str = "groups") -> Iterator[Outcome]:
-    """As they come. RuntimeError if a process ends without having said all that was asked of it."""
+    """The outcomes, as they come. RuntimeError if a process ends without all its outcomes."""
     made = multiprocessing.get_context("fork")
     size = max(1, min(_SEEDS_OF_A_PROCESS, len(seeds) // (4 * processes)))
     waiting = [seeds[first : first + size] for first in range(0, len(seeds), size)]
@@ -77,7 +77,7 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
 
 
 def _run(seeds: Sequence[int], tree_apart: bool, brokers: int, kind: str, told: Connection) -> None:
-    """What a process does."""
+    """The work of a process."""
     gc.disable()
     for seed in seeds:
         told.send(outcome_of(seed, tree_apart, brokers, kind))

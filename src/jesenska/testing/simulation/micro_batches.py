@@ -1,17 +1,17 @@
 """Simulations of Spark queries that write exactly once: the driver's code of `pipeline.micro_batches`, and tasks that
-write in the driver's transaction, as `pipeline.exactly_once` says it.
+write in the driver's transaction, as in `pipeline.exactly_once`.
 
 Two queries share the topic of micro-batches and the topic that they write to. A micro-batch has the same rows whenever
 it is tried again, as Spark's checkpoint promises. Clients' faults are these:
 
 driver killed     its tasks go on; another driver goes on from the checkpoint
-executor killed   with what its tasks have sent, or not; the driver hears of it
-second driver     the first one does not know, and goes on
-task fails        after some of its rows; the other tasks go on, and nobody waits for them
+executor killed   before or after its tasks' batches are sent; the driver learns of it
+second driver     the first one does not know of it, and goes on
+task fails        after some of its rows; the other tasks go on, and are not awaited
 task run again    Spark starts a failed task, or a slow one, a second time: it refuses
 
-What must be: a reader of committed records finds each micro-batch that the checkpoint counts as done whole, once, from
-one attempt, its rows in their order and the micro-batches in theirs; of the next one all or nothing."""
+The invariant: a reader of committed records finds each micro-batch that the checkpoint counts as done whole, once,
+from one attempt, its rows and the micro-batches in order; of the next one all or nothing."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ BATCHES_TOPIC = "batches"
 _QUERIES = 2
 _ROWS_MAX = 12
 _TRANSACTION_TIMEOUT_MS, _DELIVERY_TIMEOUT_MS = 6000, 5000
-#: How long a driver waits for its tasks before Spark would start them elsewhere, and how often it looks.
+#: Seconds that a driver waits for its tasks before Spark would start them elsewhere, and between two checks.
 _TASKS_SECONDS, _LOOK_SECONDS = 6.0, 0.01
-#: How often a task fails, how often it is slow, and how often a driver is slow before the commit.
+#: The probabilities that a task fails, that it is slow, and that a driver is slow before the commit.
 _FAILS, _IS_SLOW, _HESITATES = 0.05, 0.1, 0.1
-#: How many of the faults are those of drivers and executors, and how many there are in all.
+#: The share of faults of drivers and executors, and the number of all faults.
 _OF_CLIENTS, MICRO_BATCH_FAULTS = 0.5, 8
-#: Micro-batches that each query writes when nothing fails any more.
+#: Micro-batches that each query writes after the last fault.
 _AT_THE_END = 2
 
 
@@ -55,7 +55,7 @@ class _TaskError(Exception):
 
 
 class Checkpoint:
-    """What Spark keeps of a query: the rows of each micro-batch by partition, and the last one that is done."""
+    """Spark's checkpoint of a query: the rows of each micro-batch by partition, and the last one that is done."""
 
     def __init__(self, query: str) -> None:
         self.query = query
@@ -63,7 +63,7 @@ class Checkpoint:
         self._rows: list[dict[TopicPartition, int]] = []
 
     def rows(self, batch: int, choose: Callable[[], dict[TopicPartition, int]]) -> Mapping[TopicPartition, int]:
-        """How many rows of a micro-batch go to each partition, chosen when it is first asked for."""
+        """The number of rows of a micro-batch for each partition, chosen at the first call."""
         if batch == len(self._rows):
             self._rows.append(choose())
         return self._rows[batch]
@@ -82,7 +82,7 @@ class _Run:
 
 
 class Executor:
-    """Runs tasks, in a process of its own."""
+    """Runs tasks, in its own process."""
 
     def __init__(self, process: Process, bootstrap: str) -> None:
         self.process = process
@@ -148,7 +148,7 @@ class Driver:
         return {partition: count for partition, count in chosen.items() if count}
 
     async def _write(self, batch: int, rows: Mapping[TopicPartition, int]) -> None:
-        """What `ExactlyOnce` does with a micro-batch."""
+        """Writes a micro-batch as `ExactlyOnce` does."""
         await make_batches_topic(self._cluster, BATCHES_TOPIC)
         transaction = await MicroBatchTransaction.begin(self._cluster, self._query, self._random)
         try:
@@ -242,7 +242,7 @@ class Driver:
 
 
 class _Place(NamedTuple):
-    """What the value of a record says: the micro-batch, the attempt at it and the row."""
+    """The content of a record's value: the micro-batch, the attempt at it and the row."""
 
     query: str
     batch: int
@@ -258,7 +258,7 @@ class _Place(NamedTuple):
 
 
 def judge_query(checkpoint: Checkpoint, committed: Mapping[RecordPlace, bytes]) -> None:
-    """`committed` is all that a reader of committed records has had. ViolationError."""
+    """`committed` are all records of a reader of committed records. ViolationError."""
     found: dict[TopicPartition, list[_Place]] = defaultdict(list)
     attempts: dict[int, str] = {}
     for place in sorted(committed):
@@ -307,7 +307,7 @@ class MicroBatchSimulation(TransactionalSimulation):
     def _new_executor(self, checkpoint: Checkpoint) -> None:
         made = Executor(Process(self.world, self._network, self._name("executor")), self._bootstrap)
         self._executors[checkpoint.query] = made
-        self._start(made.process, asyncio.sleep(0.0))  # so that what its loop is told of is looked at
+        self._start(made.process, asyncio.sleep(0.0))  # so that the failures of its loop are checked
         for driver in self._drivers:
             if driver.checkpoint is checkpoint:
                 driver.executor = made

@@ -1,8 +1,8 @@
 """A network without sockets of the system: bytes arrive after a while, in order, as many as the other side has room
 for; connections can be cut.
 
-A `SimulatedSocket` is what `net` uses of `socket.socket`. Its number stands for a file descriptor with the simulated
-event loop, and with nobody else."""
+A `SimulatedSocket` has the methods of `socket.socket` that `net` uses. Its number is a file descriptor only for the
+simulated event loop."""
 
 from __future__ import annotations
 
@@ -48,18 +48,18 @@ class SimulatedSocket:
         self.peer: SimulatedSocket | None = None
         self.arrived: deque[bytes] = deque()
         self.arrived_bytes = self.travelling_bytes = 0
-        #: The other side has closed, and all that it sent has arrived.
+        #: The other side has closed, and all its bytes have arrived.
         self.at_end = False
         self.is_reset = False
         self.closed = False
         #: Connections that wait to be accepted.
         self.backlog: deque[SimulatedSocket] = deque()
-        #: When what was sent last arrives: nothing overtakes it.
+        #: The arrival time of the last sent bytes: later ones do not overtake them.
         self.last_arrival = 0.0
         self._network = network
         process.sockets[self.number] = self
 
-    # --- what an event loop asks -------------------------------------------------------------------------------------
+    # --- for an event loop -------------------------------------------------------------------------------------------
 
     @property
     def is_readable(self) -> bool:
@@ -73,7 +73,7 @@ class SimulatedSocket:
         peer = self.peer
         return 0 if peer is None else _ROOM_BYTES - peer.arrived_bytes - peer.travelling_bytes
 
-    # --- what is used of a socket ------------------------------------------------------------------------------------
+    # --- methods of a socket -----------------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return -1 if self.closed else self.number
@@ -160,7 +160,7 @@ class SimulatedNetwork:
         self.connections: list[tuple[SimulatedSocket, SimulatedSocket]] = []
         #: Seconds that bytes travel, at least and at most.
         self.latency = (0.0002, 0.002)
-        #: From which process to which nothing gets, and until when; None for any process.
+        #: The time until which the bytes from one process to another are held; None for any process.
         self._cut_off: dict[tuple[Host | None, Host | None], float] = {}
 
     def new_number(self) -> int:
@@ -179,7 +179,7 @@ class SimulatedNetwork:
         return listening
 
     def connect(self, process: Host, host: str, port: int, done: Callable[[SimulatedSocket | None], None]) -> None:
-        """Calls `done` after a while with the connection, or with None where nobody listens."""
+        """Calls `done` after a while with the connection, or with None without a listener."""
 
         def arrive() -> None:
             listening = self._listening.get((host, port))
@@ -202,7 +202,7 @@ class SimulatedNetwork:
 
     def _delay(self) -> float:
         least, most = self.latency
-        # What Random.uniform does, without the call.
+        # As Random.uniform, without the call.
         return least + (most - least) * self._random()
 
     def carry(self, source: SimulatedSocket, target: SimulatedSocket, data: bytes) -> None:
@@ -218,7 +218,7 @@ class SimulatedNetwork:
         self._world.at(self._arrival(source), arrive)
 
     def _arrival(self, source: SimulatedSocket) -> float:
-        """When what is sent now arrives at the other side."""
+        """The arrival time of bytes that are sent now."""
         target = source.peer
         assert target is not None
         arrival = max(source.last_arrival, self._world.now + self._delay())
@@ -228,23 +228,23 @@ class SimulatedNetwork:
         return arrival
 
     def _cut_until(self, source: Host, target: Host | None) -> float:
-        """Until when nothing gets from one to the other; a connection is made both ways."""
+        """The time until which bytes from one to the other are held; 0.0 if they are not."""
         cuts = self._cut_off
         return max(cuts.get((source, None), 0.0), cuts.get((None, target), 0.0), cuts.get((source, target), 0.0)) if cuts else 0.0
 
     def cut_off(self, process: Host, seconds: float, *, sends: bool = True, receives: bool = True) -> None:
-        """For so long nothing arrives that a process sends, or that is sent to it; it arrives after that."""
+        """Holds the bytes that a process sends, or that are sent to it, for `seconds`; they arrive after that."""
         if sends:
             self._cut(process, None, seconds)
         if receives:
             self._cut(None, process, seconds)
 
     def hold_back(self, source: Host, target: Host, seconds: float) -> None:
-        """The same for what one of two sends the other."""
+        """Holds the bytes that one process sends the other."""
         self._cut(source, target, seconds)
 
     def cut_between(self, one: Host, other: Host, seconds: float) -> None:
-        """The same for what both send each other."""
+        """Holds the bytes between two processes, both ways."""
         self._cut(one, other, seconds)
         self._cut(other, one, seconds)
 
@@ -273,7 +273,8 @@ class SimulatedNetwork:
         self._world.at(self._arrival(gone), end)
 
     def reset(self, one: SimulatedSocket) -> None:
-        """A connection breaks: what travels is lost, and each side hears of it when it next uses the connection."""
+        """A connection breaks: its bytes in flight are lost, and each side learns of it at its next use of the
+        connection."""
         for end in (one, one.peer):
             if end is not None:
                 end.is_reset = True
@@ -282,13 +283,13 @@ class SimulatedNetwork:
                 end.arrived_bytes = 0
 
     def live(self) -> list[SimulatedSocket]:
-        """One end of each connection that stands."""
+        """One end of each open connection."""
         self.connections = [pair for pair in self.connections if not (pair[0].closed or pair[1].closed or pair[0].is_reset or pair[1].is_reset)]
         return [ours for ours, _ in self.connections]
 
 
 class NetworkOfProcess:
-    """What a process's machine has for a network (`net.network.Network`)."""
+    """The network of a process's machine (`net.network.Network`)."""
 
     def __init__(self, network: SimulatedNetwork, process: Host) -> None:
         self._network = network

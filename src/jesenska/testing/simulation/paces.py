@@ -1,12 +1,12 @@
 """Brokers in which coordinators of transactions and logs are slow against each other. In one of `_PACED` seeds each
 broker takes its time, a little or much, for
 
-    what a leader asks a coordinator before it writes in a transaction
+    a leader's requests to a coordinator before it writes in a transaction
     the markers that it writes
-    what its disk does: flushes above all
+    its disk's work, above all flushes
 
-so that a transaction begins while markers of the one before are still to be written. Other seeds do as they would
-without this."""
+so that a transaction begins while markers of the one before are still to be written. Other seeds are not changed by
+this."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from jesenska.broker.server import Broker
 from jesenska.testing.simulation.process import Process
 
 _PACED: Final = 4
-#: Seconds that something takes at most, in brokers of each kind; and how many times as long as others their disks
-#: take.
+#: The most seconds that a request takes, in brokers of each kind; and the slowness of their disks.
 _SECONDS: Final = (0.0, 0.005, 0.05)
 _DISKS: Final = (1.0, 1.0, 10.0)
 
 
 class Paces:
-    """Those of one seed's brokers. They have a source of chance of their own."""
+    """The paces of one seed's brokers. They have their own source of chance."""
 
     def __init__(self, seed: int) -> None:
         self._chance = Random(f"paces of {seed}")  # noqa: S311

@@ -1,5 +1,5 @@
-"""One program of a simulation: an event loop of its own on the world's clock, its threads, its sockets. A step goes on
-until the program waits; it can be killed whenever it does."""
+"""One program of a simulation: its own event loop on the world's clock, its threads, its sockets. A step goes on until
+the program waits; it can be killed between steps."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _Result = TypeVar("_Result")
 
 #: Seconds that work in a thread takes, at least and at most.
 _THREAD_SECONDS = (0.00005, 0.002)
-#: Threads that have more than this to do were given it while the disk was slow.
+#: Threads with more work than this got it while the disk was slow.
 _BEHIND_SECONDS = 0.05
-#: Rounds of a loop within one step after which a program turns in circles.
+#: Rounds of a loop within one step after which a program is in an endless loop.
 _ROUNDS_MAX = 100_000
-#: Cancelled timers that are kept until they are due, where they are not the most of all.
+#: Cancelled timers that are kept until they are due, unless they are the majority.
 _CANCELLED_TIMERS_MAX = 100
 
 
@@ -53,11 +53,11 @@ class Process:
         self.world = world
         self.name = name
         self.is_dead = False
-        #: It stands still, and does not know.
+        #: It is paused, and does not notice.
         self.is_paused = False
         #: Something has come for it since its last step.
         self.is_stirred = False
-        #: When its next timer is due; `NEVER` without one.
+        #: The time at which its next timer is due; `NEVER` without one.
         self.due = NEVER
         self.sockets: dict[int, SimulatedSocket] = {}
         #: Sockets that may have become ready since they were last looked at, by number, in the order in which they
@@ -67,7 +67,7 @@ class Process:
         self.threads: list[SimulatedThreads] = []
         self.loop = SimulatedLoop(self)
         self.network = network.of(self)
-        #: Work in threads takes so many times longer: a slow disk.
+        #: The factor for the time of work in threads: a slow disk.
         self.slowness = 1.0
         self.machine = Machine(
             clock=self.clock,
@@ -84,7 +84,7 @@ class Process:
 
     @property
     def is_slow(self) -> bool:
-        """True while its disk is slow, or is at work still on what it was given then."""
+        """True while its disk is slow, or still at work from that time."""
         return self.slowness > 1.0 or any(threads.is_behind for threads in self.threads)
 
     def new_threads(self, count: int, name: str) -> Executor:
@@ -111,14 +111,14 @@ class Process:
         self.is_stirred = True
 
     def step(self) -> None:
-        """Goes on until it waits for time, for a thread or for something to come."""
+        """Goes on until it waits for time, for a thread or for input."""
         loop = self.loop
         events._set_running_loop(loop)
         try:
             loop.step()
         finally:
             events._set_running_loop(None)
-        # What has stirred it meanwhile was itself, and is dealt with.
+        # It was stirred only by itself meanwhile, and that is done.
         self.is_stirred = False
         self.due = loop.next_time()
 
@@ -135,8 +135,7 @@ class Process:
 
 
 class SimulatedThreads(Executor):
-    """Threads that take simulated time. What each was given is done in one go, in order, between two steps of the
-    loop."""
+    """Threads that take simulated time. The work of each is done at once, in order, between two steps of the loop."""
 
     def __init__(self, process: Process, name: str) -> None:
         self._process = process
@@ -152,7 +151,7 @@ class SimulatedThreads(Executor):
                 return  # the process is gone, or it was done when the threads ended
             self.waiting.remove(run)
             if not future.set_running_or_notify_cancel():
-                return  # nobody wants it any more
+                return  # it was cancelled
             try:
                 result = work(*arguments, **named)
             except BaseException as error:
@@ -170,7 +169,7 @@ class SimulatedThreads(Executor):
 
     @property
     def is_behind(self) -> bool:
-        """True while it is at work on what it was given while the disk was slow."""
+        """True while it is at work on tasks that it got while the disk was slow."""
         return self._busy_until > self._process.world.now + _BEHIND_SECONDS
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
@@ -179,7 +178,7 @@ class SimulatedThreads(Executor):
 
 
 class AtOnce(Executor):
-    """Threads that have done what they are given before they are asked for it."""
+    """Threads that do their work at once."""
 
     def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -191,11 +190,11 @@ class AtOnce(Executor):
 
 
 def _nobody() -> None:
-    """Who is called where a call was taken back."""
+    """The callback of a cancelled call; does nothing."""
 
 
 class _Call:
-    """What is to be called once, or for a socket again and again: what is used of asyncio's handles, for less."""
+    """A callback that is called once, or for a socket again and again: the used part of asyncio's handles, cheaper."""
 
     __slots__ = ("_args", "_callback", "_cancelled", "_context")
 
@@ -210,7 +209,7 @@ class _Call:
 
     def cancel(self) -> None:
         self._cancelled = True
-        # As asyncio does: nothing is kept for a call that does not come.
+        # As in asyncio: a cancelled call keeps no references.
         self._callback, self._args = _nobody, ()
 
     def cancelled(self) -> bool:
@@ -218,7 +217,7 @@ class _Call:
 
 
 class _TimedCall(_Call):
-    """One that is due at a time."""
+    """A call that is due at a time."""
 
     __slots__ = ("_loop", "_when")
 
@@ -243,8 +242,8 @@ class _TimedCall(_Call):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """asyncio's loop on the world's clock: stepped from outside, it never waits. What is asked of it very often
-    (callbacks, timers, sockets) is done here; everything else is asyncio's."""
+    """asyncio's loop on the world's clock: stepped from outside, it never waits. Frequent operations (callbacks,
+    timers, sockets) are done here; all other ones are asyncio's."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -259,7 +258,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._writers: dict[int, _Call] = {}
         self._default = process.new_threads(1, "default")
         self.set_exception_handler(self._told)
-        #: What no task awaited, and callbacks raised.
+        #: Exceptions that no task awaited, and those of callbacks.
         self.failures: list[dict[str, Any]] = []
 
     def _told(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -272,7 +271,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return self._world.now
 
     def next_time(self) -> float:
-        """When the next timer is due that nobody has cancelled."""
+        """The time at which the next timer is due that was not cancelled."""
         timers = self._timers
         while timers:
             when, _, timer = timers[0]
@@ -282,8 +281,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return NEVER
 
     def step(self) -> None:
-        """What is due now, and what comes of it, round by round: who waits for sockets, timers, and what was asked for
-        in the round before."""
+        """Runs the calls that are due now, and the calls that follow, round by round: for ready sockets, for timers,
+        and calls made in the round before."""
         ready, timers, process, now = self._ready, self._timers, self._process, self._world.now
         for _ in range(_ROUNDS_MAX):
             if process.changed_sockets:
@@ -295,7 +294,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             for _ in range(len(ready)):
                 call: Any = ready.popleft()
                 if not call._cancelled:
-                    # What Handle._run does, without the call.
+                    # As Handle._run, without the call.
                     try:
                         call._context.run(call._callback, *call._args)
                     except BaseException as error:
@@ -309,15 +308,15 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.call_exception_handler({"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle})
 
     def _find_ready_sockets(self) -> None:
-        """Has this round call who waits for a socket that is ready; who has been taken back by then is not called.
-        The next round looks at it again."""
+        """Has this round call the callbacks of ready sockets; a callback that is cancelled by then is not called. The
+        next round checks the sockets again."""
         process, readers, writers = self._process, self._readers, self._writers
         changed, process.changed_sockets = process.changed_sockets, {}
         for number, sock in changed.items():
             if sock.closed:
                 continue
             reader = readers.get(number)
-            # What is_readable says, without the call.
+            # As is_readable, without the call.
             if reader is not None and (sock.arrived or sock.backlog or sock.at_end or sock.is_reset):
                 self._ready.append(reader)
                 process.changed_sockets[number] = sock
@@ -351,7 +350,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return timer
 
     def _timer_cancelled(self) -> None:
-        """Asked by a timer that is cancelled before it is due."""
+        """Called by a timer that is cancelled before it is due."""
         self._cancelled_timers += 1
         if self._cancelled_timers > _CANCELLED_TIMERS_MAX and 2 * self._cancelled_timers > len(self._timers):
             self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]

@@ -1,41 +1,41 @@
-"""One simulation: brokers, producers and a group for so many seconds, faults at times that the seed chooses, and the
-judgement at the end.
+"""One simulation: brokers, producers and a group for some seconds, faults at times that the seed chooses, and the
+checks at the end.
 
-killed              a broker's process is gone between two steps, with what it wrote left on the disk
-power loss          and the disk keeps only what was synced, and any part of the rest; on a lone broker where the topic
-                    asks for a sync before each answer, among several where all replicas are in sync, or where nobody
-                    else is and min.insync.replicas is 2
+killed              a broker's process is gone between two steps, and its writes are on the disk
+power loss          and the disk keeps only synced writes, and any part of the rest; on a lone broker if the topic asks
+                    for a sync before each answer, among several if all replicas are in sync, or if no other one is
+                    and min.insync.replicas is 2
 stopped             in order, and started again
 cut                 connections break, some or all
-slow disk           whatever threads do takes long for a while
+slow disk           the work of threads takes long for a while
 full disk           no file grows for a while
 clock               a broker's wall clock is set forward or back
 member gone         a member of the group is killed, another comes
 cut off             nothing reaches a client, or comes from it, for so long that its group may go on without it
 
-Where the tree is a program of its own (`tree_apart`, and always with several brokers), these, too:
+If the tree is its own program (`tree_apart`, and always with several brokers), these, too:
 
 tree killed         and started again on its journal; sessions go on
 tree cut off        nothing reaches the tree, or comes from it, perhaps until brokers' sessions have ended
 
 With several brokers, these, too:
 
-pause               a broker's process stands still, perhaps until its session has ended
+pause               a broker's process is paused, perhaps until its session has ended
 partition           nothing reaches a broker, or nothing comes from it, or both; or two brokers do not reach each
                     other, or a broker and the tree do not
 
-Half of the faults of several brokers are such; the others are several that come together (`combined`). Half of the
-time they hit a broker that is something at that moment: controller, coordinator of the group, leader of a partition.
-While they run, `cluster_watch` looks at what must never be. At the end all replicas are in sync again, their logs are
-the same, and all brokers agree who is controller.
+Half of the faults of several brokers are single ones; the other half are combined ones (`combined`). Half of the time
+they hit a broker with a role at that moment: controller, coordinator of the group, leader of a partition. While they
+run, `cluster_watch` checks invariants. At the end all replicas are in sync again, their logs are the same, and all
+brokers agree on the controller.
 
-Under every seventh seed disks are replaced, logs lose their ends, and trees are lost, or are not the right ones
+Under every seventh seed disks are replaced, logs lose their ends, and trees are lost or replaced by wrong ones
 (`disasters`).
 
 Under every eleventh seed of several brokers a topic is made and deleted all the while (`churn`).
 
-Under every ninth seed brokers compact: __consumer_offsets, and a topic that has its own writer (`compacted`). The
-others have the cleaner off, as these are enough to meet every fault, and the others cost less."""
+Under every ninth seed brokers compact: __consumer_offsets, and a topic that has its own writer (`compacted`). Other
+seeds have the cleaner off: they cost less, and the ninth seeds are enough to meet every fault."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ from jesenska.testing.simulation.world import World
 TOPIC, PARTITIONS = "t", 3
 _PORT = 9092
 SECONDS, FAULTS = 60.0, 5
-#: Seconds of the world's clock in which everybody must be done when nothing fails any more.
+#: Seconds of the world's clock within which all programs must end after the last fault.
 _REST_SECONDS = 400.0
-#: Where Linux keeps files in memory: what a simulated machine syncs need not be on the real disk.
+#: Linux's directory for files in memory: a simulated sync need not reach the real disk.
 _IN_MEMORY = "/dev/shm"  # noqa: S108
 _SETTINGS = {
     "log.segment.bytes": "20000",
@@ -85,13 +85,13 @@ _SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "5000",
     "auto.create.topics.enable": "false",
 }
-#: One of so many seeds compacts.
+#: One of this many seeds compacts.
 _COMPACTING = 9
-#: One of so many seeds of several brokers, beginning with this one, makes and deletes a topic.
+#: One of this many seeds of several brokers, beginning with the second number, makes and deletes a topic.
 _CHURNING, _FIRST_CHURNING = 11, 3
-#: So soon brokers agree on that topic when nothing fails any more.
+#: Seconds within which brokers agree on that topic after the last fault.
 _CHURN_SECONDS = 100.0
-#: Where the tree is a program of its own.
+#: Settings if the tree is its own program.
 _TREE_APART = {"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}", "zookeeper.session.timeout.ms": "3000"}
 _SEVERAL = {
     "offsets.topic.replication.factor": "3",
@@ -100,19 +100,19 @@ _SEVERAL = {
     "replica.socket.timeout.ms": "5000",
     "controller.socket.timeout.ms": "3000",
 }
-#: After a loss of power one other broker is left alone for so long: sessions end within this time. Who has lost what
-#: was not synced is to be out of the ISRs before the last of the others goes.
+#: Seconds for which one other broker is spared after a loss of power: sessions end within this time. A broker that has
+#: lost unsynced data is to be out of the ISRs before the last other broker goes.
 _SPARED_SECONDS = 5.0
-#: A leader that is told by a controller that nobody else is in sync may take so long to sync its log.
+#: Seconds that a leader may take to sync its log after a controller has shrunk its ISR to it alone.
 _SYNC_SECONDS = 0.3
-#: Seconds between two looks for first replicas that do not lead.
+#: Seconds between two checks for preferred replicas that do not lead.
 _BALANCE_SECONDS = ("3", "300")
-#: A broker that starts may need so long to find out that the tree is there again.
+#: Seconds that a starting broker may need to find the tree again.
 _TREE_BACK_SECONDS = 5.0
 
 
 class Simulation:
-    """One seed's run. `run` raises ViolationError; `world.trace` says what happened."""
+    """One seed's run. `run` raises ViolationError; `world.trace` has the events."""
 
     #: The first seed that has `disasters`: of one broker, of several.
     FIRST_DISASTERS: ClassVar = (3, 4)
@@ -138,7 +138,7 @@ class Simulation:
         self._tree_incarnation = 0
         self._tree: TreeProgram | None = None
         self._tree_apart = tree_apart or brokers > 1
-        #: Until when a broker may fail to start, since the tree is out of reach.
+        #: The time until which a broker may fail to start, since the tree is out of reach.
         self._tree_gone_until = -1.0
         self._tasks: list[tuple[Process, asyncio.Task[Any]]] = []
         self._writers: list[Writer | KeyedWriter] = []
@@ -168,15 +168,15 @@ class Simulation:
         self.combined = CombinedFaults(self)
         self.disasters = Disasters(self, seed, self.FIRST_DISASTERS[brokers > 1])
         self._is_over = False
-        #: The broker that was looked at last, where there is one, and the high watermarks that it had.
+        #: The last checked broker, if it is the only one, and its high watermarks.
         self._seen_last: tuple[BrokerProgram, dict[TopicPartition, int]] | None = None
-        #: Until when a broker stands still or is cut off, or its disk is slow.
+        #: The time until which a broker is paused or cut off, or its disk is slow.
         self._trouble_until = -1.0
         self._spared: BrokerHost | None = None
         self._spared_until = -1.0
-        #: Since when a leader has known of a leader epoch that it begins with nobody else in sync.
+        #: The time since which a leader has known a leader epoch in which only it is in sync.
         self._told_alone: dict[tuple[TopicPartition, int, int], float] = {}
-        #: Of whom one is left alone when that one loses its power.
+        #: The brokers of which one is spared when the broker left alone loses its power.
         self._to_spare: list[BrokerHost] = []
         if self._several:
             self.watch.min_in_sync = int(several["min.insync.replicas"])
@@ -198,7 +198,7 @@ class Simulation:
         return BrokerHost(self.world, self._network, name, number, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
 
     def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
-        """Settings of brokers that what clients do here asks for. `others` are the seed's."""
+        """Settings of brokers that the clients need here. `others` are the seed's."""
         return {}
 
     @property
@@ -235,7 +235,7 @@ class Simulation:
         self._end()
 
     def _begin_clients(self, settings: Mapping[str, str]) -> None:
-        """The topic is there; `settings` are the seed's for any other."""
+        """The topic exists; `settings` are the seed's for any other topic."""
         if self._compacts:
             process = Process(self.world, self._network, self._name("writer"))
             self._writers.append(KeyedWriter(process, self._bootstrap, self.history.on_acknowledged))
@@ -249,7 +249,7 @@ class Simulation:
             self._new_member()
 
     def _end_churn(self) -> None:
-        """Faults are over: the topic is left as it is to be, and every broker tells that."""
+        """Faults are over: the topic reaches its last state, and every broker reports that."""
         churner = self._churner
         if churner is None:
             return
@@ -260,7 +260,7 @@ class Simulation:
         )
 
     def _end_clients(self) -> None:
-        """Faults are over: has everybody come to an end."""
+        """Faults are over: ends all clients."""
         for writer in self._writers:
             writer.is_stopping = True
         writing = [task for process, task in self._tasks if process.name.startswith("writer")]
@@ -304,7 +304,7 @@ class Simulation:
         world.tell("simulation", f"the dice stand at {world.random.getrandbits(64):016x}")
 
     def _is_in_sync(self) -> bool:
-        """Each broker is up, and each partition has a leader to whom all replicas are in sync."""
+        """True if each broker is up, and each partition has a leader with all replicas in sync."""
         if not all(host.is_up for host in self.hosts):
             return False
         led: dict[TopicPartition, int] = {}
@@ -316,13 +316,13 @@ class Simulation:
                     known.add(partition.topic_partition)
                     if partition.is_served:
                         led[partition.topic_partition] = len(partition.isr)
-                        # A tree that is built anew has the replicas that were made, where a topic was just being made.
+                        # A rebuilt tree has only the replicas that existed, if a topic was just being made.
                         if topic.name == MADE_SINCE and len(partition.isr) == len(partition.replicas):
                             led[partition.topic_partition] = len(self.hosts)
         return all(led.get(topic_partition) == len(self.hosts) for topic_partition in known)
 
     def _different_log(self) -> str | None:
-        """A partition whose replicas do not have the same bytes; None where all have."""
+        """A partition whose replicas do not have the same bytes; None without one."""
         names = sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
         for name in names:
             if name.startswith(f"{CHURNED}-") or (self._compacts and name.rpartition("-")[0] != TOPIC):
@@ -333,10 +333,10 @@ class Simulation:
         return None
 
     def _judge_clients(self) -> None:
-        """What else must be, once everybody is done and in sync."""
+        """Further checks, once all is done and in sync."""
 
     def _judge_compacted(self) -> None:
-        """What is in compacted logs, once everybody is done and in sync."""
+        """Checks the compacted logs, once all is done and in sync."""
         logs: dict[TopicPartition, list[PartitionLog]] = {}
         for host in self.hosts if self._compacts else ():
             assert host.program.broker is not None
@@ -354,7 +354,7 @@ class Simulation:
                 self.world.tell("simulation", f"of {sum(map(len, writer.sent.values()))} records with keys {left} are left")
 
     def close(self) -> None:
-        """Ends everybody and gives back what is open."""
+        """Ends all programs and closes the files."""
         for process, _ in self._tasks:
             process.end()
         for host in self.hosts:
@@ -375,7 +375,7 @@ class Simulation:
         return task
 
     def _judge_tasks(self) -> None:
-        """What a program raised, and what its event loop was told of, is a failure."""
+        """An exception of a program, or one that its event loop got, is a failure."""
         for process, task in self._tasks:
             if not process.is_dead and task.done() and not task.cancelled():
                 error = task.exception()
@@ -388,7 +388,7 @@ class Simulation:
                 raise ViolationError(f"{process.name}: {context.get('message')}")
 
     def _watch(self) -> None:
-        """Looks at what can be seen of brokers, now and then."""
+        """Checks the state of brokers, now and then."""
         if self._several:
             self.watch.look()
         else:
@@ -421,7 +421,7 @@ class Simulation:
         self._start(process, member.run())
 
     def _excuse(self, host: BrokerHost, began: float) -> str | None:
-        """Why a broker may fail to start that began to then."""
+        """The excuse for a broker that began to start then and fails; None without one."""
         return "without the tree" if began <= max(self._tree_gone_until, host.is_cut_off_until) else None
 
     def _start_tree(self, data: Path) -> None:
@@ -434,12 +434,12 @@ class Simulation:
 
     @property
     def tree(self) -> TreeProgram | None:
-        """The tree's program where it is one of its own and serves; None where not."""
+        """The tree's program if it is its own program and serves; else None."""
         return self._tree if self._tree_is_ready() else None
 
     @property
     def directory(self) -> Path:
-        """Where everything lies."""
+        """The directory of all files."""
         return self._directory
 
     def replace_tree(self, data: Path) -> None:
@@ -452,12 +452,12 @@ class Simulation:
 
     @property
     def churns(self) -> bool:
-        """Whether a topic is made and deleted all the while."""
+        """True if a topic is made and deleted all the while."""
         return self._churner is not None
 
     @property
     def compacts(self) -> bool:
-        """Whether a topic is compacted."""
+        """True if a topic is compacted."""
         return self._compacts
 
     def make_topic(self, name: str) -> asyncio.Task[None]:
@@ -478,7 +478,7 @@ class Simulation:
             self.simple_fault()
 
     def simple_fault(self) -> None:
-        """One of those that come alone."""
+        """One of the single faults."""
         kinds: list[Callable[[], None]] = [
             self._kill,
             self._kill,
@@ -500,7 +500,7 @@ class Simulation:
         self.world.random.choice(kinds)()
 
     def later(self, seconds: float, what: Callable[[], object]) -> None:
-        """Something of a fault that comes later, unless faults are over by then."""
+        """Calls a later part of a fault, unless faults are over by then."""
 
         def happen() -> None:
             if not (self._is_over or self.disasters.holds_all):
@@ -510,7 +510,7 @@ class Simulation:
 
     @property
     def controller(self) -> BrokerHost | None:
-        """The broker that is controller as the tree has it; None where that one is not up."""
+        """The broker that is controller as the tree has it; None if it is not up."""
         number = self.watch.controller_id
         return self.hosts[number] if number >= 0 and self.hosts[number].is_up else None
 
@@ -531,18 +531,18 @@ class Simulation:
         self.world.tell("fault", what.format(host.name if self._several else "the broker"))
 
     def met(self, host: BrokerHost, fault: str) -> None:
-        """Notes what a broker is when a fault hits it."""
+        """Notes the states of a broker when a fault hits it."""
         if self._several:
             self.coverage.met(self.watch.states_of(host), fault)
 
     def is_calm(self) -> bool:
-        """Whether all replicas are in sync, and nobody is about to leave an ISR."""
+        """True if all replicas are in sync, and no broker is about to leave an ISR."""
         return self._is_in_sync() and self.world.now > max(self._trouble_until, self._tree_gone_until)
 
     def _trouble(self, seconds: float) -> None:
         self._trouble_until = max(self._trouble_until, self.world.now + seconds)
 
-    # Of one broker each. They say whether it was hit.
+    # Faults of one broker each. They return True if it was hit.
 
     def kill(self, host: BrokerHost) -> bool:
         if not self.may_be_hit(host):
@@ -556,8 +556,8 @@ class Simulation:
         self.kill(self._one())
 
     def lose_power(self, host: BrokerHost, back_after: float | None = None) -> bool:
-        """Two machines that lose what was not synced may lose what was acknowledged: where not all are in sync, the
-        broker is killed."""
+        """Two machines that lose unsynced data may lose acknowledged records: if not all are in sync, the broker is
+        killed."""
         if self._several and not (self.may_be_hit(host) and self.is_calm()):
             self.kill(host)
             return False
@@ -579,9 +579,9 @@ class Simulation:
         self.lose_power(self._one())
 
     def is_left_alone(self, host: BrokerHost) -> bool:
-        """Whether a broker is alone in sync somewhere, and must lose nothing if it loses its power now. Where it is
-        alone it has synced what was acknowledged, before it wrote that itself or a moment after a controller has told
-        it. Wherever it is not, one other broker is in sync, too, and stays."""
+        """True if a broker is alone in sync somewhere, and must lose nothing if it loses its power now. Where it is
+        alone it has synced the acknowledged records, before it shrank the ISR itself or a moment after a controller
+        did. Elsewhere another broker is in sync, too, and stays."""
         if self.watch.min_in_sync < 2 or not (host.is_up and self.may_be_hit(host)):
             return False
         if host.program.process.is_paused or host.program.process.is_slow:
@@ -607,11 +607,11 @@ class Simulation:
         return self.world.now >= self._told_alone.get(key, self.world.now) + _SYNC_SECONDS
 
     def _stays(self, host: BrokerHost) -> bool:
-        """Whether nothing ends the session of a broker soon."""
+        """True if nothing ends the session of a broker soon."""
         return host.is_up and not host.program.process.is_paused and self.world.now > max(host.is_cut_off_until, self._tree_gone_until)
 
     def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
-        """The broker loses its power that `is_left_alone`."""
+        """The broker that `is_left_alone` loses its power."""
         self.met(host, "power loss")
         self._tell(host, "{}'s machine loses its power, and nobody else is in sync")
         if self._to_spare:
@@ -636,7 +636,7 @@ class Simulation:
         self.met(host, "pause")
         self._tell(host, f"{{}} stands still for {seconds:.3f} s")
         self._trouble(seconds)
-        # One that is about to start may lose its session.
+        # A broker that is about to start may lose its session.
         host.is_cut_off_until = max(host.is_cut_off_until, self.world.now + seconds + _TREE_BACK_SECONDS)
         host.pause(seconds)
         return True
@@ -655,7 +655,7 @@ class Simulation:
         return True
 
     def hold_back(self, host: BrokerHost, other: BrokerHost, seconds: float) -> bool:
-        """What a broker sends another arrives later."""
+        """A broker's bytes for another arrive later."""
         if not (self.may_be_hit(host) and self.may_be_hit(other)):
             return False
         for one in (host, other):
@@ -676,7 +676,7 @@ class Simulation:
         return True
 
     def _cut_until_end(self, seconds: float) -> None:
-        """What was kept back arrives at the end all at once: that is looked at closely."""
+        """Held bytes arrive at the end all at once: the time is checked closely."""
         self._trouble(seconds)
         self.world.after(seconds - 0.001, self.watch.look_often)
 
@@ -715,7 +715,7 @@ class Simulation:
             self._network.reset(sock)
 
     def take_controllers_place(self, gone: BrokerHost, pause_seconds: float) -> None:
-        """An operator takes the controller's node away when that broker's is gone."""
+        """An operator deletes the controller's node when the node of broker `gone` is gone."""
         process = Process(self.world, self._network, self._name("operator"))
         self._start(process, take_controllers_place(process, f"{TREE_HOST}:{TREE_PORT}", gone.number, pause_seconds))
 
@@ -736,7 +736,7 @@ class Simulation:
         self.slow_down(host, times, self.world.random.uniform(1.0, 5.0))
 
     def hit(self, host: BrokerHost) -> None:
-        """A fault that comes alone hits that broker, whatever it is doing."""
+        """A single fault hits that broker, in any state."""
         if not self.may_be_hit(host):
             return
         uniform, choice = self.world.random.uniform, self.world.random.choice
@@ -827,8 +827,8 @@ class Simulation:
 
 @contextmanager
 def _garbage_left_lying() -> Iterator[None]:
-    """Nobody looks for garbage meanwhile. What a simulation makes lives for a moment or until its end, and is too
-    little to need it."""
+    """Garbage is not collected in this block. A simulation's objects live for a moment or until its end, and are too
+    few to need it."""
     was_looked_for = gc.isenabled()
     gc.disable()
     try:
@@ -850,8 +850,8 @@ def simulation(
     min_in_sync: int | None = None,
     kind: type[Simulation] = Simulation,
 ) -> Iterator[Simulation]:
-    """A simulation of a kind in a directory of its own, which goes with it. `is_synced` (whether answers wait for a
-    sync) and `min_in_sync` (min.insync.replicas) are the seed's where they are None."""
+    """A simulation of a kind in its own directory, which is removed after it. `is_synced` (answers wait for a sync)
+    and `min_in_sync` (min.insync.replicas) are the seed's if they are None."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
     with _garbage_left_lying():
         made = kind(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)

@@ -1,5 +1,4 @@
-"""Streams of a simulation: asyncio's transports over `SimulatedSocket`s, for programs that are written as asyncio's
-protocols."""
+"""Streams of a simulation: asyncio's transports over `SimulatedSocket`s, for programs written as asyncio protocols."""
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ class SimulatedTransport(asyncio.Transport):
         return self._is_closing
 
     def close(self) -> None:
-        """Ends it when what was written is sent."""
+        """Ends it when all written bytes are sent."""
         if self._is_closing:
             return
         self.pause_reading()
@@ -139,7 +138,7 @@ class SimulatedTransport(asyncio.Transport):
 
 
 class SimulatedStreamServer:
-    """Takes what connects to one socket."""
+    """Accepts the connections of one socket."""
 
     def __init__(self, make: MakeProtocol, listening: socket.socket) -> None:
         self._make = make
@@ -165,7 +164,7 @@ class SimulatedStreamServer:
 
 
 class StreamsOfProcess:
-    """What a process's machine has for streams (`metadata.zookeeper.streams.Streams`)."""
+    """The streams of a process's machine (`metadata.zookeeper.streams.Streams`)."""
 
     def __init__(self, network: NetworkOfProcess) -> None:
         self._network = network

@@ -1,9 +1,9 @@
 """Producers with transactions, and readers of committed records, as programs of a simulation.
 
-`TransactionalWriter` asks brokers itself, in the versions of old and new clients, and does what these may do: it
-shares its transactional id with others, forgets to end a transaction, gives up what is not answered.
-`Transformer` is jesenska's own client: a member of a group that makes a record of each committed one, and commits its
-offsets in the same transaction."""
+`TransactionalWriter` sends its own requests, in the versions of old and new clients, and does what these may do: it
+shares its transactional id, forgets to end a transaction, gives up unanswered requests. `Transformer` is jesenska's
+own client: a member of a group that makes a record of each committed one, and commits its offsets in the same
+transaction."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ _COMMITTED: Final = 1
 _REQUEST_SECONDS = 2.0
 #: The first version of OffsetFetch that can wait for transactions, and the last for one group.
 _OFFSET_FETCH = 7
-#: How often something is asked before it is given up; the end of a transaction is asked for until it is known.
+#: The most attempts at a request; the end of a transaction is requested until it is known.
 _ATTEMPTS_MAX = 25
 _MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-#: Nothing has come of the request, and nothing will.
+#: Error codes of requests that have had no effect, and will have none.
 _AGAIN = (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS)
 _IN_NO_TRANSACTION = (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
 _FENCED = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
@@ -94,11 +94,11 @@ class _DoomedError(Exception):
 
 
 class _GoneError(Exception):
-    """Somebody else is this producer now, or this one must begin anew."""
+    """Another program is this producer now, or this one must begin again."""
 
 
 class _Asking:
-    """A program that asks coordinators itself."""
+    """A program that sends its own requests to coordinators."""
 
     def __init__(self, process: Process, known: TransactionHistory, bootstrap: str) -> None:
         self.process = process
@@ -109,7 +109,7 @@ class _Asking:
         self._coordinators: dict[tuple[str, int], int] = {}
 
     async def _ask(self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int) -> Answer | None:
-        """The coordinator's answer; None where there is none, so that nobody knows what has become of it."""
+        """The coordinator's answer; None without one, so that the request's outcome is not known."""
         try:
             node = self._coordinators.get((key, key_type))
             if node is None:
@@ -126,7 +126,7 @@ class _Asking:
         await asyncio.sleep(0.02 if error == ErrorCode.CONCURRENT_TRANSACTIONS else self._random.uniform(0.05, 0.3))
 
     async def _offset_of(self, group: str, partition: TopicPartition, *, is_stable: bool) -> int | None:
-        """What a group is told to have committed, -1 for nothing; None where that cannot be told."""
+        """A group's committed offset as a coordinator reports it, -1 for nothing; None without an answer."""
         request = OffsetFetchRequest(
             group_id=group, topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])], require_stable=is_stable
         )
@@ -164,11 +164,11 @@ class TransactionalWriter(_Asking):
         self._producer = ProducerName(-1, -1)
         self._sequences: dict[TopicPartition, int] = {}
         self._added: set[TopicPartition] = set()
-        #: Something was sent whose fate is not known: a new epoch is asked for (KIP-360).
+        #: The outcome of a sent batch is not known: a new epoch is requested (KIP-360).
         self._needs_epoch = False
         self._number = self._serial = 0
         self._timeout_ms = self._random.choice((2500, 4000, 8000))
-        #: When its transaction began, or later: nothing was sent before.
+        #: The time at which its transaction began, or later: nothing was sent before.
         self._begun = 0.0
 
     async def run(self) -> None:
@@ -187,7 +187,7 @@ class TransactionalWriter(_Asking):
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _until_taken(self, ask: Callable[[], Awaitable[Collection[int] | None]], what: str) -> None:
-        """Asks until there are no errors. _GoneError for who is fenced, _DoomedError for what else cannot be."""
+        """Asks until there are no errors. _GoneError if it is fenced, _DoomedError for any other failure."""
         for _ in range(_ATTEMPTS_MAX):
             codes = await ask()
             error = None if codes is None else next((code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED), 0)
@@ -234,7 +234,7 @@ class TransactionalWriter(_Asking):
         self._begun = self.process.world.now
         has_something = is_doomed = False
         if self._versions.raises_epochs and random.random() < 0.08:
-            # An abort raises the epoch, also where there is nothing to be aborted.
+            # An abort raises the epoch, also without anything to abort.
             await self._perhaps_break(0.5)
             await self._end(transaction, commits=False)
             return
@@ -259,7 +259,7 @@ class TransactionalWriter(_Asking):
             await self._begin(self._producer)
 
     async def _perhaps_break(self, chance: float) -> None:
-        """It does nothing for about as long as its transaction may be open, and does not know how long that was."""
+        """Perhaps sleeps for about as long as its transaction may be open, without noticing how long."""
         if self._random.random() < chance:
             await asyncio.sleep(self._timeout_ms / 1000 + self._random.uniform(-0.5, 2.5))
 
@@ -282,7 +282,7 @@ class TransactionalWriter(_Asking):
             base_sequence=first,
             is_transactional=True,
         )
-        # Some clients have no patience: they give up what may be on its way still.
+        # Some clients give up batches that may still be in flight.
         attempts = 1 if random.random() < 0.3 else _ATTEMPTS_MAX
         self._needs_epoch = True
         for _ in range(attempts):
@@ -312,7 +312,7 @@ class TransactionalWriter(_Asking):
             self._known.kept_out(self.transactional_id, self.process.name, what, seconds_left)
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
-        """The error of the answer, None where there is none, and the offset."""
+        """The error of the answer, None without an answer, and the offset."""
         data = ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])
         request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=int(_REQUEST_SECONDS * 1000), topic_data=[data])
         cluster = self._cluster
@@ -386,7 +386,7 @@ class TransactionalWriter(_Asking):
     # --- the end -----------------------------------------------------------------------------------------------------
 
     async def _end(self, transaction: KnownTransaction, *, commits: bool) -> None:
-        """Asks until it is known how the transaction has ended, or that this cannot be known."""
+        """Asks until the transaction's end is known, or cannot be known."""
         producer = self._producer
         request = EndTxnRequest(transactional_id=self.transactional_id, producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=commits)
         transaction.commits = commits
@@ -481,7 +481,7 @@ class Transformer:
                 await asyncio.sleep(0.2)
                 continue
             if self._history.power_losses != power_losses:
-                return  # what it would read next may be gone, or another's
+                return  # the next record may be gone, or another's
             if not records:
                 continue
             self._serial += 1
@@ -516,7 +516,7 @@ class Transformer:
 
     @staticmethod
     async def _commit(producer: Producer) -> None:
-        """Asks again where nobody knows whether it was committed."""
+        """Asks again while the outcome of the commit is not known."""
         while True:
             try:
                 await producer.commit_transaction()
@@ -527,7 +527,7 @@ class Transformer:
 
 
 class CommittedReader:
-    """Reads committed records from the beginning on, and what it was given is judged."""
+    """Reads committed records from the beginning on; the history judges them."""
 
     def __init__(self, process: Process, history: History, known: TransactionHistory, bootstrap: str, partitions: Sequence[TopicPartition]) -> None:
         self.process = process
@@ -536,7 +536,7 @@ class CommittedReader:
         self._known = known
         self._partitions = partitions
         self._cluster: Cluster = cluster_of(process, bootstrap)
-        #: Below what it has had everything.
+        #: The offset of each partition below which it has had everything.
         self.expected = dict.fromkeys(partitions, 0)
 
     async def run(self) -> None:
@@ -545,7 +545,7 @@ class CommittedReader:
         while not self.is_stopping:
             try:
                 if begun != self._history.power_losses:
-                    # It may have been ahead of what is synced.
+                    # It may have been ahead of the synced records.
                     losses = self._history.power_losses
                     await consumer.assign(dict.fromkeys(self._partitions, EARLIEST))
                     begun, self.expected = losses, dict.fromkeys(self._partitions, 0)

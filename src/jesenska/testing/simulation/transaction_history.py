@@ -1,19 +1,20 @@
-"""What the clients of transactions were told in a simulation, and what must never be, whatever fails.
+"""The answers to the clients of transactions in a simulation, and invariants of them under any fault.
 
-decided first     a reader of committed records gets none of a transaction that its producer has not asked to commit
-whole or not      of a transaction it gets all acknowledged records, or none
-committed         of a transaction whose commit was answered it gets all
-aborted           of a transaction whose abort was answered, or whose commit was refused, it gets none
-one producer      no two programs are told the same producer id and epoch
-let in            what a producer writes that leaves partitions to their leaders is in its transaction: it is not told
-                  that it is not, but where its time may be over, or another program has asked for its id
-fenced            a producer whose successor is known when it sends something is not told that this is written
-offsets           a group's offset in a transaction is not told before the commit is asked for; at the end the newest
-                  of those stands whose transaction is committed
-once              a record that is made of another one stands in the topic of results once, if it stands there, and it
-                  does where the group's offset is above that other one
+decided first     a reader of committed records gets none of a transaction whose commit was not requested
+whole or not      it gets all acknowledged records of a transaction, or none
+committed         it gets all records of a transaction whose commit was answered
+aborted           it gets no record of a transaction whose abort was answered, or whose commit was refused
+one producer      no two programs get the same producer id and epoch
+let in            the writes of a producer that leaves adding partitions to the leaders are in its transaction: they
+                  are not refused as part of none, unless its time may be over, or another program has asked for
+                  its id
+fenced            a producer whose successor is known at the time of a request gets no success for it
+offsets           a group's offset in a transaction is not reported before the commit is requested; at the end the
+                  group has the newest offset of a committed transaction
+once              a record that is made of another one is in the topic of results at most once, and it is there if the
+                  group's offset is above the other record
 
-A transaction of a producer that is gone, or that was not answered, may have ended either way."""
+A transaction of a producer that is gone or got no answer may have ended either way."""
 
 from __future__ import annotations
 
@@ -40,19 +41,19 @@ class KnownTransaction:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        #: Where its acknowledged records stand.
+        #: The places of its acknowledged records.
         self.places: list[RecordPlace] = []
         #: Its producer has asked for the commit.
         self.commits = False
-        #: The end that its producer was told: True for a commit; None where it was told nothing.
+        #: The end in the answer to its producer: True for a commit; None without an answer.
         self.told: bool | None = None
-        #: Nobody has accepted a commit of it, and nobody can any more.
+        #: No broker has accepted a commit of it, and none can any more.
         self.is_refused = False
         #: A reader of committed records has had a record of it.
         self.is_seen = False
         #: A record of it that such a reader was not given.
         self.skipped: RecordPlace | None = None
-        #: What a group commits in it.
+        #: The offset that a group commits in it.
         self.offset = NO_OFFSET
 
     def __str__(self) -> str:
@@ -64,21 +65,21 @@ class KnownTransaction:
 
 
 class TransactionHistory:
-    """What has been told so far. Every method raises ViolationError."""
+    """The answers so far. Every method raises ViolationError."""
 
     def __init__(self) -> None:
         self.transactions: list[KnownTransaction] = []
         #: The transaction of each record that was sent.
         self._of: dict[bytes, KnownTransaction] = {}
         self._at: dict[RecordPlace, KnownTransaction] = {}
-        #: The newest producer of each transactional id that anybody was told of.
+        #: The newest known producer of each transactional id.
         self._newest: dict[str, ProducerName] = {}
         self._programs: dict[ProducerName, str] = {}
         #: The program that was the last to ask to be the producer of each transactional id.
         self._askers: dict[str, str] = {}
         #: A transaction's time may be over before its time.
         self.clocks_were_set = False
-        #: What readers of committed records have had.
+        #: The records of readers of committed records.
         self.committed: dict[RecordPlace, bytes] = {}
         #: Transactions with offsets of a group, in the order of those.
         self._groups: dict[str, list[KnownTransaction]] = {}
@@ -90,13 +91,13 @@ class TransactionHistory:
         self._askers[transactional_id] = program
 
     def kept_out(self, transactional_id: str, program: str, what: str, seconds_left: float) -> None:
-        """Something that a program writes, and that leaders add to its transaction, was refused as part of none.
-        Nobody ends a transaction for so long."""
+        """A write of a program, which leaders add to its transaction, was refused as part of no transaction. No
+        transaction ends for `seconds_left`."""
         if self._askers[transactional_id] == program and seconds_left > 0 and not self.clocks_were_set:
             raise ViolationError(f"{what} of {program} is refused as part of no transaction, and nobody has ended that of {transactional_id}")
 
     def begun(self, transactional_id: str, program: str, told: ProducerName) -> None:
-        """A program was told which producer it is from now on."""
+        """A program got its producer id and epoch."""
         other = self._programs.setdefault(told, program)
         if other != program:
             raise ViolationError(f"{program} and {other} are both told that they are producer {told.producer_id} in epoch {told.epoch}")
@@ -105,14 +106,14 @@ class TransactionHistory:
             self._newest[transactional_id] = told
 
     def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
-        """Who has replaced a producer by now, as far as anybody was told; for `accepted`."""
+        """The known successor of a producer; None without one. For `accepted`."""
         newest = self._newest.get(transactional_id)
         if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
             return None
         return newest
 
     def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
-        """Something of a producer was accepted; `successor` is what `successor_of` said when it was sent."""
+        """A producer's request was accepted; `successor` is the result of `successor_of` when it was sent."""
         if successor is not None:
             raise ViolationError(
                 f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch {successor.epoch} was told before"
@@ -133,7 +134,7 @@ class TransactionHistory:
         self._at[place] = transaction
 
     def ended(self, transaction: KnownTransaction, commits: bool) -> None:
-        """A producer was told that its transaction has ended so."""
+        """A producer got the answer that its transaction has ended so."""
         transaction.told = commits
         self._judge(transaction)
 
@@ -181,13 +182,12 @@ class TransactionHistory:
 
     def sends_offset(self, group: str, transaction: KnownTransaction, offset: int) -> None:
         """An offset of a group, larger than those before, is about to be committed in a transaction. Its producer asks
-        for the commit only where it was told that the offset is in it."""
+        for the commit only after an answer that the offset is in it."""
         transaction.offset = offset
         self._groups.setdefault(group, []).append(transaction)
 
     def offset_told(self, group: str, offset: int, *, is_stable: bool) -> None:
-        """Somebody is told what a group has committed; `is_stable`: no transaction is being ended that would change
-        it."""
+        """A client got a group's committed offset; `is_stable`: no pending transaction would change it."""
         for transaction in self._groups.get(group, ()):
             if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
                 raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
@@ -208,7 +208,7 @@ class TransactionHistory:
                 raise ViolationError(f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is lost")
 
     def judge_offset(self, group: str, offset: int) -> None:
-        """What stands for a group at the very end, after `judge_all`."""
+        """Judges a group's offset at the very end, after `judge_all`."""
         self.offset_told(group, offset, is_stable=True)
         for transaction in self._groups.get(group, ()):
             if not transaction.places:
@@ -224,8 +224,8 @@ class TransactionHistory:
 
 
 def judge_results(inputs: Iterable[RecordPlace], results: Iterable[RecordPlace], offsets: Mapping[TopicPartition, int]) -> None:
-    """`inputs` are the committed records, `results` what each record of the topic of results was made of, and
-    `offsets` what the group has committed."""
+    """`inputs` are the committed records, `results` the input of each record of the topic of results, and `offsets`
+    the group's committed offsets."""
     made: set[RecordPlace] = set()
     known = set(inputs)
     for place in results:

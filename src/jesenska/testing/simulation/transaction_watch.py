@@ -1,10 +1,9 @@
-"""What must never be in the logs that leaders have, as far as it is about transactions. It is read from the files that
-they write, and compared with what they say.
+"""Invariants of transactions in the logs of leaders. The files are read, and compared with the leaders' answers.
 
 stable           the last stable offset does not pass the first record of a transaction that has no marker, or the
                  high watermark
 goes on          it does not go back while a broker leads in one epoch
-fenced           nothing of a producer stands behind a record or a marker of a newer epoch"""
+fenced           no record of a producer comes after a record or a marker of a newer epoch"""
 
 from __future__ import annotations
 
@@ -20,20 +19,20 @@ from jesenska.testing.simulation.host import BrokerHost
 
 
 class ScannedLog:
-    """A log as its files have it, read on from where it was left."""
+    """A log as it is in its files, read on from the last position."""
 
     __slots__ = ("_epochs", "end", "log", "open")
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
-        #: Up to where it was read.
+        #: The offset up to which it was read.
         self.end = 0
         #: The first record of each transaction that has no marker, by producer id.
         self.open: dict[int, int] = {}
         self._epochs: dict[int, int] = {}
 
     def read_on(self) -> None:
-        """ViolationError."""
+        """Reads the log on; ViolationError."""
         end = self.log.log_end_offset
         if self.end >= end:
             return
@@ -66,16 +65,16 @@ class ScannedLog:
 
 
 class TransactionWatch:
-    """That of one simulation, over the partitions of some topics."""
+    """The watch of one simulation, over the partitions of some topics."""
 
     def __init__(self, hosts: Sequence[BrokerHost], has_transactions: Callable[[str], bool]) -> None:
         self._hosts = hosts
         self._has_transactions = has_transactions
-        #: By partition: the program that led it when it was looked at, in which epoch, and what it had.
+        #: By partition: the program that led it at the last check, its epoch, and the log.
         self._led: dict[tuple[int, TopicPartition], tuple[BrokerProgram, int, ScannedLog, int]] = {}
 
     def look(self) -> list[ScannedLog]:
-        """At every log that a broker which is up leads; ViolationError."""
+        """Checks every log that a broker which is up leads; ViolationError."""
         found = []
         for host in self._hosts:
             if not host.is_up or host.program.broker is None:

@@ -1,18 +1,18 @@
 """Simulations whose clients use transactions: producers of all ages, some of which share a transactional id; members
-of a group that make records of records; a reader of committed records. What must never be stands in
-`transaction_history` and in `transaction_watch`.
+of a group that make records of records; a reader of committed records. The invariants are in `transaction_history` and
+in `transaction_watch`.
 
 Faults are those of `schedule`, aimed at coordinators of transactions, too, and some of them at a moment:
 
-decided          a broker has decided how a transaction ends, and not all of its partitions are marked
+decided          a broker has decided the end of a transaction, and not all of its partitions are marked
 offsets wait     a broker has offsets of groups that wait for the end of a transaction
 
-At the end clocks are set right, and every transaction must come to its end, by its producer or since its time is over:
-nothing holds back a last stable offset any more.
+At the end clocks are set right, and every transaction must end, by its producer or since its time is over: no last
+stable offset is held back any more.
 
 In some seeds coordinators and logs are slow against each other (`paces`).
 
-On a lone broker whose topic asks for a sync before each answer all topics do: what was decided survives the power."""
+On a lone broker whose topic asks for a sync before each answer, all topics do: decisions survive a loss of power."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SETTINGS = {
     "transaction.state.log.segment.bytes": "20000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
-#: How many of the faults wait for a moment, for how long, and how often it is looked whether it has come.
+#: The share of faults that wait for a moment, the seconds of waiting, and those between two checks.
 _AIMED, _PATIENCE_SECONDS, _LOOK_SECONDS = 0.5, 3.0, 0.001
 _OF_TRANSACTIONS = (TOPIC, RESULTS.topic, OFFSETS_TOPIC)
 
@@ -170,7 +170,7 @@ class TransactionalSimulation(Simulation):
         for host in self.hosts:
             host.set_clock_right()
 
-    # --- what must be ------------------------------------------------------------------------------------------------
+    # --- invariants --------------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
         self.transaction_watch.look()
@@ -195,19 +195,19 @@ class TransactionalSimulation(Simulation):
         self._judge_tasks()
 
     def _is_decided(self) -> bool:
-        """Whether no transaction is open anywhere, and everything is stable."""
+        """True if no transaction is open anywhere, and everything is stable."""
         if not self._is_in_sync():
             return False
         logs = self.transaction_watch.look()
         return all(not scanned.open and scanned.log.last_stable_offset == scanned.log.log_end_offset for scanned in logs)
 
     def _is_worked_on(self) -> bool:
-        """Whether the reader has had what was made of every record whose transaction was committed."""
+        """True if the reader has had the result of every record whose transaction was committed."""
         made = {place for place, _ in self._results()}
         return all(place in made for transaction in self.known.transactions if transaction.told for place in transaction.places if place.partition != RESULTS)
 
     def _results(self) -> list[tuple[RecordPlace, int]]:
-        """What each result was made of, and its offset."""
+        """The input of each result, and the result's offset."""
         found = []
         for place, value in self.known.committed.items():
             if place.partition == RESULTS:

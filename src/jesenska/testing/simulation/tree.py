@@ -1,4 +1,4 @@
-"""The tree as a program of its own: ZooKeeper's protocol over a journal, as zookeeper-server-start serves it."""
+"""The tree as its own program: ZooKeeper's protocol over a journal, as zookeeper-server-start serves it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _BACKLOG = 100
 
 
 class TreeProgram:
-    """A tree with its journal in a directory. `begun` is called with it before anybody is served."""
+    """A tree with its journal in a directory. `begun` is called with it before any client is served."""
 
     def __init__(self, process: Process, data: Path, begun: Callable[[EmbeddedTree], None] | None) -> None:
         self.process = process
         self.data = data
         self.is_ready = False
-        #: What it serves, once it is open.
+        #: The tree that it serves, once it is open.
         self.tree: EmbeddedTree | None = None
         self._begun = begun
 

@@ -1,9 +1,7 @@
-"""Time, order and chance of a simulation: one clock for everybody, one heap of what is to happen, one source of
-chance.
+"""Time, order and chance of a simulation: one clock, one heap of future events, one source of chance.
 
-Nothing waits. A process that has something to do is stepped until it has not; when none has, the clock moves to what
-comes next.
-The same seed gives the same order of everything."""
+Nothing waits. A process with something to do is stepped until it has nothing; when no process has, the clock moves to
+the next event. The same seed gives the same order of everything."""
 
 from __future__ import annotations
 
@@ -18,21 +16,21 @@ from jesenska.base.identifiers import random_uuid
 
 #: 2024-01-01, where every simulation begins.
 _BEGIN_MS = 1_704_067_200_000
-#: Rounds of steps without the clock moving after which something turns in circles.
+#: Rounds of steps without the clock moving after which there is an endless loop.
 _ROUNDS_AT_ONE_TIME_MAX = 100_000
-#: The time of what is not to happen.
+#: The time of an event that does not happen.
 NEVER = math.inf
 
 
 class Program(Protocol):
-    """What has steps to make."""
+    """A program that makes steps."""
 
     is_dead: bool
-    #: It makes none, whatever has come for it.
+    #: True: it makes no steps, even if something has come for it.
     is_paused: bool
-    #: Whether something has come for it.
+    #: True if something has come for it.
     is_stirred: bool
-    #: When it has something to do if nothing comes; `NEVER` where it waits.
+    #: The time at which it has something to do if nothing comes; `NEVER` if it only waits.
     due: float
 
     def step(self) -> None: ...
@@ -51,7 +49,7 @@ class World:
         #: Seconds since the beginning.
         self.now = 0.0
         self.processes: list[Program] = []
-        #: What happened, one line each.
+        #: The events, one line each.
         self.trace: list[str] = []
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
@@ -67,7 +65,7 @@ class World:
         return _BEGIN_MS + int(self.now * 1000)
 
     def at(self, when: float, what: Callable[[], None]) -> None:
-        """Has something happen at a time; those of one time happen in the order in which they were asked for."""
+        """Calls `what` at a time; calls of one time are in the order of the requests."""
         self._count += 1
         heapq.heappush(self._heap, (when if when > self.now else self.now, self._count, what))
 
@@ -79,7 +77,7 @@ class World:
         self.trace.append(f"{self.now:10.6f}  {who:<12} {what}")
 
     def run_until(self, done: Callable[[], bool], limit: float) -> bool:
-        """Goes on until `done`, or until the clock stands at `limit`; whether it is done."""
+        """Goes on until `done`, or until the clock is at `limit`. Returns True if it is done."""
         rounds = 0
         heap = self._heap
         while not done():
