@@ -38,11 +38,11 @@ _AGAIN = 20
 
 
 def disk_bytes(path: Path) -> int:
-    """What files take, those with several names once."""
+    """The disk space of the files, those with several names once."""
     seen = {}
     for directory, _, names in os.walk(path):
         for name in names:
-            with suppress(FileNotFoundError):  # one that is being replaced
+            with suppress(FileNotFoundError):  # a file that is being replaced
                 status = (Path(directory) / name).stat()
                 seen[status.st_ino] = status.st_blocks * 512
     return sum(seen.values())
@@ -133,7 +133,7 @@ def main() -> None:
             asyncio.run(_create(broker))
             broker.stop()
         write_log(data / f"{_SOURCE}-0", int(options.gigabytes * 1e9), ROWS[0])
-        os.sync()  # as a broker leaves segments that it has rolled
+        os.sync()  # as a broker does with rolled segments
         with BrokerProcess(data, ready_seconds=600) as broker:
             asyncio.run(_measure(broker, options.branches))
 

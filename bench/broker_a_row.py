@@ -21,7 +21,7 @@ class RowRun(NamedTuple):
 
     row: str
     broker: Broker
-    #: Where the broker's data are.
+    #: The directory of the broker's data.
     place: Path
     scale: float
     figures: Figures
@@ -36,8 +36,9 @@ def run_rows(
     release: str = KAFKA,
     needs: Callable[[str], Iterable[Need]] = lambda row: (),
 ) -> int:
-    """Takes the options from the command line, has `work` done for each row in each round, and prints the figures; the
-    exit code. `settings` are the brokers', by the place of their data; `needs` are a row's, beside the brokers."""
+    """Takes the options from the command line, has `work` done for each row in each round, and prints the figures;
+    returns the exit code. `settings` are the brokers', by the place of their data; `needs` are a row's, besides the
+    brokers'."""
     parser: argparse.ArgumentParser = parser_of(description, ("jesenska", "kafka"), rounds=3)
     add_broker_options(parser)
     options = parser.parse_args()

@@ -12,19 +12,19 @@
                                                                    a row at a time on either broker, four times a round
 
 In each round, each stage of rows (`Row.stage`) runs on one broker and then on the other, each freshly started; the one
-that begins changes from round to round. What the figures mean stands in `bench/figures.py`; the rows are in
-`bench/throughput.py` (Kafka's perf tools and kcat), `bench/small_requests.py` (bare sockets, and Kafka's end-to-end
-latency tool) and `bench/many_partitions.py`.
+that begins changes from round to round. `bench/figures.py` explains the figures; the rows are in `bench/throughput.py`
+(Kafka's perf tools and kcat), `bench/small_requests.py` (bare sockets, and Kafka's end-to-end latency tool) and
+`bench/many_partitions.py`.
 
 For small differences: a shared machine may be faster or slower some minutes later, by a tenth. With `--beside` both
 brokers are up, and each row runs on one and then on the other; the one that begins changes from row to row, too. The
-memory must have room for what the chosen rows write, twice. A row that lasts two seconds differs by a fifth from one
+memory must have room for the chosen rows' data, twice. A row that lasts two seconds differs by a fifth from one
 reading to the next on the same broker: `--repeat` gives it more of them.
 
 Broker CPU seconds are those of the broker's process during the row, user and system, all threads: the steadiest figure
 on a noisy machine.
 
-Needs Java, Maven and kcat; rows that nobody chose need nothing.
+Needs Java, Maven and kcat; rows that are not chosen need nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ ROWS = [
 
 def chosen(words: str) -> list[Row]:
     """Rows that are named by one of the words, separated by commas, or else have it in their name or match it as a
-    pattern; all for nothing."""
+    pattern; all rows for an empty text."""
     names = {row.name for row in ROWS}
     separator = ";" if ";" in words or words in names else ","
     wanted = [word.strip() for word in words.split(separator) if word.strip()]
@@ -103,7 +103,7 @@ def _stage(up: Sequence[str], rows: Sequence[Row], options: argparse.Namespace, 
         for number, row in enumerate(readings):
             for side, run in runs if number % 2 == 0 else reversed(runs):
                 print(f"    {row.name}: {side}", file=sys.stderr, flush=True)
-                # Hours of other rows are not thrown away for one.
+                # One failed row must not lose hours of other rows.
                 with unfinished.part(f"{row.name} ({side})"):
                     row.do(run, row.name)
 

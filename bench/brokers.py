@@ -1,7 +1,7 @@
-"""The two brokers that are compared, each behind the same few words: start, stop, start again on the same data.
+"""The two compared brokers, with the same interface: start, stop, start again on the same data.
 
 jesenska can be profiled while a row runs, by cProfile inside the process (`bench/profiled.py`, Python functions) or by
-perf from outside (C functions and the kernel); a profiled run's figures are not comparable with anything.
+perf from outside (C functions and the kernel); a profiled run's figures cannot be compared.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Broker(Protocol):
         """Around a row."""
 
     def loop_lag_p99_ms(self) -> tuple[float, float] | None:
-        """How late the broker's event loop was, since the last call and since the start; None for a broker that has
-        none."""
+        """The lateness of the broker's event loop, since the last call and since the start; None for a broker without
+        one."""
 
 
 class _ProcessOfTree(BrokerProcess):
@@ -61,8 +61,8 @@ def python_of(tree: Path) -> Path:
 
 
 def build_of(python: Path) -> str:
-    """Version, compiler and place of this interpreter. Brokers are comparable if theirs are of one build: one that was
-    optimised by a profile takes a tenth less CPU than another of the same version."""
+    """Version, compiler and place of this interpreter. Brokers are comparable if their builds are the same: a
+    profile-optimised build takes a tenth less CPU than another of the same version."""
     told = subprocess.run([python, "-c", "import sys; print(sys.version, sys.base_prefix)"], capture_output=True, text=True, check=True)
     return " ".join(told.stdout.split())
 

@@ -5,8 +5,8 @@
 
 Records of 100 bytes with a million keys, at random, in batches of 16 KB, written to a topic that is not compacted yet;
 then it is, as a whole: `seconds` until the checkpoint of the cleaner has its end, and the broker's CPU seconds
-meanwhile. A client that asks for something small every few milliseconds tells how long it waits before and meanwhile;
-`loop late` is jesenska's own figure. One compaction runs at a time, with Kafka's defaults for its memory."""
+meanwhile. A client with a small request every few milliseconds measures its waiting time before and meanwhile; `loop
+late` is jesenska's own figure. One compaction runs at a time, with Kafka's defaults for its memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LIMIT_SECONDS = 900.0
 
 
 def _batches(codec: Codec, records: int, time_ms: int) -> Iterator[bytes]:
-    """The same for every broker; the last one is so much later that it begins another segment."""
+    """The batches, the same for every broker; the last one is late enough to begin another segment."""
     rng = random.Random(7)
     values = [rng.randbytes(_VALUE_BYTES // 2) + bytes(_VALUE_BYTES - _VALUE_BYTES // 2) for _ in range(1000)]
     keys = max(1, records // (_RECORDS // _KEYS))
@@ -57,7 +57,7 @@ def _batches(codec: Codec, records: int, time_ms: int) -> Iterator[bytes]:
 
 
 def _answer(connection: socket.socket) -> bytes:
-    """One answer, of several that are on their way."""
+    """One answer, of several in flight."""
     length = connection.recv(4, socket.MSG_WAITALL)
     return length + connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
 
@@ -98,7 +98,7 @@ def _compact(bootstrap: str, topic: str) -> None:
 
 
 def _compacted_up_to(directory: Path, topic: str) -> int:
-    """The offset that the cleaner's checkpoint has; -1 for none."""
+    """The offset in the cleaner's checkpoint; -1 without one."""
     for path in directory.rglob("cleaner-offset-checkpoint"):
         for line in path.read_text().splitlines()[2:]:
             name, _, offset = line.split()

@@ -2,22 +2,23 @@
 
     python -m bench.counted_requests DIR SHARE      one line of JSON for each case that it reads, when it has run
 
-It reads the cases' names from stdin, a line each: words in the command's line would move what lies in memory. SHARE is
-the share of each case's requests that are sent, 1 for all.
+It reads the cases' names from stdin, a line each: words in the command's line would change addresses in memory. SHARE
+is the share of each case's requests that are sent, 1 for all.
 
-What would make two runs differ is not there:
+Sources of differences between two runs are removed:
 
-    time        stands still, and jumps to the next timer when nothing else is left to do
+    time        does not pass, and jumps to the next timer when nothing else is left to do
     chance      comes from one seed
-    threads     none: what a broker gives to a thread runs on the loop, in a turn of its own
+    threads     none: a broker's work for threads runs on the loop, in its own turn
     clients     one, on the same loop: it sends a request when it has the whole answer to the one before
     collector   has been through everything, and is off while requests are counted
 
 Sockets, files and the tree's journal are the system's own, and compiled modules are used as a broker uses them. The
 count has the client's part in it, some thousands of instructions a request, always the same.
 
-Each case runs in a process that is forked when everything is imported, so it finds the same whatever ran before. It
-warms the brokers up with requests of its kind, and calls `mark` before and after each span of requests that counts."""
+Each case runs in a process that is forked when everything is imported, so it finds the same state after any other
+case. It warms the brokers up with requests of its kind, and calls `mark` before and after each span of requests that
+counts."""
 
 from __future__ import annotations
 
@@ -66,21 +67,21 @@ from jesenska.wire.registry import APIS
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: Spans of requests that are counted one by one: a table that grows in one of them does not decide.
+#: The number of spans of requests that are counted one by one: the growth of a table in one of them does not matter.
 SPANS = 3
 _TOPIC = "counted"
 _SEED = 1
-#: How long the system may take for what it does at once, a write to the other end of a socket, before time jumps.
+#: Seconds that the system may take for immediate work, a write to the other end of a socket, before time jumps.
 _GRACE_SECONDS = 0.02
-#: Answers to requests that come too early are asked for again.
+#: Seconds before a request that came too early is sent again.
 _PAUSE_SECONDS = 0.1
 _RECEIVE_BYTES = 4 << 20
 _SEND_BUFFER_BYTES = 2 << 20
 
 
 def mark() -> None:
-    """Ends the count of one part of the program and begins the next: callgrind is told to look for this function of
-    the C library, which nothing else here calls."""
+    """Ends the count of one part of the program and begins the next: callgrind's options name this function of the C
+    library, which nothing else here calls."""
     os.getppid()
 
 
@@ -88,7 +89,7 @@ def mark() -> None:
 
 
 class _OnTheLoop(Executor):
-    """Runs work on the event loop, each piece in a turn of its own."""
+    """Runs work on the event loop, each piece in its own turn."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -176,7 +177,7 @@ class Client:
         return Client(loop, connection)
 
     async def send_all(self, frames: Sequence[bytes]) -> list[bytes]:
-        """Sends one after the other; their answers, without the lengths in front."""
+        """Sends the frames one after the other; returns their answers, without the length prefixes."""
         self._frames, self._answers = iter(frames), []
         self._is_done = self._loop.create_future()
         self._send_next()
@@ -184,7 +185,7 @@ class Client:
         return self._answers
 
     async def ask(self, request: Message, version: int, response: type[Any]) -> Any:
-        """The answer; the program ends if it has an error in it."""
+        """The answer; the program ends if it contains an error."""
         (answer,) = await self.send_all([frame(request, version)])
         found = _decoded(answer, response, version)
         _refuse_errors(found)
@@ -242,7 +243,7 @@ def _refuse_errors(answer: Struct) -> None:
 
 
 class Asked(NamedTuple):
-    """A request as it is sent, and how its answer is read."""
+    """A request as it is sent, and the reader of its answer."""
 
     frame: bytes
     response: type[Any]
@@ -253,14 +254,13 @@ def _asked(request: Message, version: int) -> Asked:
     return Asked(frame(request, version), APIS[request.api_key].response, version)
 
 
-#: What a case sends for one of its requests, of which there is always another: one frame, or several in a row.
+#: An endless iterator of a case's requests: one frame each, or several in a row.
 Requests = Iterator[tuple[Asked, ...]]
 
 
 @dataclass(frozen=True)
 class Case:
-    """`prepare` makes topics and whatever else there has to be, and gives the requests; `count` of them make a
-    span."""
+    """`prepare` makes topics and all other requirements, and returns the requests; `count` of them make a span."""
 
     prepare: Callable[[Client], Awaitable[Requests]]
     count: int
@@ -273,7 +273,7 @@ def _for_ever(request: Message, version: int) -> Requests:
 
 
 async def _make_topic(client: Client, partitions: int, copies: int = 1) -> None:
-    """Returns when every partition has its leader, the first broker, and so many copies in sync."""
+    """Returns when every partition has its leader, the first broker, and `copies` replicas in sync."""
     assigned = [CreateTopicsRequestAssignment(partition_index=index, broker_ids=list(range(1, copies + 1))) for index in range(partitions)]
     topic = CreateTopicsRequestTopic(name=_TOPIC, num_partitions=-1, replication_factor=-1, assignments=assigned)
     await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5, CreateTopicsResponse)
@@ -287,7 +287,7 @@ async def _make_topic(client: Client, partitions: int, copies: int = 1) -> None:
 
 
 def _batch(size: int, codec: Codec) -> bytes:
-    """Records of 100 bytes that make about `size` bytes before they are compressed; some of a record repeats."""
+    """Records of 100 bytes that make about `size` bytes before they are compressed; a part of each record repeats."""
     chance = Random(_SEED)
     values = [bytes(chance.choices(range(64), k=50)) + bytes(range(50)) for _ in range(max(1, size // 107))]
     return bytes(encode_batch([(ManualClock().now_ms(), None, value, ()) for value in values], codec=codec))
@@ -307,7 +307,7 @@ def _producing(partitions: int, size: int, codec: Codec = Codec.NONE, acks: int 
 
 
 def _fetch(partitions: int, *, offset: int = 0, max_wait_ms: int = 0, session: tuple[int, int] = (0, -1)) -> FetchRequest:
-    """Of the first partitions, up to a record or two of each, in this session (its id and epoch)."""
+    """A fetch of the first partitions, up to a record or two of each, in this session (its id and epoch)."""
     wanted = [FetchRequestPartition(partition=index, fetch_offset=offset, partition_max_bytes=200) for index in range(partitions)]
     topics = [FetchRequestTopic(topic=_TOPIC, partitions=wanted)] if wanted else []
     return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1], topics=topics)
@@ -325,8 +325,8 @@ async def _fetching(client: Client) -> Requests:
 
 
 def _in_session(partitions: int, with_news: int, max_wait_ms: int = 0) -> Callable[[Client], Awaitable[Requests]]:
-    """A fetch session that has read everything. Each request goes back in some of its partitions, which have a record
-    for it therefore."""
+    """A fetch session that has read everything. Each request goes back in some of its partitions, so that they have a
+    record for it."""
 
     async def prepare(client: Client) -> Requests:
         await _filled(client, partitions)
@@ -337,7 +337,7 @@ def _in_session(partitions: int, with_news: int, max_wait_ms: int = 0) -> Callab
 
 
 async def _member(client: Client) -> tuple[str, int]:
-    """The only member of a group that is stable: its id and the generation."""
+    """The only member of a stable group: its id and the generation."""
     joining = JoinGroupRequest(
         group_id="group",
         session_timeout_ms=45_000,
@@ -354,7 +354,7 @@ async def _member(client: Client) -> tuple[str, int]:
 
 
 async def _until_ready(client: Client, request: Message, version: int, response: type[Any]) -> Any:
-    """The first answer without an error: a coordinator has its partition only a while after it was first asked for."""
+    """The first answer without an error: a coordinator has its partition only a while after the first request."""
     for _ in range(100):
         (answer,) = await client.send_all([frame(request, version)])
         found = _decoded(answer, response, version)
@@ -378,7 +378,7 @@ async def _committing(client: Client) -> Requests:
 
 
 async def _in_transactions(client: Client) -> Requests:
-    """A transaction each: one partition is added, a record is written, and it is committed."""
+    """A transaction for each request: one partition is added, a record is written, and it is committed."""
     await _make_topic(client, 1)
     name = "transaction"
     await _until_ready(client, FindCoordinatorRequest(key=name, key_type=1), 2, FindCoordinatorResponse)
@@ -399,8 +399,8 @@ async def _in_transactions(client: Client) -> Requests:
     return requests()
 
 
-#: Bytes of records in a batch: nearly as much as a producer sends by default, and nearly as much as the broker checks
-#: on its loop.
+#: Bytes of records in a batch: nearly the default of a producer, and nearly the most that the broker checks on its
+#: loop.
 _SMALL, _LARGE = 15 << 10, 62 << 10
 
 CASES: dict[str, Case] = {
@@ -418,7 +418,7 @@ CASES: dict[str, Case] = {
     "produce 62 KB, lz4, to each of 6 partitions": Case(_producing(6, _LARGE, Codec.LZ4), 20),
     "fetch one record": Case(_fetching, 240),
     "fetch in a session of 200 partitions, 3 with news": Case(_in_session(200, 3), 120),
-    # A second each, so a span is a minute: what a broker does once a minute comes once in each.
+    # A second each, so a span is a minute: a broker's work of each minute is once in each.
     "fetch in a session of 200 partitions that waits in vain": Case(_in_session(200, 0, 1000), 60),
     "heartbeat": Case(_beating, 240),
     "offset commit, 10 partitions": Case(_committing, 60),
@@ -431,8 +431,8 @@ CASES: dict[str, Case] = {
 
 
 async def _send(client: Client, asked: Sequence[Asked], *, is_counted: bool = False) -> None:
-    """All of them, in order, between two marks if they are counted; the program ends if an answer has an error in
-    it."""
+    """Sends all frames, in order, between two marks if they are counted; the program ends if an answer contains an
+    error."""
     frames = [item.frame for item in asked]
     if is_counted:
         mark()
@@ -444,7 +444,7 @@ async def _send(client: Client, asked: Sequence[Asked], *, is_counted: bool = Fa
 
 
 async def _start_brokers(number: int, directory: Path, machine: Machine) -> list[Broker]:
-    """So many, the first of which has the tree."""
+    """Starts `number` brokers, the first of which has the tree."""
     brokers: list[Broker] = []
     for broker_id in range(1, number + 1):
         own = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory / str(broker_id)), "broker.id": str(broker_id)}
@@ -460,7 +460,7 @@ async def _start_brokers(number: int, directory: Path, machine: Machine) -> list
 
 
 async def _count(case: Case, directory: Path, machine: Machine, share: float) -> int:
-    """How many requests a span had."""
+    """Runs a case; returns the number of requests of a span."""
     loop = asyncio.get_running_loop()
     brokers = await _start_brokers(case.brokers, directory, machine)
     client = await Client.connect(loop, brokers[0])
@@ -498,7 +498,7 @@ def main() -> int:
             except SystemExit as error:
                 print(error, file=sys.stderr, flush=True)
             finally:
-                # Brokers are not stopped: nothing of them is needed any more.
+                # Brokers are not stopped: they are not needed any more.
                 os._exit(code)
         if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
             print(f"{name} has failed", file=sys.stderr, flush=True)

@@ -1,5 +1,5 @@
 """The program that `bench.instructions` counts for a start: `jesenska up` on an empty directory, until clients can
-connect. It prints how many modules are imported by then, and ends at once.
+connect. It prints the number of modules that are imported then, and ends at once.
 
     python -m bench.counted_start DIR"""
 
@@ -11,7 +11,7 @@ import sys
 
 
 class _Announced(io.StringIO):
-    """Takes what the broker prints: it is ready when it says so."""
+    """Captures the broker's output, to notice when it is ready."""
 
     def write(self, text: str) -> int:
         if "jesenska is up" in text:

@@ -1,10 +1,10 @@
-"""What it costs a Spark query to write exactly once: the same stream from topic to topic with the sink that writes at
-least once, and in a transaction for each micro-batch, by rows that lie as the target's partitions do and by rows that
-are shuffled by their keys.
+"""The cost of exactly once for a Spark query: the same stream from topic to topic with the sink that writes at least
+once, and in a transaction for each micro-batch, with rows that are partitioned as the target and with rows that are
+shuffled by their keys.
 
     python -m bench.exactly_once_bench                       2,000,000 rows of 100 bytes, 4 micro-batches, 5 rounds
     python -m bench.exactly_once_bench --rows 200000 --rounds 1
-    python -m bench.exactly_once_bench --growth --micro-batches 1000     what grows with their number
+    python -m bench.exactly_once_bench --growth --micro-batches 1000     growth with their number
 
 Rows a second from the first micro-batch's beginning to the last one's end (Spark's own figures of them), without the
 first one, which warms the workers up. One session, one broker; the ways take turns, and a ratio is the median of the
@@ -100,7 +100,7 @@ def _size_kb(data: Path, topic: str) -> float:
 
 
 def _growth(bench: _Bench, broker: BrokerProcess, data: Path) -> None:
-    """A query of many micro-batches: what a half of them leaves, and the other."""
+    """A query of many micro-batches: the memory and the topic's size after each half."""
     for part in ("first", "second"):
         rate = bench.run("aligned")
         mb = resident_mb(os.getpid()), resident_mb(broker.pid)

@@ -1,10 +1,10 @@
-"""How soon the end of a process is known to others: a supervisor's child is killed, and another client of the tree
-hears by a watch that the child's session has ended.
+"""The time until other processes know the end of a process: a supervisor's child is killed, and another client of the
+tree learns by a watch that the child's session has ended.
 
     python -m bench.failover_bench [--rounds 20] [--dir D] [--output json]
 
-Also what the tree's process takes: seconds until clients can connect (the first time, and after it was killed), memory
-(resident; PSS, in which shared pages are divided among those who share them).
+Also the cost of the tree's process: seconds until clients can connect (the first time, and after it was killed),
+memory (resident; PSS, in which shared pages are divided among their processes).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def pss_mb(pid: int) -> float:
 
 
 async def _until(store: Store, wanted: bool) -> float:
-    """When the node was there, or was not."""
+    """The time at which the node existed, or did not."""
     while True:
         changed = asyncio.Event()
         stat = await store.exists(_NODE, lambda _, changed=changed: changed.set())  # type: ignore[misc]

@@ -64,11 +64,11 @@ _EVERY_SECONDS = 0.001
 _ANSWER_SECONDS = 30.0
 #: A release that came with a ZooKeeper.
 _WITH_ZOOKEEPER = "3.9.1"
-#: It gives a session 20 ticks at most, and ours ask for six seconds.
+#: It gives a session 20 ticks at most, and our sessions have six seconds.
 _TICK_MS = 300
 _WAIT_SECONDS = 120.0
 _LOOK_SECONDS = 0.02
-#: Acknowledgements behind the last change that belong to a row.
+#: Acknowledgements after the last change that belong to a row.
 _AFTER = 200
 
 
@@ -93,12 +93,12 @@ class Several(Protocol):
         ...
 
     def start_one(self, number: int) -> None:
-        """Has one start again that was killed or stopped."""
+        """Starts a killed or stopped broker again."""
         ...
 
 
 class Supervised:
-    """jesenska up -n 3. What has ended starts again by itself."""
+    """jesenska up -n 3. Processes that have ended start again by themselves."""
 
     def __init__(self, directory: Path) -> None:
         self._brokers = SeveralBrokers(directory / "data", BROKERS)
@@ -218,7 +218,7 @@ SIDES: Mapping[str, Callable[[Path], Several]] = {"jesenska": Supervised, "apart
 
 
 def until_whole(side: Several) -> None:
-    """Returns when each broker tells that all are there and all replicas in sync."""
+    """Returns when each broker reports all brokers, and all replicas in sync."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         try:
@@ -256,7 +256,7 @@ class Prober:
         self._connections: dict[int, RawConnection] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="prober", daemon=True)
-        #: When a record was acknowledged, and by whom.
+        #: The time of each acknowledgement, and its broker.
         self.acknowledged: list[tuple[float, int]] = []
         self.refusals = Counter[str]()
         self.leader = next(iter(addresses))
@@ -273,7 +273,7 @@ class Prober:
             connection.socket.close()
 
     def wait_for(self, more: int) -> None:
-        """Returns when so many more records are acknowledged."""
+        """Returns when `more` further records are acknowledged."""
         count = len(self.acknowledged) + more
         self.wait_until(lambda: len(self.acknowledged) >= count)
 
@@ -285,7 +285,7 @@ class Prober:
             time.sleep(_EVERY_SECONDS)
 
     def first_by_another(self, leader: int, since: float) -> float:
-        """When, after that time, a record was first acknowledged by another; returns once that is so."""
+        """Waits until another broker has acknowledged a record after `since`; returns the time of the first one."""
         self.wait_until(lambda: self.acknowledged[-1][0] > since and self.acknowledged[-1][1] != leader)
         first = 0.0
         for at, by in reversed(self.acknowledged):
@@ -323,7 +323,7 @@ class Prober:
             self._look_for_leader(leader)
 
     def _look_for_leader(self, before: int) -> None:
-        """Believes the newest of what brokers tell."""
+        """Takes the leader of the newest epoch that brokers report."""
         told = []
         for number in self._addresses:
             try:
@@ -336,7 +336,7 @@ class Prober:
         if told:
             self.leader = max(told)[1]
         if not told or self.leader == before:
-            # Nobody knows better yet; the brokers need the processor, too.
+            # No broker knows a newer leader yet; the brokers need the processor, too.
             time.sleep(_EVERY_SECONDS)
 
     def _connection(self, number: int) -> RawConnection:
@@ -432,7 +432,7 @@ def _roll_all(side: Several, prober: Prober, directory: Path, figures: Figures, 
 
 
 def worst(figures: Figures) -> Figures:
-    """The same, and of each time the p99 of all rounds and the longest."""
+    """The same figures, and for each time the p99 of all rounds and the longest."""
     for (row, unit), values in list(figures.values.items()):
         if unit.startswith("ms "):
             figures.add(f"{row}, p99 of the rounds", unit, percentile(values, 0.99))
@@ -449,7 +449,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     end_in_order()
     names, rows = options.sides.split(","), options.rows.split(";")
-    # The clients under load are Java's, too; the ZooKeeper is the one of another release.
+    # The clients under load use Java, too; ZooKeeper is from another release.
     require("failover_several", [*(kafka(KAFKA) if "kafka" in names or "roll" in rows else ()), *(kafka(_WITH_ZOOKEEPER) if "zookeeper" in names else ())])
     unfinished = Unfinished("failover_several")
     sides = {}

@@ -19,9 +19,9 @@ from statistics import median
 from typing import NamedTuple
 
 _TICKS = os.sysconf("SC_CLK_TCK")
-#: Units that stand in the JSON only: the table would be twice as long.
+#: Units that are only in the JSON: the table would be twice as long.
 DETAILS = ("broker user s", "broker system s", "loop lag p99 ms")
-#: Differences of figures that need no ratio, or that are too near to nothing to have one.
+#: Figures below this are too near to 0 for a ratio.
 _NO_RATIO_BELOW = 0.005
 
 
@@ -39,9 +39,9 @@ class Cpu(NamedTuple):
 
 
 def cpu(pid: int) -> Cpu:
-    """Of a process that runs, on Linux."""
+    """The CPU time of a running process, on Linux."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    # What clock_getcpuclockid(3) gives for another process, which Python has no function for.
+    # The clock of clock_getcpuclockid(3) for another process; Python has no function for it.
     return Cpu(int(fields[11]) / _TICKS, int(fields[12]) / _TICKS, time.clock_gettime(~pid << 3 | 2))
 
 
@@ -94,7 +94,7 @@ def table(sides: Mapping[str, Figures], heading: str) -> str:
 
 
 def as_json(sides: Mapping[str, Figures], heading: str) -> str:
-    """Every single value, with what `table` makes of them."""
+    """Every single value, with the medians and ratios of `table`."""
     first, *others = sides.values()
     rows = []
     for row, unit in dict.fromkeys(key for figures in sides.values() for key in figures.values):

@@ -1,12 +1,12 @@
-"""How long a broker takes to load a group's commits after a restart, and what its other clients feel meanwhile.
+"""The time for which a broker loads a group's commits after a restart, and the delays of its other clients meanwhile.
 
     python -m bench.groups_bench                    1 M commits
     python -m bench.groups_bench --commits 50000
 
-One group commits offsets of a thousand partitions again and again, which is what `__consumer_offsets` holds between
-two compactions. The broker is then killed and started again. Loading ends when OffsetFetch no longer answers
-COORDINATOR_LOAD_IN_PROGRESS; meanwhile a connection asks for metadata without a pause, and its slowest answer says how
-long the loop was held up.
+One group commits offsets of a thousand partitions again and again, as in `__consumer_offsets` between two compactions.
+The broker is then killed and started again. Loading ends when OffsetFetch no longer answers
+COORDINATOR_LOAD_IN_PROGRESS; meanwhile a connection asks for metadata without a pause, and its slowest answer shows
+how long the loop was blocked.
 """
 
 from __future__ import annotations

@@ -7,19 +7,19 @@
     python -m bench.instructions --write                the counts become the table's
 
 A count does not depend on how busy the machine is, or on how fast: two runs of one commit differ by less than half a
-percent. So a case that has more than 3 % more instructions than in the table is a change of the code. It is told,
-and the exit code is 1. Where the change is worth it, `--write` renews the table, in the commit that makes the change.
+percent. So a case that has more than 3 % more instructions than in the table is a change of the code. It is reported,
+and the exit code is 1. If the change is worth it, `--write` renews the table, in the commit that makes the change.
 
-What is counted is the work of the processes, not of the kernel: system calls count as nothing, so a change that saves
-some of them needs a benchmark that takes the time. What a case does stands in `bench/counted_requests.py`; `start` is
+Only the work of the processes is counted, not that of the kernel: system calls count as nothing, so a change that
+saves some of them needs a benchmark that takes the time. The cases are in `bench/counted_requests.py`; `start` is
 `jesenska up` on an empty directory until clients can connect (`bench/counted_start.py`), with the number of modules
-that are imported by then.
+that are imported then.
 
 Counts belong to an interpreter: its version, its compiler, and whether it was configured with --enable-optimizations.
-The table has a row of counts for each that somebody has written. For another one, write the counts of the commit that
-you want to compare with: check it out, set it up on that Python (`PYTHON=... script/setup test`), `--write` there, and
-copy the table over. Compiled modules are built as `script/setup` builds them, without CFLAGS in the environment: gcc's
--O1 gives other counts than its -O2.
+The table has a row of counts for each interpreter that was written. For another one, write the counts of the commit to
+compare with: check it out, set it up on that Python (`PYTHON=... script/setup test`), `--write` there, and copy the
+table over. Compiled modules are built as `script/setup` builds them, without CFLAGS in the environment: gcc's -O1
+gives other counts than its -O2.
 
 Needs valgrind, on Linux."""
 
@@ -48,16 +48,16 @@ from bench.needs import VALGRIND, refuse, require
 from jesenska.base.source_only import request_path_is_compiled, source_is_asked_for
 
 TABLE: Final = Path(__file__).with_suffix(".json")
-#: A case may have so many times the instructions of the table.
+#: A case may have at most this many times the instructions of the table.
 BAR: Final = 1.03
 START, MODULES = "start", "start: modules imported"
 _PROGRAM: Final = "instructions"
 _ROOT: Final = Path(__file__).parents[1]
-#: Where `counted_requests.mark` is in the C library.
+#: The C library's function in `counted_requests.mark`.
 _MARK: Final = "getppid"
 _TOTAL = re.compile(r"^(?:totals|summary): (\d+)$", re.MULTILINE)
 
-#: What the counted programs get, and no more: the size of the environment decides where things lie in memory.
+#: The whole environment of the counted programs: its size changes addresses in memory.
 _ENVIRONMENT: Final = {"PATH": os.defpath, "PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 
 Counts = dict[str, int]
@@ -73,7 +73,7 @@ def interpreter() -> str:
 
 
 def read_table(path: Path) -> dict[str, Counts]:
-    """The counts of each interpreter; none where there is no table yet."""
+    """The counts of each interpreter; empty if there is no table yet."""
     found: dict[str, Counts] = json.loads(path.read_text()) if path.exists() else {}
     return found
 
@@ -86,7 +86,7 @@ def write_table(path: Path, python: str, counts: Counts) -> None:
 
 
 def in_order(counts: Mapping[str, int]) -> Counts:
-    """Without cases that there are no more."""
+    """The counts in the cases' order, without removed cases."""
     return {name: counts[name] for name in (START, MODULES, *CASES) if name in counts}
 
 
@@ -114,8 +114,8 @@ def compared(before: Mapping[str, int], now: Mapping[str, int]) -> tuple[list[st
 
 
 def _counted(place: Path, module: str, *arguments: str, reads: str = "") -> Iterator[str]:
-    """Runs a module under callgrind, which writes into `place`; the lines that it prints, as it does. `reads` is what
-    it finds in its stdin."""
+    """Runs a module under callgrind, which writes into `place`; yields the lines that it prints, as it prints them.
+    `reads` is its stdin."""
     valgrind = shutil.which("valgrind")
     assert valgrind is not None
     counting = [valgrind, "--tool=callgrind", f"--dump-before={_MARK}", "--dump-line=no", f"--callgrind-out-file={place}/out.%p"]
@@ -146,12 +146,12 @@ def _started(command: Sequence[str], stdin: TextIO, reads: str, stderr: TextIO) 
 
 
 def _write_bytecode(module: str, *arguments: str) -> None:
-    """Runs a module once, so that Python has the bytecode of what it imports: the count is not of compiling it."""
+    """Runs a module once, so that Python has the bytecode of its imports: compiling them is not counted."""
     subprocess.run(_python(module, *arguments), cwd=_ROOT, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
 
 
 def total_of(text: str) -> int:
-    """What one of callgrind's files counts in all."""
+    """The total count of one of callgrind's files."""
     found = _TOTAL.search(text)
     if found is None:
         raise SystemExit(f"{_PROGRAM}: callgrind has written a file without a total: this version of valgrind is not understood.")
@@ -159,8 +159,8 @@ def total_of(text: str) -> int:
 
 
 def per_request(totals: Sequence[int], requests: int) -> int:
-    """Of what was counted up to each mark of a case: the first is before everything, then a span of requests and what
-    is between two of them take turns."""
+    """Instructions a request, from the counts up to each mark of a case: the first is before everything, then spans of
+    requests alternate with the parts between them."""
     assert len(totals) == 2 * SPANS, totals
     spans = totals[1::2]
     return round(median(spans) / requests)
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def not_to_be_counted() -> str | None:
-    """Why counts of what is set up here would say nothing, in a sentence with the remedy."""
+    """The reason why counts of this set-up would be useless, in a sentence with the remedy; None without one."""
     if source_is_asked_for() or not request_path_is_compiled():
         return "the request path is not compiled, and the table is of compiled code: run script/setup test, without JESENSKA_PURE."
     if (changed := changed_after_it_was_compiled()) is not None:
@@ -234,7 +234,7 @@ def not_to_be_counted() -> str | None:
 
 
 def tell(python: str, known: Mapping[str, int], counts: Counts, *, write: bool) -> int:
-    """Prints the comparison, and writes the table if that is wanted; the exit code."""
+    """Prints the comparison, and writes the table if `write`; returns the exit code."""
     lines, above = compared(known, counts)
     print("\n".join([f"Python {python}, instructions a request", "", *lines]))
     if write:

@@ -35,7 +35,7 @@ FILES = FileLayer()
 
 
 class NoSync(Background):
-    """Leaves out what would wait for the disk."""
+    """Leaves out work that would wait for the disk."""
 
     def submit(self, work: Callable[[], object], done: Callable[..., None]) -> None:
         done(None)
@@ -76,7 +76,7 @@ def large_appends(directory: Path, total_bytes: int) -> float:
 
 
 def plain_writes(path: Path, total_bytes: int) -> float:
-    """The same bytes with nothing but the system call: what the machine gives at best."""
+    """The same bytes with only the system call: the machine's best rate."""
     batch = encode_batch([(NOW_MS, b"key", bytes(1000), ()) for _ in range(100)])
     descriptor = FILES.open(path, os.O_RDWR | os.O_CREAT)
     begin = time.perf_counter()

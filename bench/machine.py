@@ -1,10 +1,10 @@
-"""What the machine's state would otherwise put into a figure.
+"""Keeps the machine's state out of the figures.
 
 A virtual machine gives free memory back to its host, and gets each page again, cleared, when it is first written to:
-that costs two seconds and more a gigabyte, and the kernel books it to whoever wrote. A broker whose records go into
-the page cache paid between nothing and half of its CPU seconds for it, by what had run before; so does the memory of a
-client that reads. So before a row runs, a file that nobody needs fills the free memory: what the row takes are pages
-of that file, and they are the machine's own. What waits for the disk is synced.
+that costs two seconds and more a gigabyte, and the kernel books it to the writing process. A broker whose records go
+into the page cache paid between nothing and half of its CPU seconds for it, depending on earlier rows; so does the
+memory of a reading client. So before a row runs, an unused file fills the free memory: the row gets pages of that
+file, and they are the machine's own. Unwritten data are synced.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MEMORY = Path("/proc/meminfo")
-#: The kernel keeps some hundred megabytes free of its own accord.
+#: The kernel always keeps some hundred megabytes free.
 _LEFT_FREE_BYTES = 512 * 1024**2
 _STEP_BYTES = 64 * 1024**2
-#: So much is read before it is known that it takes no more memory: the kernel frees as much as it gives.
+#: The number of steps without effect after which the memory is full: the kernel frees as much as it gives.
 _STEPS_IN_VAIN = 16
 
 
@@ -40,14 +40,14 @@ class FilledPageCache:
         file.truncate(self._size)
 
     def fill(self, share: float) -> None:
-        """Free memory becomes pages of the file, except for half a gigabyte or what the kernel keeps; at most `share`
+        """Free memory becomes pages of the file, except for half a gigabyte or the kernel's reserve; at most `share`
         of the machine's memory. Takes 2 s a gigabyte, and less if the machine had used it just before."""
         buffer = bytearray(1024**2)
         least, in_vain = _memory_bytes("MemFree"), 0
         for _ in range(0, int(self._size * share), _STEP_BYTES):
             if least <= _LEFT_FREE_BYTES or in_vain == _STEPS_IN_VAIN:
                 return
-            # The kernel gives away first what was read first, so that is what comes next.
+            # The kernel first reuses the pages that were read first, so these come next.
             for offset in range(self._position, self._position + _STEP_BYTES, len(buffer)):
                 os.preadv(self._file.fileno(), [buffer], offset)
             self._position = (self._position + _STEP_BYTES) % self._size
@@ -64,12 +64,12 @@ def settle(scale: float = 1.0) -> None:
 
 @cache
 def _filled() -> FilledPageCache:
-    """One for the process. `/tmp` may be in memory, `/var/tmp` is on a disk."""
+    """The file of the process. `/tmp` may be in memory, `/var/tmp` is on a disk."""
     return FilledPageCache(tempfile.TemporaryFile(dir="/var/tmp" if os.path.isdir("/var/tmp") else None))
 
 
 def _memory_bytes(name: str) -> int:
-    """A figure of `/proc/meminfo`; 0 where there is no such file."""
+    """A figure of `/proc/meminfo`; 0 without such a file."""
     found = re.search(rf"^{name}: +(\d+) kB$", _MEMORY.read_text(), re.MULTILINE) if _MEMORY.exists() else None
     return int(found[1]) * 1024 if found else 0
 

@@ -80,16 +80,16 @@ class Side(Protocol):
         ...
 
     def start_one(self, number: int) -> None:
-        """Has one start again that was killed; returns when clients can connect."""
+        """Starts a killed broker again; returns when clients can connect."""
         ...
 
     def lateness_ms(self, number: int) -> tuple[float, float] | None:
-        """How late the broker's loop was since the last call or its start: p99, the longest; None where there is no
-        such figure."""
+        """The lateness of the broker's loop since the last call or its start: p99, the longest; None without such a
+        figure."""
         ...
 
     def turn_profiles(self, numbers: list[int], row: str) -> None:
-        """Begins profiles of these brokers, or ends them where they were begun."""
+        """Begins profiles of these brokers, or ends them if they were begun."""
         ...
 
 
@@ -205,11 +205,12 @@ class Theirs:
 SIDES: Mapping[str, Callable[[Path, Path | None], Side]] = {"jesenska": Ours, "kafka": Theirs}
 
 
-# --- what brokers tell -----------------------------------------------------------------------------------------------
+# --- answers of brokers
+# ------------------------------------------------------------------------------------------------
 
 
 class Cluster:
-    """A side with its topics. `up`: numbers of the brokers that are."""
+    """A side with its topics. `up`: numbers of the brokers that are up."""
 
     def __init__(self, side: Side, figures: Figures, scale: float) -> None:
         self.side, self.figures = side, figures
@@ -222,7 +223,7 @@ class Cluster:
         return len(self.topics) * _PARTITIONS_OF_TOPIC
 
     def until(self, is_so: Callable[[PartitionView], bool]) -> None:
-        """Returns when each broker that is up tells this of each partition."""
+        """Returns when each broker that is up reports a view of each partition for which `is_so`."""
         with ThreadPoolExecutor(BROKERS) as asking:
             list(asking.map(lambda number: self._until_told(number, is_so), self.up))
 
@@ -247,7 +248,8 @@ class Cluster:
 
     @contextmanager
     def measured(self, row: str) -> Iterator[None]:
-        """Seconds that it takes, CPU time, and how late the loops are of the brokers that are up before and behind."""
+        """Measures the block: seconds, CPU time, and the lateness of the loops of brokers that are up before and after
+        it."""
         for number in self.up:
             self.side.lateness_ms(number)
         before = {number: cpu(self.side.pid_of(number)).total for number in self.up}
@@ -357,7 +359,7 @@ def kill(cluster: Cluster, *, controls: bool = False) -> None:
 
 
 def _wait_until_known(cluster: Cluster, number: int) -> None:
-    """Until the broker that was started answers."""
+    """Waits until the started broker answers."""
     deadline = time.monotonic() + _WAIT_SECONDS
     while time.monotonic() < deadline:
         try:

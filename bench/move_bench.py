@@ -6,8 +6,8 @@ batches.
 
 Two gigabytes in batches of 100 KB are moved without a throttle, at rest or while a producer writes 10 KB to the same
 partition every few milliseconds: `MB/s` from the request (AlterReplicaLogDirs) until the replica is in the other
-directory (DescribeLogDirs), and the broker's CPU seconds meanwhile. The producer tells how long its requests take
-before and meanwhile; `loop late` is jesenska's own figure. Both directories are on one disk."""
+directory (DescribeLogDirs), and the broker's CPU seconds meanwhile. The producer measures its requests before and
+meanwhile; `loop late` is jesenska's own figure. Both directories are on one disk."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _produce(topic: str, size_bytes: int, seed: int) -> bytes:
 
 
 def _answer(connection: socket.socket) -> bytes:
-    """One answer, of several that are on their way."""
+    """One answer, of several in flight."""
     length = connection.recv(4, socket.MSG_WAITALL)
     return length + connection.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
 
@@ -74,7 +74,7 @@ class _Producer(Repeated):
 
 
 def _homes(bootstrap: str, topic: str) -> tuple[str, bool, int]:
-    """The directory of the replica, whether another copy is on its way, and the replica's size."""
+    """The directory of the replica, True if another copy is being made, and the replica's size."""
     asked = DescribeLogDirsRequest(topics=[DescribeLogDirsRequestTopic(topic=topic, partitions=[0])])
     with connect(bootstrap) as connection:
         answer = ask(connection, asked, 1, DescribeLogDirsResponse)

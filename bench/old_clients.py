@@ -1,5 +1,5 @@
-"""Clients of before 0.11 that cost next to nothing: requests encoded beforehand, over bare sockets, answers looked at
-no further than they must be.
+"""Clients of before 0.11 that cost next to nothing: requests encoded beforehand, over bare sockets, answers parsed no
+further than necessary.
 
 Values are random letters of one size, as Kafka's perf tools send them, without keys. So every message of a set is as
 long as the others and a drain finds the last one without walking over all; compressed, it walks over the outer
@@ -24,7 +24,7 @@ from jesenska.records.header import Codec
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
 
-#: What a Java producer puts into a batch and an old consumer asks for in one fetch of a partition, both by default.
+#: The default sizes of a Java producer's batch, and of an old consumer's fetch of a partition.
 BATCH_BYTES, FETCH_BYTES = 16_384, 1 << 20
 #: Fetch 1 to 3 begin their answers with the throttle time; there is nothing else between the correlation id and the
 #: topics.
@@ -55,7 +55,7 @@ def produce_frames(topic: str, partitions: int, size: int, codec: Codec, version
 
 
 def produce(bootstrap: str, topic: str, frames: Sequence[bytes], connections: int, requests: int) -> float:
-    """Sends that many requests in turn, one in flight on each connection; seconds that it took."""
+    """Sends `requests` frames in turn, one in flight on each connection; returns the seconds."""
     at = 4 + 4 + 4 + 2 + len(topic) + 4 + 4
     sockets = [connect(bootstrap) for _ in range(connections)]
     by_number = {connection.fileno(): connection for connection in sockets}
@@ -87,7 +87,7 @@ def produce(bootstrap: str, topic: str, frames: Sequence[bytes], connections: in
 
 
 def _fetch_parts(topic: str, partition: int, version: int) -> tuple[bytes, bytes]:
-    """What stands before and behind the offset in a fetch of one partition: the request is encoded once."""
+    """The bytes before and after the offset in a fetch of one partition: the request is encoded once."""
     marker = 0x0123456789ABCDEF
     part = FetchRequestPartition(partition=partition, fetch_offset=marker, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[FetchRequestTopic(topic=topic, partitions=[part])])
@@ -96,7 +96,7 @@ def _fetch_parts(topic: str, partition: int, version: int) -> tuple[bytes, bytes
 
 
 def _next_offset(answer: memoryview, message_bytes: int, codec: Codec) -> int | None:
-    """The offset behind the last whole message of a set; None if there is none."""
+    """The offset after the last whole message of a set; None without one."""
     found = None
     end = len(answer)
     if not codec:
@@ -117,7 +117,7 @@ def _next_offset(answer: memoryview, message_bytes: int, codec: Codec) -> int | 
 
 
 class _Reader:
-    """Reads one partition over a connection of its own, one fetch at a time."""
+    """Reads one partition over its own connection, one fetch at a time."""
 
     def __init__(self, bootstrap: str, topic: str, partition: int, version: int, size: int, codec: Codec) -> None:
         self.connection: socket.socket = connect(bootstrap)
@@ -141,7 +141,7 @@ class _Reader:
                 begin += count
 
     def take(self) -> None:
-        """Receives an answer and moves on to what is behind it."""
+        """Receives an answer and moves to the offset after it."""
         self._receive(0, 4)
         end = 4 + int.from_bytes(self._buffer[:4], "big")
         if end > len(self._buffer):
@@ -160,7 +160,7 @@ class _Reader:
 
 
 def drain(bootstrap: str, topic: str, partitions: int, version: int, size: int, codec: Codec, end: int) -> float:
-    """Reads each partition up to that offset, all at once, over a connection of its own; seconds that it took."""
+    """Reads each partition up to `end`, all at once, over its own connection; returns the seconds."""
     readers = {reader.connection.fileno(): reader for reader in (_Reader(bootstrap, topic, index, version, size, codec) for index in range(partitions))}
     poll = select.epoll()
     try:

@@ -42,12 +42,12 @@ _WARM_UP = 0.1
 
 
 def _requests(records: int, size: int) -> int:
-    """As many as give each partition the same number of records."""
+    """A number of requests that gives each partition the same number of records."""
     return max(1, records // records_in_a_batch(size) // PARTITIONS) * PARTITIONS
 
 
 def _filled(run: Run, size: int, codec: Codec) -> tuple[str, int]:
-    """A topic in the newest format, and how many records it has."""
+    """A topic in the newest format, and its number of records."""
     topic = f"of-{size}-{codec.name.lower()}"
     records = run.scaled(_RECORDS[size])
     requests = _requests(records, size)
@@ -61,8 +61,8 @@ def _filled(run: Run, size: int, codec: Codec) -> tuple[str, int]:
 
 def _group(run: Run, row: str, *, release: str, size: int, codec: Codec) -> None:
     topic, records = _filled(run, size, codec)
-    # The old tool ends after a second without records; both ask for a little less than there is, for nobody counts the
-    # same at the end.
+    # The old tool ends after a second without records; both ask for a little less than all, since their counts differ
+    # at the end.
     options = ("--broker-list", run.broker.bootstrap, "--new-consumer") if release == OLD_RELEASE else ("--bootstrap-server", run.broker.bootstrap)
     for part in (_WARM_UP, 1.0):
         wanted = int(records * part * 0.99)

@@ -1,4 +1,4 @@
-"""What the benchmarks of two sides have in common: their options, and how they say what they found."""
+"""The common parts of the benchmarks of two sides: their options, and the output of their figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.needs import PERF, Need
 
 
 def parser_of(description: str, sides: Sequence[str], *, rounds: int, rows: str = "words in names, separated by semicolons") -> argparse.ArgumentParser:
-    """A benchmark adds what it alone has (`--scale` or `--seconds`, kinds of `--profile`)."""
+    """The common parser. A benchmark adds its own options (`--scale` or `--seconds`, kinds of `--profile`)."""
     parser = argparse.ArgumentParser(description=description, epilog="The rows' names: --list")
     parser.add_argument("--rows", default="", help=rows)
     parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
@@ -28,18 +28,18 @@ def parser_of(description: str, sides: Sequence[str], *, rounds: int, rows: str 
 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
-    """Of benchmarks of brokers."""
+    """Adds the options of benchmarks of brokers."""
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records, requests and partitions of each row")
     parser.add_argument("--profile", choices=["cprofile", "perf"], default="", help="profile jesenska in each row; figures are then worth nothing")
 
 
 def needs_of_profile(options: argparse.Namespace) -> tuple[Need, ...]:
-    """What the kind of `--profile` needs."""
+    """The needs of the kind of `--profile`."""
     return (PERF,) if options.profile == "perf" else ()
 
 
 def only_lists(options: argparse.Namespace, names: Sequence[str]) -> bool:
-    """True where names were asked for, which are printed; ends the program where no row's name was meant. Makes the
+    """True if only names were requested, which are printed. Ends the program if no row's name matches. Makes the
     directory of profiles."""
     if options.list:
         print("\n".join(names))
@@ -52,7 +52,7 @@ def only_lists(options: argparse.Namespace, names: Sequence[str]) -> bool:
 
 
 def chosen_rows(options: argparse.Namespace, names: Iterable[str]) -> list[str]:
-    """The rows that were asked for by words in their names; all where none was."""
+    """The rows with one of the requested words in their names; all rows without words."""
     return [name for name in names if not options.rows or any(word.strip() in name for word in options.rows.split(";"))]
 
 
@@ -66,6 +66,6 @@ def turns(options: argparse.Namespace, rows: Sequence[str], sides: Mapping[str, 
 
 
 def show(sides: Mapping[str, Figures], options: argparse.Namespace, rival: str, amount: str) -> None:
-    """Prints the figures; `amount` says how much each round was."""
+    """Prints the figures; `amount` describes the size of each round."""
     heading = f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {rival}, {os.cpu_count()} cores, {options.rounds} rounds{amount}"
     print(as_json(sides, heading) if options.output == "json" else table(sides, heading))

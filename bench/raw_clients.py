@@ -1,4 +1,4 @@
-"""Clients that cost next to nothing: requests encoded beforehand, sent over bare sockets, answers looked at no further
+"""Clients that cost next to nothing: requests encoded beforehand, sent over bare sockets, answers parsed no further
 than their error code.
 
 Both brokers get the same bytes: Produce and Fetch by topic name, in versions that each has (9 and 12). A loop here
@@ -35,7 +35,7 @@ _NO_ERROR = b"\0\0"
 
 
 def frame(request: Message, version: int) -> bytes:
-    """A request with its length in front."""
+    """A request with its length prefix."""
     api = APIS[request.api_key]
     body = bytes(request_head(api.key, version, 1, "bench", api.request_header_version(version))) + encode(request, version)
     return struct.pack(">i", len(body)) + body
@@ -75,13 +75,13 @@ def produce_frame(topic: str, partition: int, acks: int, size: int = 100) -> byt
 
 
 def fetch_frame(topic: str, partition: int, offset: int) -> bytes:
-    """Up to 1 MB from there on, or the first record that comes."""
+    """A fetch of up to 1 MB from `offset` on, or of the first record that comes."""
     wanted = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
     return frame(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])]), FETCH_VERSION)
 
 
 def error_position(topic: str) -> int:
-    """Where the error code stands in the answer to `produce_frame`: behind length, correlation id, tags, one topic,
+    """The position of the error code in the answer to `produce_frame`: after length, correlation id, tags, one topic,
     its name, one partition, its index."""
     return 4 + 4 + 1 + 1 + 1 + len(topic) + 1 + 4
 
@@ -97,8 +97,7 @@ def check(answer: bytes, topic: str) -> int:
 
 
 def one_in_flight(bootstrap: str, topic: str, frames: Sequence[bytes], connections: int, requests: int) -> float:
-    """Sends `requests` frames, in turn, over `connections` with one request in flight on each; seconds that it
-    took."""
+    """Sends `requests` frames, in turn, over `connections` with one request in flight on each; returns the seconds."""
     at = error_position(topic)
     sockets = [connect(bootstrap) for _ in range(connections)]
     by_number = {connection.fileno(): connection for connection in sockets}
@@ -174,8 +173,8 @@ def end_to_end_latencies(bootstrap: str, topic: str, acks: int, count: int) -> l
 
 
 class Repeated:
-    """Sends a request every few milliseconds from a thread of its own while something else goes on, and waits for each
-    answer, which `check_answer` looks at."""
+    """Sends a request every few milliseconds from its own thread during other work, and waits for each answer, which
+    `check_answer` checks."""
 
     def __init__(self, bootstrap: str, request: bytes, every_ms: float, check_answer: Callable[[bytes], object]) -> None:
         self.latencies_ms: list[float] = []
@@ -203,7 +202,7 @@ class Repeated:
 
 
 class Probe(Repeated):
-    """Asks for ApiVersions: how long the broker leaves a small request."""
+    """Asks for ApiVersions, to measure how long a small request waits."""
 
     def __init__(self, bootstrap: str, every_ms: float = 5.0) -> None:
         asking = frame(ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3)

@@ -45,7 +45,7 @@ def seconds_per_call(function: Callable[[], object], at_least_s: float = 0.3) ->
 
 
 def use(name: str) -> bool:
-    """Puts a twin in place; whether it is there."""
+    """Puts a twin in place; returns False if it is missing."""
     modules: list[ModuleType] = [_precords, _pcolumns]
     if name == "compiled":
         try:

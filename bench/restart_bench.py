@@ -107,7 +107,7 @@ def seconds_per_gb(directory: Path, row: Row, gigabytes: float, rounds: int) -> 
     taken = []
     for _ in range(rounds):
         taken.append(_killed_and_started(broker))
-        # What was just checked is not synced: the next start checks it again.
+        # The log just checked is not synced: the next start checks it again.
         checkpoint.unlink(missing_ok=True)
     return (min(taken) - empty) / gigabytes, statistics.median(taken)
 

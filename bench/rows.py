@@ -1,8 +1,7 @@
-"""What a row is: a name, a stage (the broker that it runs on, freshly started for each stage and round), and what it
-does.
+"""Rows: a name, a stage (the broker that it runs on, freshly started for each stage and round), and the work.
 
-Rows of one stage run in order on one broker; `Run` keeps which topics are there, so that a row that reads finds its
-records whether or not the rows that write were chosen.
+Rows of one stage run in order on one broker; `Run` keeps the existing topics, so that a reading row finds its records
+even if the writing rows were not chosen.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class Run:
         return max(1, int(count * self.scale))
 
     def topic(self, name: str, partitions: int) -> str:
-        """Creates it unless it is there."""
+        """Creates a topic unless it exists."""
         if name not in self.topics:
             create_topic(self.broker.bootstrap, name, partitions)
             self.topics[name] = 0
@@ -44,7 +43,7 @@ class Run:
 
     @contextmanager
     def measured(self, row: str, requests: int = 0) -> Iterator[None]:
-        """Broker CPU seconds of what happens inside; microseconds a request if their number is given."""
+        """Measures the broker's CPU seconds of the block; microseconds a request if their number is given."""
         with self.broker.profiled(row):
             self.broker.loop_lag_p99_ms()
             before = cpu(self.broker.pid)
@@ -76,5 +75,5 @@ class Row:
     name: str
     stage: str
     do: Callable[[Run, str], None]
-    #: Beside a broker.
+    #: The needs besides a broker.
     needs: tuple[Need, ...] = ()

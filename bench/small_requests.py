@@ -66,7 +66,7 @@ def _after_load(run: Run, row: str) -> None:
 
 
 def _idle(run: Run, row: str, *, connections: int) -> None:
-    """Connections that have asked for the versions once and then say nothing."""
+    """Connections that have asked for the versions once and then send nothing."""
     topic = run.topic("latency", 1)
     produce_latencies(run.broker.bootstrap, topic, 1, run.scaled(5_000))
     before = resident_mb(run.broker.pid)
@@ -88,8 +88,8 @@ def _idle(run: Run, row: str, *, connections: int) -> None:
 
 
 def _slow(run: Run, row: str, *, connections: int) -> None:
-    """A third says nothing, a third sends a byte a second of a frame that never ends, a third asks for records and
-    reads no answer."""
+    """Slow connections: a third sends nothing, a third sends a byte a second of an endless frame, a third asks for
+    records and reads no answer."""
     topic = run.topic("latency", 1)
     produce_latencies(run.broker.bootstrap, topic, 1, run.scaled(5_000))
     one_in_flight(run.broker.bootstrap, topic, [produce_frame(topic, 0, 1, 10_000)], 4, 1_000)

@@ -43,7 +43,7 @@ OURS, OURS_ON_KAFKA, OFFICIAL = "jesenska", "ours on Kafka", "official on Kafka"
 ROWS = BATCH_READ, READ_AND_WRITE, STREAM = "batch read", "read and write", "stream, count by key"
 KEYS = 1000
 TRIGGERS = 5
-#: Micro-batches whose time is taken, after some that are not looked at.
+#: The number of timed micro-batches, and of the ones before them.
 BATCHES, BATCHES_BEFORE = 60, 15
 
 _SETTINGS = {
@@ -69,7 +69,7 @@ class Side:
             self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=scratch)
 
     def do(self, name: str, *arguments: Any) -> tuple[float, Any]:
-        """Seconds, and what the work found."""
+        """The seconds, and the result of the work."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([name, *arguments]).encode() + b"\n")
@@ -112,7 +112,7 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
     import pyspark
 
     settings = {**_SETTINGS, "spark.master": options.master, "spark.driver.memory": options.heap}
-    # What jesenska.pipeline.session() sets beside: larger Arrow batches.
+    # A setting of jesenska.pipeline.session() as well: larger Arrow batches.
     ours = {**settings, "spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
     brokers: list[Broker] = [Jesenska(scratch, {})] if options.ours_only else [Jesenska(scratch, {}), Apache(scratch, {})]
     sides: dict[str, Side] = {}

@@ -1,5 +1,5 @@
-"""One side of `bench/spark_connector_bench.py`: a Spark session that does the rows it is told, in a process of its
-own, whichever PySpark it has.
+"""One side of `bench/spark_connector_bench.py`: a Spark session that runs the requested rows, in its own process, with
+any PySpark.
 
     argv    format, bootstrap servers, scratch directory, Spark's settings (JSON)
     stdin   one JSON list a line, [name, argument, ...]        stdout   one JSON object a line, {"seconds": ...,
@@ -7,8 +7,7 @@ own, whichever PySpark it has.
 
 `found` is a number of rows, or a list of seconds.
 
-Needs nothing but PySpark: it runs in the connector's environment, too. The queries are the same on every side, to the
-letter.
+Needs only PySpark: it runs in the connector's environment, too. The queries are exactly the same on every side.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Side:
         return rows
 
     def read(self, topic: str) -> int:
-        """Every value is looked at."""
+        """Reads the topic; every value is used."""
         found = self._rows(topic).selectExpr("count(value)", "sum(length(value))").collect()[0]
         return int(found[0])
 
@@ -71,8 +70,8 @@ class Side:
         return found[-1]
 
     def latency(self, topic: str, batches: int) -> list[float]:
-        """What each of so many micro-batches took, in seconds, from the trigger to its commit: a record of one
-        partition each, written nowhere."""
+        """The seconds of each of `batches` micro-batches, from the trigger to its commit: a record of one partition
+        each, written nowhere."""
         self.numbers += 1
         rows = self._options(self.spark.readStream).option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1).load()
         query = (

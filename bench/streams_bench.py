@@ -57,7 +57,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu(process: int) -> float:
-    """Seconds that a process and all below it have used, those that have ended and were waited for included."""
+    """Seconds that a process and all below it have used, including children that have ended and were awaited."""
     below: dict[int, list[int]] = {}
     seconds: dict[int, float] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
@@ -77,7 +77,7 @@ def tree_cpu(process: int) -> float:
 
 
 class Processor:
-    """A process that says lines and is told lines."""
+    """A process with lines on its stdin and stdout."""
 
     def __init__(self, command: Sequence[str], log: Path, environment: dict[str, str] | None = None) -> None:
         self._log = log
@@ -96,7 +96,7 @@ class Processor:
         self._process.stdin.flush()
 
     def wait_for(self, word: str) -> list[float]:
-        """The numbers behind that word."""
+        """The numbers after that word."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.startswith(word):
@@ -118,7 +118,7 @@ class Side(Protocol):
     broker: Broker
 
     def prepare(self, processor: Processor) -> float:
-        """Seconds until the application is ready, where that is known beforehand."""
+        """Seconds until the application is ready, if that is known beforehand."""
 
     def processor(self, workload: Workload, directory: Path, commit_interval_ms: int) -> Processor: ...
 
@@ -255,7 +255,7 @@ def output_of(bootstrap: str, workload: Workload) -> pa.Table:
 
 
 def latency(bench: Bench, given: argparse.Namespace, scratch: Path) -> None:
-    """From the time at which a record was appended to that of its output, both as the broker notes them."""
+    """The time from the append of a record to that of its output, both as the broker notes them."""
     for workload in (one for one in WORKLOADS if one.name in ("filter and map", "word count")):
         for name, interval in ((_OURS, 0), (_OURS, 100), (_CACHED, _DEFAULT), (_CACHED, 100), (_UNCACHED, _DEFAULT)):
             if name == _UNCACHED and not workload.has_state:
@@ -295,7 +295,7 @@ def _latency_of(side: Side, workload: Workload, directory: Path, interval: int, 
 
 
 def _send(bootstrap: str, prefix: str, seconds: int, rate: int) -> set[str]:
-    """So many records a second, one after the other; their names, which are words."""
+    """Sends `rate` records a second, one after the other; returns their names, which are words."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "log_level": 0})
@@ -313,7 +313,7 @@ def _send(bootstrap: str, prefix: str, seconds: int, rate: int) -> set[str]:
 
 
 def _times(bootstrap: str, topic: str) -> dict[str, int]:
-    """When each word was appended first, in ms."""
+    """The time of each word's first append, in ms."""
     found: dict[str, int] = {}
     for batch in read(bootstrap, topic, "key,timestamp"):
         for name, at in zip(batch.column("key").to_pylist(), batch.column("timestamp").cast(pa.int64()).to_pylist(), strict=True):

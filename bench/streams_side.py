@@ -1,16 +1,16 @@
-"""Our side of `bench/streams_bench.py`: a topology on Spark, in a process of its own.
+"""Our side of `bench/streams_bench.py`: a topology on Spark, in its own process.
 
     python -m bench.streams_side BOOTSTRAP DIRECTORY WORKLOAD [--master M] [--commit-interval-ms N] [--max-offsets N]
 
-    stdin     prepare     prepares the application, whose topics are there
-              process N   processes all that is there
+    stdin     prepare     prepares the application; its topics exist
+              process N   processes all present records
               run         processes until the next line comes
     stdout    ready S     a session is there after S seconds
               prepared S
               done S T    after S seconds; T seconds of them went by in micro-batches
               running
 
-What Spark tells of each micro-batch is in DIRECTORY/progress, a line of JSON for each."""
+Spark's progress of each micro-batch is in DIRECTORY/progress, a line of JSON for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.streams_workloads import MANY_KEYS, WORKLOADS
 from jesenska.pipeline.spark import SHORT_RUN, end_session, session
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 
-#: Besides what KafkaStreams gives its own session.
+#: Settings besides those of KafkaStreams' own session.
 _KEPT = {"spark.sql.streaming.numRecentProgressUpdates": "10000"}
 
 

@@ -4,8 +4,8 @@ a restart.
     python -m bench.streams_state_bench                       10,000,000 keys, a record of 100 bytes each
     python -m bench.streams_state_bench --keys 1000000
 
-First every key comes once. Then, so many times, 100,000 records of any keys, as one micro-batch. Then the application
-is started anew, and finds 1,000 records more. Spark has local[2]; the broker is jesenska's."""
+First every key comes once. Then, several times, 100,000 records of any keys, as one micro-batch. Then the application
+is started again, and finds 1,000 records more. Spark has local[2]; the broker is jesenska's."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _MICRO_BATCH, _FEW = 100_000, 1_000
 
 
 class Memory:
-    """The most that the processes of a tree have had resident, looked at twice a second: the driver, its JVM, and all
-    other Python processes together."""
+    """The most resident memory of the processes of a tree, sampled twice a second: the driver, its JVM, and all other
+    Python processes together."""
 
     def __init__(self, process: int) -> None:
         self._process = process

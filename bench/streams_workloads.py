@@ -1,4 +1,4 @@
-"""What `bench/streams_bench.py` runs: for each workload its input, its topology, and how its output is compared.
+"""The workloads of `bench/streams_bench.py`: their input, their topology, and the comparison of their output.
 
     filter and map        filter, map to another key and value                                         in -> out
     word count            four words a line, 10,000 words, some much more frequent than others         in -> out
@@ -50,9 +50,9 @@ class Filling:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`phases`: what comes before the first run, before the second, and so on. `processed`: how many records Kafka
-    Streams processes for each of the input, those of repartition topics included. `is_table`: the last value of each
-    key counts; otherwise all records do."""
+    """`phases`: the input before the first run, before the second, and so on. `processed`: the number of records that
+    Kafka Streams processes for each input record, including those of repartition topics. `is_table`: the last value of
+    each key counts; otherwise all records do."""
 
     name: str
     phases: tuple[tuple[Filling, ...], ...]
@@ -110,7 +110,7 @@ def _of_few_keys(keys: int, numbers: Numbers, count: int, chance: np.random.Gene
 
 
 def _each_once(numbers: Numbers, count: int, chance: np.random.Generator) -> tuple[pa.Array, pa.Array]:
-    """Every key once, in an order of no kind."""
+    """Every key once, in random order."""
     assert count % _STEP
     return _texts("key-", numbers * _STEP % count), _padded(numbers)
 

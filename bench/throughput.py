@@ -19,8 +19,8 @@ _SIXTY_FOUR_KB = ("batch.size=65536", "linger.ms=10")
 _LZ4 = ("compression.type=lz4",)
 _RECORDS = {100: 5_000_000, 1000: 1_000_000}
 _TOOLS = kafka(KAFKA)
-#: A queue that a reader never fills: kcat by itself now and then waits for a second when its queue is full, which says
-#: nothing of the broker.
+#: A queue that a reader never fills: with a full queue kcat at times waits for a second, which is not the broker's
+#: time.
 _ROOMY = ("queued.min.messages=10000000", "queued.max.messages.kbytes=1000000")
 
 
@@ -49,7 +49,7 @@ def _filled(run: Run, size: int, partitions: int) -> str:
 def _produce(run: Run, row: str, *, size: int, partitions: int, settings: tuple[str, ...], probe: bool = False) -> None:
     topic, records = _topic(run, size, partitions), run.scaled(_RECORDS[size])
     if "warm" not in run.topics:
-        # The first run of a Java broker is slower than the ones that follow: both get the same warm-up.
+        # The first run of a Java broker is slower than later ones: both get the same warm-up.
         _perf(run, run.topic("warm", 6), run.scaled(500_000), 100, ("acks=1",))
     settle(run.scale)
     with run.measured(row):
@@ -78,7 +78,7 @@ def _kcat_produce(run: Run, row: str) -> None:
 
 def _group(run: Run, row: str, *, size: int, partitions: int) -> None:
     topic, records = _filled(run, size, partitions), run.scaled(_RECORDS[size])
-    # A group of its own for each reading: it begins at the first record.
+    # A new group for each reading: it begins at the first record.
     group = f"group-{re.sub(r'[^a-z0-9]+', '-', row)}-{len(run.figures.values.get((row, 'records/s'), ()))}"
     settle(run.scale)
     with run.measured(row):

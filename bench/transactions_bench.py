@@ -3,10 +3,10 @@
     python -m bench.transactions_bench                          every row, 3 rounds; 15 minutes
     python -m bench.transactions_bench --rounds 1 --scale 0.2 --rows "10,000;consume"
 
-A producer writes so many records of 100 bytes to a topic of six partitions, waits for their answers and commits, again
+A producer writes some records of 100 bytes to a topic of six partitions, waits for their answers and commits, again
 and again: `transactions/s`, the milliseconds of a commit alone, and the broker's CPU seconds. A fifth as many were
-made before, so that neither side's Java is cold. To consume, six kcat with isolation.level=read_committed read a
-topic of which every tenth transaction was aborted: records that they are given a second."""
+made before, so that neither side's Java is cold. To consume, six kcat with isolation.level=read_committed read a topic
+of which every tenth transaction was aborted: records a second."""
 
 from __future__ import annotations
 

@@ -6,11 +6,11 @@
     python -m bench.tree_bench --rounds 1 --seconds 0.5     a look
     python -m bench.tree_bench --sides jesenska --profile   cProfile of our event loop in each row, into profiles/
 
-Both servers run, each on its own directory; in each row the two are measured in turn, as many rounds as there are, and
-the one that begins changes from round to round. What figures and ratios mean stands in `bench/figures.py`.
+Both servers run, each on its own directory; in each row the two are measured in turn, in all rounds, and the one that
+begins changes from round to round. `bench/figures.py` explains figures and ratios.
 
 Both make writes durable before they answer (ZooKeeper's forceSync is on), many with one fsync where many wait. `fsyncs
-a write` says how many: counted by strace from outside, after the rate was measured, and with what strace costs.
+a write` is their number: counted by strace from outside, after the rate was measured, and with the cost of strace.
 
 Needs Java and Maven; strace where fsyncs are counted.
 """
@@ -43,7 +43,7 @@ from jesenska.testing.tree import TreeProcess
 _DATA = b"x" * 100
 _NODES_EACH = 100
 _CONNECTIONS = (1, 8, 32)
-#: Requests of one connection in flight in the rows `pipelined`: of 32 connections they stay below ZooKeeper's
+#: Requests of one connection in flight in the rows `pipelined`: with 32 connections they stay below ZooKeeper's
 #: globalOutstandingLimit of 1000.
 _WINDOW = 25
 _WARM_UP_SECONDS = 0.5

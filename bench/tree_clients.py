@@ -25,8 +25,8 @@ _RECEIVE_BYTES = 1 << 18
 
 
 class Work(NamedTuple):
-    """What a row sends: `frames(connection, first, count)` are requests as bytes, `answer_bytes` is the length of each
-    answer."""
+    """The requests of a row: `frames(connection, first, count)` are requests as bytes, `answer_bytes` is the length of
+    each answer."""
 
     frames: Callable[[int, int, int], bytes]
     answer_bytes: int
@@ -98,7 +98,7 @@ class Client:
         return data
 
     def ask(self, frames: list[bytes]) -> None:
-        """Sends them in some rounds, and waits for an answer without error to each."""
+        """Sends the frames in some rounds, and waits for an answer without error to each."""
         for start in range(0, len(frames), 100):
             some = frames[start : start + 100]
             self.sock.sendall(b"".join(some))
@@ -111,7 +111,7 @@ class Client:
 
 
 class Told(NamedTuple):
-    """`answers` came in the time; `answers_in_all` has those that were waited for, too."""
+    """`answers` came in the time; `answers_in_all` has the late ones, too."""
 
     answers: int
     answers_in_all: int
@@ -124,7 +124,7 @@ class Told(NamedTuple):
 
 
 def run(clients: list[Client], work: Work, window: int, seconds: float) -> Told:
-    """Keeps `window` requests of each client in flight for so long; then waits for the answers that are due, which do
+    """Keeps `window` requests of each client in flight for `seconds`; then waits for the remaining answers, which do
     not count."""
     size = work.answer_bytes
     poll = select.epoll()

@@ -1,5 +1,4 @@
-"""A benchmark whose later row fails has the earlier ones still: they are printed, and what failed is told after
-them."""
+"""Keeps the finished rows of a benchmark if a later one fails: they are printed, and the failures after them."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from contextlib import contextmanager
 
 
 class Unfinished:
-    """What has failed so far."""
+    """The failures so far."""
 
     def __init__(self, program: str) -> None:
         self._program = program
@@ -18,7 +17,7 @@ class Unfinished:
 
     @contextmanager
     def part(self, what: str) -> Iterator[None]:
-        """Around a part of the work: an error ends this part and is noted. A program that is told to end does."""
+        """A part of the work: an error ends this part and is noted. SystemExit with an exit code ends the program."""
         try:
             yield
         except SystemExit as error:
@@ -34,7 +33,7 @@ class Unfinished:
         print(f"      {reason}", file=sys.stderr, flush=True)
 
     def exit_code(self) -> int:
-        """Says what has failed; 1 if something has."""
+        """Prints the failures; returns 1 if there are any."""
         for line in self._failed:
             print(f"{self._program}: {line}", file=sys.stderr)
         return 1 if self._failed else 0
