@@ -39,7 +39,7 @@ class Broker(Protocol):
         """Ends it in order, data kept."""
 
     def profiled(self, row: str) -> AbstractContextManager[None]:
-        """Around a row."""
+        """A context for a row, which profiles it if a profile is wanted."""
 
     def loop_lag_p99_ms(self) -> tuple[float, float] | None:
         """The lateness of the broker's event loop, since the last call and since the start; None for a broker without

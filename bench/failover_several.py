@@ -89,7 +89,7 @@ class Several(Protocol):
         ...
 
     def stop_one(self, number: int) -> None:
-        """In order; returns when the process has ended."""
+        """Stops a broker in order; returns when the process has ended."""
         ...
 
     def start_one(self, number: int) -> None:
@@ -206,7 +206,7 @@ class Kafka:
         self._kafka.brokers[number].wait(_WAIT_SECONDS)
 
     def start_one(self, number: int) -> None:
-        """On the same settings and data."""
+        """Starts a broker again on the same settings and data."""
         self._kafka.brokers[number].wait(_WAIT_SECONDS)
         log = self._kafka.directory / f"broker-{number}.log"
         command = java_command(KAFKA, "kafka.Kafka", str(self._kafka.directory / f"broker-{number}.properties"))

@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector, as its users run it: a PySpark in an environment of its own, with the connector's jars.
+"""Spark's own Kafka connector, as its users run it: a PySpark in its own environment, with the connector's jars.
 
 `official_python()` and `official_jars()` install missing parts (pip and Maven, once; some 500 MB) below the cache
 directory, and return their paths. 4.0.0 is the newest release of the connector whose jars all resolve through Maven;

@@ -1,5 +1,5 @@
-"""The client inside a Spark process: one event loop in a thread of its own, one cluster per set of options, kept while
-the process lives.
+"""The client inside a Spark process: one event loop in its own thread, one cluster per set of options, kept while the
+process lives.
 
 Spark calls a data source from an ordinary thread, and reuses its Python workers from task to task. The loop's thread
 moves the bytes while Spark's thread converts those that came before; an open connection serves the next task without a

@@ -4,7 +4,7 @@
     and with includeHeaders   headers array<struct<key string, value binary>>
 
 Spark takes the first batch only if its Arrow schema equals its own to the letter: every column may be null, times are
-microseconds in UTC, the element of a list is called `element`. So the schema is asked of Spark. A record's time that
+microseconds in UTC, the element of a list is called `element`. So the schema is taken from Spark. A record's time that
 microseconds cannot hold becomes the nearest that they can: one bad record must not stop a stream. A record without
 headers has an empty array of them: Spark's way of null arrays to Python costs the square of their number.
 

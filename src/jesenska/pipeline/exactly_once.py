@@ -271,7 +271,7 @@ def write_exactly_once(
     counted_as: str = "",
     is_allowed: Callable[[], None] | None = None,
 ) -> None:
-    """As `ExactlyOnce`, for a function of one's own in foreachBatch."""
+    """Writes a micro-batch as `ExactlyOnce` does, for a user's function in foreachBatch."""
     ExactlyOnce(query, options, aligned=aligned, offsets=offsets, counted_as=counted_as, is_allowed=is_allowed)(rows, batch_id)
 
 

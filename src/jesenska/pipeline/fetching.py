@@ -123,7 +123,7 @@ class _RangeReader:
         self._unknown_in_a_row = 0
 
     async def next_chunk(self) -> Chunk | None:
-        """None at the end of the range."""
+        """The next chunk; None at the end of the range."""
         try:
             while self._position < self._wanted.end:
                 chunk = await self._connection.persistently(self._fetch_or_lose, self._options.poll_timeout_ms)
@@ -186,8 +186,8 @@ class _RangeReader:
         self._position = min(earliest, self._wanted.end) if self._position < earliest else self._wanted.end
 
     async def _unknown(self) -> None:
-        """The leader does not know the partition: it has not heard of it yet, or the topic was deleted while the range
-        was read. A broker that has just started may not have heard of the topic either, so it is asked for again."""
+        """The leader does not know the partition: it does not know it yet, or the topic was deleted while the range
+        was read. A broker that has just started may not know the topic either, so the request is repeated."""
         self._unknown_in_a_row += 1
         errors = await self._connection.cluster.refresh([self._key.topic])
         if self._key.topic not in errors or self._unknown_in_a_row < DATA_SOURCE_LOOK_UPS_MAX:

@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, per partition: `lag(query.lastProgress)`.
+"""The lag of a streaming query, per partition: `lag(query.lastProgress)`.
 
 Spark gives a source written in Python no way to report metrics of its own. But each progress of a query holds, for
 each source, the end of its micro-batch (endOffset) and the ends of the logs when it was planned (latestOffset); the

@@ -171,7 +171,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How to reach the brokers; the same values share one connection in a process."""
+    """The options of the connection to the brokers; equal ones share one connection in a process."""
 
     bootstrap: str
     client_id: str = "jesenska-spark"

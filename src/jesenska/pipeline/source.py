@@ -300,7 +300,7 @@ class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     async def _present(self, connection: ClusterThread, known: Set[TopicPartition], only: Set[TopicPartition] | None = None) -> Bounds:
         """The partitions that are there (of `only`, if given). With failOnDataLoss one that is known and missing is
-        asked for again: a broker that has just started may not have heard of it."""
+        asked for again: a broker that has just started may not know it yet."""
         options = self.options
         for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
             bounds = await planning.present(connection.cluster, options.subscription, only, read_committed=options.read_committed)

@@ -16,8 +16,8 @@ _seen: dict[int, bool] = {}
 
 
 def leave_modules_out() -> None:
-    """To be called at the beginning of each task. From the second one on the worker has its modules, and has just
-    collected garbage."""
+    """Called at the beginning of each task. From the second one on the worker has its modules, and has just collected
+    garbage."""
     process = os.getpid()
     if process not in _seen:  # also in a process that was forked from one that is there
         _seen.clear()

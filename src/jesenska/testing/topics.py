@@ -15,7 +15,7 @@ _numbers = count(1)
 
 
 class Topics:
-    """Those of one test; `test` is its name."""
+    """The topics of one test; `test` is its name."""
 
     def __init__(self, bootstrap: str, test: str) -> None:
         self._bootstrap = bootstrap

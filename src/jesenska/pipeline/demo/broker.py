@@ -110,7 +110,7 @@ def find_or_start(folder: Path, clock: Clock, pause: Callable[[float], None], sa
 
 
 def _running(folder: Path) -> tuple[str, int] | None:
-    """Address and process of the demo's broker, if it is the one that answers there."""
+    """Address and process of the demo's broker, if it answers there."""
     try:
         note = json.loads((folder / "broker.json").read_text(encoding="utf-8"))
         address, pid = str(note["address"]), int(note["pid"])

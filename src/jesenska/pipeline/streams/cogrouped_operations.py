@@ -49,7 +49,7 @@ class CogroupedKStream(SaysOurName, Generic[TableT]):
     def windowed_by(
         self, windows: TimeWindows | SlidingWindows | SessionWindows
     ) -> TimeWindowedCogroupedKStream[TableT] | SessionWindowedCogroupedKStream[TableT]:
-        """By windows as well."""
+        """The cogrouped stream grouped by windows as well."""
         if isinstance(windows, SessionWindows):
             return SessionWindowedCogroupedKStream(self, windows)
         if isinstance(windows, TimeWindows | SlidingWindows):

@@ -34,7 +34,7 @@ Convert = Callable[[str, Any], Any]
 
 
 class DataclassSerde(Serde):
-    """Of `kind`, a dataclass. TopologyError where a field has a type that JSON has no form for."""
+    """The serde of `kind`, a dataclass. TopologyError if a field has a type without a form in JSON."""
 
     name = "dataclass"
 
@@ -68,7 +68,7 @@ def _told(where: str, value: Any, wanted: str) -> SerializationError:
 
 
 class _Form:
-    """How values of one type are read and written. `wanted` is their name in an error's sentence."""
+    """The reading and writing of values of one type. `wanted` is their name in an error's sentence."""
 
     def __init__(self, wanted: str) -> None:
         self.wanted = wanted
@@ -83,8 +83,8 @@ class _Form:
 
     @staticmethod
     def of(kind: Any, where: str, known: dict[type, _Form]) -> _Form:
-        """The form of a type; TopologyError that names the field, `where`, if there is none. `known` are dataclasses
-        in progress, as a dataclass may contain itself."""
+        """The form of a type; TopologyError that names the field, `where`, if the type has no form. `known` are
+        dataclasses in progress, as a dataclass may contain itself."""
         origin, arguments = get_origin(kind), get_args(kind)
         if kind is Any or kind is object:
             return _Form("anything")

@@ -234,7 +234,7 @@ class TopologyTestDriver(SaysOurName):
 
     @property
     def dropped_records(self) -> int:
-        """How many records were dropped: late ones, ones with null keys, ones that cannot be read."""
+        """The number of dropped records: late ones, ones with null keys, ones that cannot be read."""
         return self._task_of_all.dropped_records + self._global.dropped_records
 
     # End
@@ -351,7 +351,7 @@ class TestOutputTopic(SaysOurName):
 
     @property
     def queue_size(self) -> int:
-        """How many records wait to be read."""
+        """The number of records that wait to be read."""
         return len(self._driver._outputs.get(self.topic, ()))
 
     def is_empty(self) -> bool:

@@ -12,7 +12,7 @@ Meaning, chosen so that Spark can do it natively and a Python reader is not surp
 - None (null) in, None out: an operator or a function with a None among its operands gives None. The exceptions are
   `is_null`, `is_not_null`, `equal_null_safe`, `coalesce`, `if_else`, `struct`, `array`, and `&` and `|`, which know
   that False and anything is False, and True or anything is True.
-- Where a predicate is asked for (filter, branch, if_else), None counts as False.
+- As a predicate (filter, branch, if_else), None counts as False.
 - A missing field, or an index outside the list, gives None.
 - Integers have 64 bits: a result beyond them is None. `/` gives a double. A divisor of zero gives None. `//` rounds
   down and `%` has the divisor's sign, as in Python.
@@ -175,7 +175,7 @@ class Expression:
         return Expression("upper", self)
 
     def strip(self) -> Expression:
-        """Without blanks (U+0020) at both ends."""
+        """The string without blanks (U+0020) at both ends."""
         return Expression("strip", self)
 
     def length(self) -> Expression:
@@ -209,7 +209,7 @@ class Expression:
 
     # Types
     def cast(self, type_name: str) -> Expression:
-        """As string, bytes, boolean, int, long or double."""
+        """The value as string, bytes, boolean, int, long or double."""
         if type_name not in _CASTS:
             raise refused(f"{type_name!r} is no type that cast knows: use one of {', '.join(_CASTS)}.")
         return Expression("cast", self, type_name)

@@ -79,7 +79,8 @@ class GroupedStreamOperations(SaysOurName, Generic[TableT]):
         return self._aggregate("aggregate", "KSTREAM-AGGREGATE-", materialized, name, None, initializer=beginning, aggregator=adding)
 
     def cogroup(self, aggregator: Any) -> CogroupedKStream[TableT]:
-        """To be put together with other grouped streams: `aggregator(key, value, aggregate)` puts this one's in."""
+        """A cogrouped stream, to be joined by other grouped streams: `aggregator(key, value, aggregate)` adds this
+        one's records."""
         return CogroupedKStream(self, aggregator)
 
     @overload

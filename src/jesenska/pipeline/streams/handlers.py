@@ -57,7 +57,7 @@ class ProcessingFailure(_Failed):
 
 @dataclass(frozen=True, slots=True)
 class ProductionFailure(_Failed):
-    """As ProcessingFailure. `record` could not be written to the topic `target`."""
+    """A failure as ProcessingFailure. `record` could not be written to the topic `target`."""
 
     node: str
     record: Record

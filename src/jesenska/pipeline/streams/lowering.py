@@ -1,5 +1,5 @@
-"""From the plan to Kafka Streams' processors: which processors a node becomes, with which names, parents and stores,
-in the order in which Kafka Streams adds them. `describe()` shows it and the test driver runs it.
+"""Makes Kafka Streams' processors of the plan: the processors of each node, with their names, parents and stores, in
+the order in which Kafka Streams adds them. `describe()` shows them and the test driver runs them.
 """
 
 from __future__ import annotations

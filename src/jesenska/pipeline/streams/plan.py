@@ -510,8 +510,8 @@ class Plan:
             yield frozenset(given), frozenset(internal)
 
     def _topics_of(self, name: str) -> Iterator[tuple[bool, str]]:
-        """The topics of a source by its name; for any other node, those of its sources. Yields pairs: if it is
-        internal, topic."""
+        """The topics of a source by its name; for any other node, those of its sources. Yields pairs: True for an
+        internal topic, and the topic."""
         for node in self.nodes:
             match node:
                 case StreamSource(name=source) if source == name:

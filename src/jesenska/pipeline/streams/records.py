@@ -63,7 +63,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Window:
-    """From `start` to `end`, both in milliseconds since 1970."""
+    """A window from `start` to `end`, both in milliseconds since 1970."""
 
     start: int
     end: int

@@ -57,7 +57,7 @@ class TimeWindows(metaclass=SaysOurNames):
 
     @property
     def shortest_retention_ms(self) -> int:
-        """How long a store has to keep windows at least."""
+        """The shortest time for which a store must keep windows."""
         return self.size_ms + self.grace_ms
 
     def windows_for(self, timestamp: int) -> Iterator[TimeWindow]:
@@ -87,7 +87,7 @@ class SlidingWindows(metaclass=SaysOurNames):
 
     @property
     def shortest_retention_ms(self) -> int:
-        """How long a store has to keep windows at least."""
+        """The shortest time for which a store must keep windows."""
         return 2 * self.time_difference_ms + self.grace_ms
 
     @classmethod
@@ -218,8 +218,8 @@ class Suppressed(metaclass=SaysOurNames):
 
     @classmethod
     def until_time_limit(cls, time_to_wait: Duration, buffer: BufferConfig | None = None, *, name: str | None = None) -> Suppressed:
-        """Of each key the last update, `time_to_wait` after the first one that is held (in stream time). Without a
-        `buffer` there is no limit."""
+        """The last update of each key, `time_to_wait` after its first held one (in stream time). Without a `buffer`
+        there is no limit."""
         return cls(buffer or BufferConfig(emit_early_when_full=True), milliseconds("the time to wait", time_to_wait), name)
 
     def with_name(self, name: str) -> Suppressed:

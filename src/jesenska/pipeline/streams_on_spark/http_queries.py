@@ -3,7 +3,7 @@ Every client that reaches the address can read the stores: there is neither TLS 
 
     GET /                               the application and its state
     GET /topology                       the topology, as describe() shows it
-    GET /stores                         the stores that can be asked
+    GET /stores                         the stores that can be queried
     GET /stores/NAME/KEY                key-value: the key's value; 404 where it has none
                                         window: its windows that begin from=MS to=MS; session: its sessions
     GET /stores/NAME                    key-value: keys from=KEY to=KEY, all without them

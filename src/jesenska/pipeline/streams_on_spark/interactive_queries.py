@@ -131,8 +131,8 @@ class ReadOnlyWindowStore(_ReadOnly):
     _INSTEAD: ClassVar[dict[str, str]] = {"get": "fetch(key, start)", "range": "fetch(key, from, to) or fetch_all(from, to)"}
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None, *, limit: int | None = None) -> Any:
-        """With one time the value in the window that begins then, or None; with two the pairs of start and value of
-        the windows that begin from the first to the second."""
+        """The value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and value of the
+        windows that begin from the first time to the second."""
         if time_to is None:
             return self._first(lambda store: store.fetch(key, time_from))
         return [tuple(pair) for pair in self._pairs(lambda store: store.fetch(key, time_from, time_to), limit)]

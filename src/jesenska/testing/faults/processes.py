@@ -31,7 +31,7 @@ class Server(Protocol):
         ...
 
     def stop(self) -> object:
-        """In order; returns when the process has ended."""
+        """Stops in order; returns when the process has ended."""
         ...
 
 

@@ -65,7 +65,7 @@ class Way(Flag):
 
 
 class _End(Enum):
-    """How the sender of a direction has ended."""
+    """The end of a direction's sender."""
 
     ORDERLY = auto()
     RESET = auto()

@@ -96,7 +96,7 @@ def _transactions(history: Iterable[Operation]) -> list[_Transaction]:
 def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
     """Values that were read although their transaction was aborted or its commit was never requested; each once."""
     clients = {operation.client for operation in history if isinstance(operation, TransactionalBegan)}
-    #: Values that must not be read, and why.
+    #: Values that must not be read, with the reasons.
     refused: dict[_Value, str] = {}
     for operation in history:
         if isinstance(operation, SendBegan) and operation.client in clients and operation.value is not None:

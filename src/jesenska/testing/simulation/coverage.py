@@ -29,7 +29,7 @@ class Coverage:
 
 
 def as_json(counts: Mapping[Cell, int]) -> dict[str, dict[str, int]]:
-    """By state, then by fault; every cell is there."""
+    """The counts by state, then by fault; every cell is there."""
     return {state: {fault: counts.get((state, fault), 0) for fault in FAULTS} for state in STATES}
 
 

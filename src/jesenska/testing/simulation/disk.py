@@ -167,7 +167,7 @@ class SimulatedFiles(ForgetfulFiles):
             super().close(descriptor)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """None now and then: the data are not in memory."""
+        """The data; at times None: they are not in memory."""
         return None if self._chance.random() < _COLD_SHARE else self.pread(descriptor, size_bytes, position)
 
     def pwrite(self, descriptor: int, data: bytes | bytearray | memoryview, position: int) -> int:

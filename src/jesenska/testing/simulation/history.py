@@ -109,7 +109,7 @@ class History:
         return not self._unread
 
     def owns(self, group: str, generation: int, member: str, partitions: Iterable[TopicPartition]) -> None:
-        """A member was given partitions."""
+        """A member got partitions."""
         for partition in partitions:
             owner = self._owners.setdefault((group, generation, partition), member)
             if owner != member:

@@ -380,5 +380,5 @@ class MicroBatchSimulation(TransactionalSimulation):
 
 
 def micro_batch_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:
-    """As `schedule.simulation`."""
+    """A simulation as `schedule.simulation`."""
     return simulation(seed, seconds=TRANSACTIONAL_SECONDS, faults=MICRO_BATCH_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=MicroBatchSimulation)

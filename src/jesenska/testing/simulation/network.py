@@ -79,7 +79,7 @@ class SimulatedSocket:
         return -1 if self.closed else self.number
 
     def setblocking(self, flag: bool) -> None:
-        """None of these blocks."""
+        """Does nothing: no simulated socket blocks."""
 
     def setsockopt(self, *option: Any) -> None:
         """There is nothing to set."""

@@ -123,7 +123,7 @@ class Process:
         self.due = loop.next_time()
 
     def end(self) -> None:
-        """It is gone at once: nothing of it runs any more, and its connections end."""
+        """Ends it at once: no part of it runs any more, and its connections end."""
         if self.is_dead:
             return
         self.is_dead = True

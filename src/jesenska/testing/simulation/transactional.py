@@ -251,5 +251,5 @@ def _has_waiting_offsets(broker: Broker) -> bool:
 
 
 def transactional_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:
-    """As `schedule.simulation`."""
+    """A simulation as `schedule.simulation`."""
     return simulation(seed, seconds=TRANSACTIONAL_SECONDS, faults=TRANSACTIONAL_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=TransactionalSimulation)

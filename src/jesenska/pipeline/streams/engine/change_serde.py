@@ -1,5 +1,4 @@
-"""Changes of a table in an internal topic, as Kafka Streams writes them from 3.5 on: both values, or the one that
-there is.
+"""Changes of a table in an internal topic, as Kafka Streams writes them from 3.5 on: both values, or the only one.
 
 new value | 0x01           only the new one
 old value | 0x00           only the old one

@@ -22,7 +22,7 @@ class OperatorContext(ProcessorContext, Protocol):
 
 
 class Operator(Processor):
-    """`remembers` are the attributes, whole numbers or None, that outlive the task beside its stores."""
+    """`remembers` are the attributes, whole numbers or None, that outlive the task besides its stores."""
 
     context: OperatorContext
     remembers: tuple[str, ...] = ()

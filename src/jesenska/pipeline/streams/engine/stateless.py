@@ -30,7 +30,7 @@ class FilterRecords(Operator):
 
 
 class DropNullKeys(Operator):
-    """In front of an internal topic: where `drops`, records without a key stop here."""
+    """The operator before an internal topic: if `drops`, it drops records without a key."""
 
     def __init__(self, drops: bool) -> None:
         self._drops = drops

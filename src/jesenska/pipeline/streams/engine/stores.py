@@ -155,7 +155,7 @@ class WindowStore(StateStore):
         return -(2**63) if self._kept_for_emission else self._observed_ms - self._retention_ms
 
     def keep_until_emitted(self) -> None:
-        """From now on windows stay until `emitted` says that they may go."""
+        """Keeps windows, from now on, until `emitted` releases them."""
         self._kept_for_emission = True
 
     def emitted(self, up_to_ms: int) -> None:
@@ -184,8 +184,8 @@ class WindowStore(StateStore):
             self._log(logged, *kept)
 
     def fetch(self, key: Any, time_from: int, time_to: int | None = None) -> Any:
-        """With one time the value in the window that begins then, or None; with two the pairs of start and value of
-        the windows that begin from the first to the second."""
+        """The value in the window that begins at `time_from`, or None. With `time_to`, pairs of start and value of the
+        windows that begin from the first time to the second."""
         data = self._key_bytes(key)
         if time_to is not None:
             return ((start, self._value_of(kept)) for start, _, kept in self._windows(time_from, time_to, data, data))
@@ -254,7 +254,7 @@ class SessionStore(StateStore):
         return -(2**63) if self._kept_for_emission else self._observed_ms - self._retention_ms
 
     def keep_until_emitted(self) -> None:
-        """From now on sessions stay until `emitted` says that they may go."""
+        """Keeps sessions, from now on, until `emitted` releases them."""
         self._kept_for_emission = True
 
     def emitted(self, up_to_ms: int) -> None:

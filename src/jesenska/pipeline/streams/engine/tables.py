@@ -33,7 +33,7 @@ class ValueGetter:
 
 
 class StoreGetter(ValueGetter):
-    """From the table's own store."""
+    """Looks values up in the table's own store."""
 
     def __init__(self, store_name: str) -> None:
         self._name = store_name
@@ -54,7 +54,7 @@ class StoreGetter(ValueGetter):
 
 
 class ComputedGetter(ValueGetter):
-    """From the parent's value, by a function of the key and of that value."""
+    """Computes values from the parent's value, by a function of the key and of that value."""
 
     def __init__(self, parent: ValueGetter, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]) -> None:
         self._parent = parent
@@ -184,7 +184,7 @@ class TransformTableValues(_KeyByKey):
 
 
 class TransformedGetter(ValueGetter):
-    """Looks values up through a transformer of its own."""
+    """Looks values up through its own transformer."""
 
     def __init__(self, parent: ValueGetter, make: Callable[[], Any], adapt: Callable[[Any], Call]) -> None:
         self._parent = parent
