@@ -354,8 +354,7 @@ class _Jobs:
         return set(self._tracker.getJobIdsForGroup(self._group))
 
     def have_repeated_stages(self) -> bool:
-        """Returns True if a stage was repeated. Waits until Spark has noted the end of the jobs, which follows that of
-        their stages."""
+        """Returns True if a stage was repeated. Waits until Spark has noted the jobs' end, after their stages'."""
         for job in self._known() - self._before:
             while True:
                 info = self._tracker.getJobInfo(job)

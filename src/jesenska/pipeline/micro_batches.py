@@ -59,7 +59,7 @@ class MicroBatch:
 
     @classmethod
     def of(cls, number: int, query_id: str, ends: str, topic: str) -> MicroBatch:
-        """A micro-batch with `ends` in the form in which they are kept."""
+        """A micro-batch, with `ends` as they are kept."""
         return cls(number, query_id, _kept(ends), topic)
 
     @classmethod

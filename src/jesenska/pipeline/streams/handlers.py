@@ -118,8 +118,8 @@ def dead_letter_topic(topic: str) -> Handler:
 
 
 def with_dead_letters(handler: Handler, topic: str | None) -> Handler:
-    """Has one of the first two handlers write to the topic of dead letters, if there is one. Other handlers are
-    returned unchanged: they decide themselves."""
+    """One of the first two handlers, which also writes to the topic of dead letters, if there is one. Other handlers
+    stay unchanged."""
     if topic is None or handler not in (log_and_fail, log_and_continue):
         return handler
     write = dead_letter_topic(topic)

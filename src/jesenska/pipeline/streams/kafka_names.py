@@ -62,7 +62,7 @@ def unknown(known: type, name: str, asked: object) -> AttributeError:
 
 
 def _told(known: type, name: str) -> str | None:
-    """The sentence about the spelling here, for a name of Kafka Streams or Spark; None without one."""
+    """The sentence about the spelling here of a foreign name; None without one."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
     instead: Mapping[str, str] = next((one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {})
     if other := instead.get(name) or _OF_SPARK.get(name):

@@ -510,8 +510,7 @@ class Plan:
             yield frozenset(given), frozenset(internal)
 
     def _topics_of(self, name: str) -> Iterator[tuple[bool, str]]:
-        """The topics of a source by its name; for any other node, those of its sources. Yields pairs: True for an
-        internal topic, and the topic."""
+        """(is internal, topic) for each topic of a source by its name; for any other node, of its sources."""
         for node in self.nodes:
             match node:
                 case StreamSource(name=source) if source == name:

@@ -40,7 +40,7 @@ class ColumnFunction:
         return from_values(self.each(roots, count))
 
     def holds(self, roots: Mapping[str, Column], count: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """True for each record for which the function, as a predicate, is True."""
+        """The result for each record, as a predicate."""
         if self.expression is not None:
             return column_expressions.holds(self.expression, roots, count)
         return np.fromiter(map(bool, self.each(roots, count)), np.bool_, count)

@@ -90,8 +90,8 @@ def keep_for_join(work: Work, node: StreamStreamJoin, is_this: bool) -> Step:
 
 
 def _put(batch: MicroBatch, side: Side, records: Records) -> Put:
-    """Puts a side's records into its store. It refuses records past its retention, and keeps no values of None; the
-    sequence numbers count all of them."""
+    """The rows that a side puts into its store. The store refuses records past its retention, and keeps no values of
+    None; both still take sequence numbers."""
     observed, sequence = batch.facts["stores"][side.spec.name]
     has_key = ~is_null(records.keys)
     if sequence + len(records) > _SEQUENCE_MAX:
