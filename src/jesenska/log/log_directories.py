@@ -218,6 +218,11 @@ class LogDirectories:
         known after `load`."""
         return {key: ended for directory in self.usable for key, ended in directory.cut_logs.items()}
 
+    @property
+    def in_checkpoints(self) -> set[TopicPartition]:
+        """The partitions that checkpoints name, with a log or without; known after `load`."""
+        return {topic_partition for directory in self.usable for topic_partition in directory.in_checkpoints}
+
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
         """What the log has lost is not asked for any more."""
         for directory in self.directories:

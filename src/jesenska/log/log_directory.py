@@ -171,6 +171,12 @@ class LogDirectory:
         read."""
         return self._written[checkpoint.path.name].get(topic_partition, 0)
 
+    @property
+    def in_checkpoints(self) -> set[TopicPartition]:
+        """The partitions that the checkpoints of logs name, as they were last read or written."""
+        names = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
+        return {topic_partition for name in names for topic_partition in self._written.get(name, ())}
+
     def compare_with_checkpoints(self) -> None:
         """At a start, when the logs are there. After an orderly stop everything was synced: who ends before that has
         lost something. A file of its own says so to the starts after this one, also where this one crashes; OSError if

@@ -13,8 +13,10 @@ Such a replica is not led, and no log is made for it, until another broker leads
 has lost some of them led, the others would cut their logs to what it has. While it does not lead, nobody cuts
 anything; and where somebody else is in sync, that one has what it lost.
 
-There never was a log where nobody has led the partition yet, or where the first leader went before it made one: then
-the state is the first that was written, and every directory is one that the broker has had before. Where no other
+There never was a log where nobody has led the partition yet. Nor was there one where no checkpoint of the broker's
+directories names the partition, and every directory is the newest that it has had: its first leader may have been cut
+off from the controller, or have gone, before it made the log, while the controller elected others. A log that a crash
+has taken away before any checkpoint named it is like the end of a log that was not synced (below). Where no other
 broker has a replica nothing can be saved by waiting.
 
 A log is compared with its checkpoint after an orderly stop alone. That has synced everything, so what is missing was
@@ -33,11 +35,10 @@ _NO_LEADER: Final = -1
 
 
 class Written(NamedTuple):
-    """What the tree says of a partition: its replicas, its state, and the version of the state's node."""
+    """What the tree says of a partition: its replicas and its state."""
 
     replicas: Collection[int]
     state: PartitionStateNode
-    version: int
 
 
 def lost_replicas(
@@ -45,24 +46,22 @@ def lost_replicas(
     written: Mapping[TopicPartition, Written],
     logs: Collection[TopicPartition],
     cut_logs: Collection[TopicPartition],
+    checkpointed: Collection[TopicPartition],
     *,
     has_other_directory: bool,
 ) -> Iterator[TopicPartition]:
     """The replicas of this broker that have lost data. `logs`: those that it has, or that may be in a directory that
-    is offline; `cut_logs`: those that end before their checkpoints, or are older than what the broker had.
+    is offline; `cut_logs`: those that end before their checkpoints, or are older than what the broker had;
+    `checkpointed`: the partitions that a checkpoint names.
     `has_other_directory`: the broker was never before in one of its log directories, or one is older than its last
     start."""
-    for topic_partition, (replicas, state, version) in written.items():
+    for topic_partition, (replicas, state) in written.items():
         if broker_id not in state.isr or len(replicas) <= 1:
             continue
-        had_log = not _was_never_led(state) and (has_other_directory or not _is_first(state, version))
+        had_log = not _was_never_led(state) and (has_other_directory or topic_partition in checkpointed)
         if topic_partition in cut_logs or (had_log and topic_partition not in logs):
             yield topic_partition
 
 
 def _was_never_led(state: PartitionStateNode) -> bool:
     return state.leader == _NO_LEADER and state.leader_epoch == 0
-
-
-def _is_first(state: PartitionStateNode, version: int) -> bool:
-    return state.leader_epoch == 0 and version == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import uuid
 from pathlib import Path
 
@@ -104,4 +105,15 @@ def test_logs_that_are_older_are_so_in_later_starts_too(tmp_path: Path) -> None:
     directories.close()
     directories = _started(tmp_path)
     assert directories.cut_logs == {}
+    directories.close()
+
+
+def test_the_partitions_that_checkpoints_name_are_known_when_their_logs_are_gone(tmp_path: Path) -> None:
+    directories = _started(tmp_path)
+    directories.create(KEY, None, LogConfig(), NOW_MS)
+    assert directories.in_checkpoints == set()
+    directories.close()
+    shutil.rmtree(tmp_path / str(KEY))
+    directories = _started(tmp_path)
+    assert (directories.in_checkpoints, directories.logs) == ({KEY}, {})
     directories.close()

@@ -17,14 +17,15 @@ def _is_lost(
     replicas: tuple[int, ...] = (1, 2, 3),
     leader: int = 1,
     epoch: int = 4,
-    version: int = 7,
     has_log: bool = False,
     is_cut: bool = False,
     has_other_directory: bool = False,
+    is_checkpointed: bool = True,
 ) -> bool:
-    written = {KEY: Written(replicas, PartitionStateNode(leader, epoch, isr, 1), version)}
+    written = {KEY: Written(replicas, PartitionStateNode(leader, epoch, isr, 1))}
     logs, cut = ({KEY} if has_log else set()), ({KEY} if is_cut else set())
-    return list(lost_replicas(1, written, logs, cut, has_other_directory=has_other_directory)) == [KEY]
+    checkpointed = {KEY} if is_checkpointed else set()
+    return list(lost_replicas(1, written, logs, cut, checkpointed, has_other_directory=has_other_directory)) == [KEY]
 
 
 @pytest.mark.parametrize("leader", [1, 2, -1])
@@ -49,11 +50,14 @@ def test_the_only_replica_leads_with_what_it_has() -> None:
 
 
 def test_where_nobody_has_led_yet_there_never_was_a_log() -> None:
-    assert not _is_lost((1, 2, 3), leader=-1, epoch=0, version=0, has_other_directory=True)
-    assert _is_lost((1, 2, 3), leader=-1, epoch=1, version=1)
+    assert not _is_lost((1, 2, 3), leader=-1, epoch=0, has_other_directory=True)
+    assert not _is_lost((1, 2, 3), leader=-1, epoch=0)
+    assert _is_lost((1, 2, 3), leader=-1, epoch=1)
 
 
-def test_the_first_leader_may_have_gone_before_it_made_its_log() -> None:
-    assert not _is_lost(epoch=0, version=0)
-    assert _is_lost(epoch=0, version=1), "an ISR was written, by a leader that had a log"
-    assert _is_lost(epoch=0, version=0, has_other_directory=True), "or the disk is another one"
+@pytest.mark.parametrize("epoch", [0, 6])
+def test_a_leader_may_not_have_been_told_before_it_went_and_the_controller_may_have_held_elections_since(epoch: int) -> None:
+    assert not _is_lost(epoch=epoch, is_checkpointed=False)
+    assert _is_lost(epoch=epoch), "a checkpoint names the log"
+    assert _is_lost(epoch=epoch, is_checkpointed=False, has_other_directory=True), "or the disk is another one"
+    assert not _is_lost(epoch=epoch, is_checkpointed=False, has_log=True)

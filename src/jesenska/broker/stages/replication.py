@@ -126,14 +126,15 @@ def lost_data(core: BrokerCore, facts: ControllerContext, *, has_older_directory
     """The replicas of this broker that have lost data, as far as the tree and its disk can tell."""
     directories = core.directories
     written = {
-        TopicPartition(name, number): Written(topic.node.replicas.get(number, ()), partition.state, partition.version)
+        TopicPartition(name, number): Written(topic.node.replicas.get(number, ()), partition.state)
         for name, topic in facts.topics.items()
         for number, partition in topic.partitions.items()
         if not topic.deleting
     }
     logs = directories.logs.keys() | directories.offline
     has_other = directories.has_new_directory or has_older_directory
-    lost = list(lost_replicas(core.broker_id, written, logs, directories.cut_logs, has_other_directory=has_other))
+    checkpointed = directories.in_checkpoints
+    lost = list(lost_replicas(core.broker_id, written, logs, directories.cut_logs, checkpointed, has_other_directory=has_other))
     if lost:
         logger.warning("%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost))
     return lost

@@ -264,6 +264,10 @@ class Disasters:
         host, loses_all = chance.choice(simulation.hosts), chance.random() < 0.5
 
         def replace() -> None:
+            if self.is_under_way:
+                # Another disaster came while the broker was stopping.
+                host.mount((host.data, host.files.successor()))
+                return
             self._is_busy = True
             if loses_all:
                 self._tell(f"{host.name}, alone in sync, comes up on an empty disk")
@@ -292,6 +296,8 @@ class Disasters:
             self._is_busy = False
 
         def strike() -> None:
+            if self.is_under_way:
+                return
             if loses_all:
                 simulation.met(host, "killed")
                 replace()
