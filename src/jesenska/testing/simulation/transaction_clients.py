@@ -285,9 +285,13 @@ class TransactionalWriter(_Asking):
         # Some clients give up batches that may still be in flight.
         attempts = 1 if random.random() < 0.3 else _ATTEMPTS_MAX
         self._needs_epoch = True
+        successor, may_be_written = None, False
         for _ in range(attempts):
-            successor = self._known.successor_of(self.transactional_id, producer)
+            # A leader that is cut off from the tree repeats its answer to a batch that it wrote before the successor.
+            if not may_be_written:
+                successor = self._known.successor_of(self.transactional_id, producer)
             error, offset = await self._produce(partition, batch)
+            may_be_written = may_be_written or error is None
             if error == ErrorCode.NONE:
                 self._known.accepted(producer, successor, "a record")
                 break
