@@ -10,11 +10,11 @@ from typing import Protocol
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall-clock time in milliseconds since the Unix epoch: what record timestamps and file names use."""
+        """Wall-clock time in milliseconds since the Unix epoch: for record timestamps and file names."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, from an arbitrary start: what time-outs and measurements use."""
+        """Seconds that never go back, from an arbitrary start: for time-outs and measurements."""
         ...
 
 
@@ -31,7 +31,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to, for tests."""
+    """A clock for tests that moves only in `advance`."""
 
     def __init__(self, now_ms: int = 1_600_000_000_000) -> None:
         self._now_ms = float(now_ms)

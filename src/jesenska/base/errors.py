@@ -156,12 +156,12 @@ def error_name(code: int) -> str:
 
 
 class JesenskaError(Exception):
-    """What a person may meet: one sentence with the cause and the remedy."""
+    """An error that a person may see: one sentence with the cause and the remedy."""
 
 
 def shortened(message: str) -> str:
-    """The message, without its middle where it is so long that it may not fit the answer that carries it: it repeats
-    what a client sent."""
+    """The message, without its middle if it is too long for the answer that carries it. A message repeats what a
+    client sent."""
     if len(message) <= ERROR_MESSAGE_MAX_CHARS:
         return message
     half = ERROR_MESSAGE_MAX_CHARS // 2

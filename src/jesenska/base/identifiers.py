@@ -31,8 +31,8 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def of_directory(cls, name: str) -> TopicPartition | None:
-        """The partition whose directory has that name; None where no partition's can. Whether a topic may have such a
-        name is not looked at."""
+        """The partition whose directory has that name; None if the name is not that of a partition. The topic's name
+        is not checked."""
         match = _DIRECTORY.fullmatch(name)
         return cls(match[1], int(match[2])) if match is not None else None
 
@@ -59,8 +59,8 @@ def uuid_from_text(text: str) -> uuid.UUID:
 
 
 def random_uuid(make: Callable[[], uuid.UUID] = uuid.uuid4) -> uuid.UUID:
-    """A random id that Kafka accepts: none of its reserved values, and as text without a leading dash (tools would
-    take it for a flag). `make` gives random ids of any kind."""
+    """A random id that Kafka accepts: not a reserved value, and as text without a leading dash (tools would take it
+    for a flag). `make` gives random ids of any kind."""
     while True:
         candidate = make()
         if candidate not in _RESERVED and not uuid_to_text(candidate).startswith("-"):

@@ -9,24 +9,24 @@ DECOMPRESSED_BATCH_MAX_BYTES = 128 * 1024 * 1024
 DECOMPRESSION_PIECE_BYTES = 64 * 1024
 #: A batch over this size is checked in the thread pool and not on the loop.
 INLINE_CHECK_MAX_BYTES = 64 * 1024
-#: Bytes that the compressed batches of one request may make on the loop (a quarter of a millisecond); what is beyond
-#: it goes to the pool.
+#: Bytes that the compressed batches of one request may make on the loop (a quarter of a millisecond); more goes to the
+#: pool.
 INLINE_DECOMPRESSED_MAX_BYTES = 512 * 1024
-#: How many such bytes a byte of a message set counts for that is decompressed, converted and compressed anew (16 KB of
-#: lz4 take 40 us), and one that is only converted.
+#: The bytes that one byte of a message set counts for: if it is decompressed, converted and compressed again (16 KB of
+#: lz4 take 40 us), and if it is only converted.
 COST_OF_RECOMPRESSING, COST_OF_CONVERTING = 4, 1
 #: The largest buffer that a thread of the pool keeps to read into what it converts for old consumers; they ask for 1
 #: MB by default.
 CONVERSION_BUFFER_MAX_BYTES = 2 * 1024 * 1024
-#: How many converted answers' memory is kept for the next ones, and from which size on that is worth it.
+#: How many converted answers' memory is kept for the next ones, and from which size on.
 CONVERTED_KEPT_MAX, CONVERTED_KEPT_MIN_BYTES = 8, 256 * 1024
 #: Bytes of converted answers on their way to old consumers, over all connections. Each new answer gets half of what is
 #: left of it, and at least the second figure: consumers that do not read take no more than that each once the first is
 #: used up.
 CONVERTED_ANSWERS_BYTES, CONVERTED_ANSWER_MIN_BYTES = 32 * 1024 * 1024, 512 * 1024
-#: Bytes of small pieces of files that are read to leave in one write: what a peer that does not read keeps in memory.
+#: Bytes of small pieces of files that are read to leave in one write: the memory that a peer that does not read takes.
 GATHERED_WRITE_BYTES = 256 * 1024
-#: How long a fetch may wait for records, whatever it asks for.
+#: The longest wait of a fetch for records, even if it asks for more.
 FETCH_WAIT_MAX_MS = 300_000
 #: Bytes that one read from a socket may bring; one buffer of this size serves all connections of a loop.
 READ_BUFFER_BYTES = 256 * 1024
@@ -112,7 +112,7 @@ PREFERRED_DIRECTORIES_MAX = 10_000
 DATA_SOURCE_OPTION_MAX_CHARS = 16 * 1024 * 1024
 #: Tasks that one query may be cut into by minPartitions and maxRecordsPerPartition.
 DATA_SOURCE_TASKS_MAX = 100_000
-#: How often a stream asks anew for partitions and their offsets when topics go while it asks.
+#: How often a stream asks again for partitions and their offsets when topics are deleted meanwhile.
 DATA_SOURCE_LOOK_UPS_MAX = 10
 #: A reader whose fetch brought no whole batch asks for twice as much, up to this.
 FETCH_ONE_BATCH_MAX_BYTES = 256 * 1024 * 1024
@@ -120,9 +120,9 @@ FETCH_ONE_BATCH_MAX_BYTES = 256 * 1024 * 1024
 SOURCE_ROWS_BYTES = 16 * 1024 * 1024
 #: Ranges of fewer bytes share tasks, up to about so many bytes in each.
 SOURCE_PACKED_BYTES = 8 * 1024 * 1024
-#: Ranges of one task whose first bytes are on their way at the same time.
+#: Ranges of one task whose first bytes are fetched at the same time.
 SOURCE_RANGES_AHEAD_MAX = 8
-#: A stream looks at the records of so many topics for their size, and takes the others for usual ones.
+#: A stream samples the size of the records of so many topics; for the rest it assumes the usual size.
 SOURCE_SAMPLED_TOPICS_MAX = 20
 #: Bytes of rows that a writing task keeps for batches that are not full.
 SINK_WAITING_BYTES = 32 * 1024 * 1024

@@ -3,8 +3,8 @@
     [project.entry-points."jesenska.retention_policies"]
     nights = "our_package.retention:Nights"
 
-A part is imported when its name is first asked for, and never looked for by a path or a name of a module. What reads
-the packages' metadata is imported only then, too: it brings many modules along, and most programs ask for no part."""
+A part is imported when its name is first asked for, and never looked for by a path or a name of a module. The reader
+of the packages' metadata is imported only then, too: it imports many modules, and most programs ask for no part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 #: Classes that decide which old segments of a log go (`log.retention.RetentionPolicy`).
 RETENTION_POLICIES: Final = "jesenska.retention_policies"
-#: Kafka's policy, which is there without a look at what is installed.
+#: Kafka's policy, which needs no installed package.
 DEFAULT_RETENTION_POLICY: Final = "time-and-size"
 
 
@@ -33,8 +33,8 @@ def plugin_names(group: str) -> list[str]:
 
 @cache
 def plugin(group: str, name: str) -> object:
-    """What the entry point of this name gives when it is called without arguments, made once; PluginError if there is
-    none, or if its package fails."""
+    """The object that the entry point of this name returns when called without arguments, made once; PluginError if
+    there is none, or if its package fails."""
     found = [entry for entry in _entry_points(group) if entry.name == name]
     if not found:
         raise PluginError(f"No installed package has {name!r} among its {group}; there are: {', '.join(plugin_names(group)) or 'none'}.")

@@ -1,8 +1,8 @@
-"""Whether a text is matched whole by a pattern in RE2's syntax (`re2_syntax`), in time in proportion to the text,
-whatever the pattern: what comes from the network must not cost more than its length.
+"""Matches a whole text with a pattern in RE2's syntax (`re2_syntax`). The time is proportional to the text for every
+pattern: input from the network must not cost more than its length.
 
-A pattern becomes a program of few kinds of steps, and a text is gone through once with the set of steps at which the
-match may be. What follows a set and a character is remembered, so that most texts cost one look-up a character.
+A pattern becomes a program of few kinds of steps, and a text is read once with the set of steps at which the match may
+be. The set that follows a set and a character is remembered, so that most texts cost one look-up a character.
 
     (CHARACTERS, set)       a character of the set, then the next step
     (SPLIT, step, step)     either
@@ -26,7 +26,7 @@ from jesenska.base.re2_syntax import is_re2
 
 #: Steps of a program: what one character may cost at most.
 PROGRAM_MAX: Final = 5000
-#: Characters between two points at which a match may be left for others.
+#: Characters between two points at which a match may pause for other work.
 _CHARACTERS_A_SLICE: Final = 64
 _REMEMBERED_MAX: Final = 20_000
 _HIGHEST: Final = 0x10FFFF
@@ -69,8 +69,8 @@ class PatternError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Set:
-    """Characters: those in a range, of a category of Unicode ((negated, its beginning), "" for any), or not in one of
-    the further sets. `negated` turns it round; `folds`: whatever their case."""
+    """Characters: those in a range, of a Unicode category ((negated, its beginning), "" for any), or not in one of the
+    sets `outside`. `negated` inverts the set; `folds` ignores case."""
 
     ranges: Ranges = ()
     categories: tuple[tuple[bool, str], ...] = ()
@@ -151,7 +151,7 @@ class _Level:
 
 
 class _Parser:
-    """Makes a tree of a pattern whose form is right."""
+    """Makes a tree of a valid pattern."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -248,7 +248,7 @@ class _Parser:
             self._add(_Set(found.ranges, found.categories, found.outside, folds="i" in self._flags))
 
     def _escape(self) -> str | _Set:
-        """What follows a backslash: a character, or a class."""
+        """The character or class after a backslash."""
         character = self._text[self._at]
         self._at += 1
         if character in _PERL:
@@ -350,20 +350,20 @@ class _Program:
         return len(self.kinds) - 1
 
     def _build(self, tree: _Node, end: int) -> int:
-        """The first step of a tree that goes on at `end`. Without recursion, since groups may stand in each other
-        a thousand deep: what is to be built waits on a stack, and each result is what the next one goes on at."""
+        """The first step of a tree that goes on at `end`. Not recursive, since groups may be nested a thousand deep:
+        parts to build wait on a stack, and each result is the step at which the next part goes on."""
         work: list[tuple[str, _Node | int, int]] = [("build", tree, 0)]
         ends = [end]
         while work:
             what, item, extra = work.pop()
             if what == "split":
-                # The alternatives stand on the stack; all went on at the same step, which lies below them.
+                # The alternatives are on the stack; all go on at the same step, which is below them.
                 assert isinstance(item, int)
                 starts = ends[-item:]
                 del ends[-item - 1 :]
                 ends.append(self._step(_SPLIT, None, tuple(starts)))
             elif what == "option":
-                # Of a part that may be left out: its start, above the step behind it.
+                # For an optional part: its start, above the step after it.
                 start, behind = ends.pop(), ends.pop()
                 ends.append(self._step(_SPLIT, None, (start, behind)))
             elif what == "loop":
@@ -408,17 +408,18 @@ class _Program:
 
 
 class Re2Pattern:
-    """A pattern that texts are matched with. PatternError where RE2 refuses it, or it is left out here."""
+    """A pattern that texts are matched with. PatternError if RE2 refuses it, or it is not supported here."""
 
     def __init__(self, pattern: str) -> None:
         if not is_re2(pattern):
             raise PatternError("It is not a regular expression in RE2's syntax.")
         self._program = _Program(_Parser(pattern).parse())
-        #: What follows a set of steps, by it, by what stands before, and by the next character (None: the end).
+        #: The next set of steps, by the current set, by the character before, and by the next character (None: the
+        #: end).
         self._known: dict[tuple[frozenset[int], str, str | None], frozenset[int] | bool] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether it matches the whole text."""
+        """True if it matches the whole text."""
         work = self.matching(text)
         while True:
             try:
@@ -463,7 +464,7 @@ class Re2Pattern:
         return frozenset(found)
 
     def _reached(self, at: frozenset[int], before: str, character: str | None) -> set[int]:
-        """Every step that is come to without a character. `before` is what stands before: "" at the beginning."""
+        """Every step reached without a character. `before` is the character before: "" at the beginning."""
         program = self._program
         seen, work = set(at), list(at)
         while work:

@@ -1,5 +1,5 @@
-"""Whether a text is a regular expression in RE2's syntax, which Kafka's requests use (KIP-848, KIP-1152). Only the
-form is judged: nothing is compiled and nothing is matched, so that a pattern from the network costs one pass over its
+"""Checks that a text is a regular expression in RE2's syntax, which Kafka's requests use (KIP-848, KIP-1152). Only the
+syntax is checked: nothing is compiled or matched, so that a pattern from the network costs one pass over its
 characters.
 
     a|b  ab  (a)  (?:a)  (?i-s:a)  (?P<name>a)  (?<name>a)  .  ^  $
@@ -45,7 +45,7 @@ _SCRIPTS: Final = frozenset(_SCRIPT_NAMES.split())
 
 
 class _BadPatternError(Exception):
-    """The pattern is none, from here on."""
+    """The pattern is not valid from here on."""
 
 
 def is_re2(pattern: str) -> bool:
@@ -68,7 +68,7 @@ class _Reader:
 
     def read(self) -> None:
         depth = 0
-        operand = False  # what stands before may be repeated
+        operand = False  # the part before may be repeated
         repeated = False  # it has been
         text, end = self._text, len(self._text)
         while self._at < end:
@@ -83,7 +83,7 @@ class _Reader:
             if character == "(":
                 opened = self._group()
                 depth += opened
-                operand = operand and not opened  # flags stand between an operand and its repetition
+                operand = operand and not opened  # flags are between an operand and its repetition
             elif character == ")":
                 if depth == 0:
                     raise _BadPatternError
@@ -108,12 +108,12 @@ class _Reader:
             else:
                 self._at += 1
                 operand = True
-                repeated = character == "{"  # RE2 refuses to repeat a brace that stands for itself
+                repeated = character == "{"  # RE2 refuses to repeat a literal brace
         if depth:
             raise _BadPatternError
 
     def _repeat(self) -> bool:
-        """Steps over a repetition, if one is here. Braces that are none stand for themselves."""
+        """Steps over a repetition, if one is here. Braces that are not a repetition are literal."""
         character = self._text[self._at]
         if character in "*+?":
             self._at += 1
@@ -165,7 +165,7 @@ class _Reader:
                 self._at = posix.end()
                 continue
             if self._text.startswith("[:", self._at) and self._at + 2 <= self._last_name_end:
-                raise _BadPatternError  # a class by a name that is none
+                raise _BadPatternError  # an unknown class name
             low = self._member()
             if low is None or not self._text.startswith("-", self._at) or self._text.startswith("-]", self._at):
                 continue
@@ -176,7 +176,7 @@ class _Reader:
         self._at += 1
 
     def _member(self) -> int | None:
-        """The character that stands here in a set; None for a class of them."""
+        """The character at this place in a set; None for a class."""
         if self._at >= len(self._text):
             raise _BadPatternError
         character = self._text[self._at]
@@ -184,7 +184,7 @@ class _Reader:
         return self._escape(in_set=True) if character == "\\" else ord(character)
 
     def _escape(self, *, in_set: bool) -> int | None:
-        """Steps over what follows a backslash: the character that it stands for, None for a class of them."""
+        """Steps over what follows a backslash: returns the character that it means, None for a class."""
         if self._at >= len(self._text):
             raise _BadPatternError
         character = self._text[self._at]

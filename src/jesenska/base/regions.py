@@ -21,7 +21,7 @@ class SharedFile(Protocol):
 
 
 class FileRegion:
-    """`size_bytes` bytes at `position` of an open file. Whoever holds the region must call `release()` exactly
+    """`size_bytes` bytes at `position` of an open file. The holder of the region must call `release()` exactly
     once."""
 
     __slots__ = ("file", "position", "size_bytes")

@@ -1,4 +1,4 @@
-"""Which of the two runs: the modules of the request path as compiled code, or as source (no compiler was there, or
+"""Chooses whether the modules of the request path run compiled or as source (no compiler was there, or
 JESENSKA_PURE=1, which is for tests that compare the two and for debuggers). The file `compiled-modules` in the
 project's root lists them."""
 
@@ -13,7 +13,7 @@ from types import ModuleType
 
 
 class _SourceFinder:
-    """Finds the source of jesenska's modules before anybody finds what was compiled from it."""
+    """Finds the source of jesenska's modules before their compiled files are found."""
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if not fullname.startswith("jesenska."):
@@ -26,7 +26,7 @@ class _SourceFinder:
 
 
 def source_is_asked_for() -> bool:
-    """True if JESENSKA_PURE in the environment says that nothing compiled is to be used."""
+    """True if JESENSKA_PURE in the environment says that no compiled code is to be used."""
     return os.environ.get("JESENSKA_PURE", "") not in ("", "0")
 
 

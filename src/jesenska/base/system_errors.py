@@ -1,5 +1,5 @@
-"""What a person does about an error of the system: a disk without room, a process without descriptors, files that are
-another user's, and a disk that is broken are four different things to mend."""
+"""Remedies for errors of the system: a full disk, a process without descriptors, files of another user, and a broken
+disk are mended in four different ways."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import os
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _NOT_ALLOWED = frozenset({errno.EACCES, errno.EPERM})
-#: What is to be done where a process has no descriptors left.
+#: The remedy for a process that has no descriptors left.
 MORE_DESCRIPTORS = "allow this process more open files (ulimit -n, LimitNOFILE)"
 
 
 def remedy_of(error: OSError) -> str:
-    """What is to be done, as the end of a sentence: without a full stop."""
+    """The remedy, as the end of a sentence: without a full stop."""
     if error.errno in _FULL:
         return "make room on the disk"
     if error.errno in _NO_DESCRIPTORS:
@@ -25,12 +25,12 @@ def remedy_of(error: OSError) -> str:
 
 
 def is_out_of_descriptors(error: OSError) -> bool:
-    """Whether the process, or the machine, has as many open files as it may have."""
+    """True if the process, or the machine, has as many open files as it may have."""
     return error.errno in _NO_DESCRIPTORS
 
 
 def has_descriptors(count: int) -> bool:
-    """Whether so many more files could be opened now: for libraries that do not tell why they could open none."""
+    """True if so many more files could be opened now: for libraries that do not say why they could open none."""
     opened = []
     try:
         for _ in range(count):
@@ -44,10 +44,10 @@ def has_descriptors(count: int) -> bool:
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether there may be room, or descriptors, again in a moment: nothing is broken."""
+    """True if there may be room, or descriptors, again in a moment: nothing is broken."""
     return error.errno in _FULL | _NO_DESCRIPTORS
 
 
 def told(error: OSError) -> str:
-    """The cause, as it stands in brackets or behind a colon."""
+    """The cause, as text in brackets or after a colon."""
     return error.strerror or str(error)

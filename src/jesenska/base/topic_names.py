@@ -1,4 +1,4 @@
-"""Which names a topic may have, and Kafka's words for what is wrong with the others.
+"""The names a topic may have, and Kafka's messages for names that it refuses.
 
     1 to 249 characters of [a-zA-Z0-9._-], but not `.` and not `..`
 
@@ -18,7 +18,7 @@ _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def topic_name_problem(name: str) -> str | None:
-    """Why Kafka refuses a topic's name, in its words; None for a legal one."""
+    """Kafka's reason for refusing a topic's name, in its words; None for a legal name."""
     if not name:
         return "Topic name is invalid: the empty string is not allowed"
     if name in (".", ".."):
@@ -43,7 +43,7 @@ def require_topic_name(name: str) -> None:
 
 
 def colliding_topic(name: str, others: Iterable[str]) -> str | None:
-    """The first of `others` that differs from `name` in `.` and `_` only, or not at all; None if there is none."""
+    """The first of `others` that equals `name`, or differs from it in `.` and `_` only; None if no name does."""
     if "." not in name and "_" not in name:
         return None
     folded = name.replace(".", "_")
