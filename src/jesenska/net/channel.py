@@ -63,7 +63,7 @@ class Channel:
         self._waiting: deque[_Waiting] = deque()
         self._next_id = 0
         self._ranges: dict[int, tuple[int, int]] = {}
-        #: What the cluster has finalised: the level of each feature by name (KIP-584).
+        #: The cluster's finalised features: the level of each by name (KIP-584).
         self.features: dict[str, int] = {}
         self._reason = ""
         self._connection = FramedConnection(loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed)
@@ -74,12 +74,12 @@ class Channel:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a request has no answer yet."""
+        """True if a request has no answer yet."""
         return bool(self._waiting)
 
     @property
     def versions(self) -> dict[int, tuple[int, int]]:
-        """What the broker announced: minimum and maximum version by key."""
+        """The minimum and maximum version that the broker announced, by API key."""
         return self._ranges
 
     def version_for(self, request: type[Message], at_most: int | None = None) -> int:
@@ -160,7 +160,7 @@ class Channel:
         for item in waiting:
             if not item.future.done():
                 item.future.set_exception(self._gone())
-                item.future.exception()  # whoever does not await it needs no warning
+                item.future.exception()  # a caller that does not await it needs no warning
 
     def _gone(self) -> KafkaError:
         because = f": {self._reason}" if self._reason else ""
@@ -171,7 +171,7 @@ class Channel:
         self._connection.close(reason)
 
     async def agree_on_versions(self, software_name: str, software_version: str) -> None:
-        """Asks for the broker's versions, going down where it does not know ours (KIP-511)."""
+        """Asks for the broker's versions; asks in a lower version if the broker does not know ours (KIP-511)."""
         version = ApiVersionsRequest.versions[1]
         while True:
             answer: ApiVersionsResponse = await self.send(
@@ -200,7 +200,7 @@ _SYSTEM = SystemNetwork()
 
 
 def _because_of(cause: OSError, message: str) -> NetworkException:
-    """An error that knows its cause, which clients look at: compiled code forgets what `from` says."""
+    """An error with its cause, which clients read: compiled code loses the cause given by `from`."""
     failure = NetworkException(message)
     failure.__cause__ = cause
     return failure
@@ -218,8 +218,8 @@ async def open_channel(
     receive_buffer_bytes: int = -1,
     network: Network | None = None,
 ) -> Channel:
-    """Connects and agrees on versions; NetworkException with one sentence if that fails. Buffers of the system: as it
-    sees fit with -1."""
+    """Connects and agrees on versions; NetworkException with one sentence if that fails. With -1 the system chooses
+    the size of its buffers."""
     where = f"{host}:{port}"
     try:
         async with asyncio.timeout(timeout_seconds):

@@ -2,8 +2,8 @@
 
 Reading goes into one buffer that all connections of a loop share. Frames that lie in it whole are handed out as views
 and parsed where they are; one that does not fit gets a buffer of its own, which grows as bytes arrive: a length alone,
-or thousands of them, allocate next to nothing. A view is valid until the handler returns: whoever keeps it calls
-`keep()` first.
+or thousands of them, allocate next to nothing. A view is valid until the handler returns: a handler that keeps it
+calls `keep()` first.
 
     open --- handler says "wait" ---> paused --- resume() ---> open
       \\--- end of stream, bad length, failed socket ---> closed
@@ -11,9 +11,9 @@ or thousands of them, allocate next to nothing. A view is valid until the handle
 A paused connection reads nothing more: the peer feels it through TCP. That is how requests of one connection stay in
 order, and how a peer that does not take its answers stops being served.
 
-When one read brings several frames, what is sent while they are handled is held and leaves in one write behind the
-last of them: a producer with five requests in flight costs one system call and is woken once. What is held is bounded,
-and leaves before anything larger does.
+When one read brings several frames, what is sent while they are handled is held and leaves in one write after the last
+of them: a producer with five requests in flight costs one system call and is woken once. What is held is bounded, and
+leaves before anything larger does.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from jesenska.net.transport import Piece, PlainTransport
 _LENGTH = struct.Struct(">i")
 #: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
 _ONE_PIECE_BYTES = 1024 * 1024
-#: What any frame gets to begin with when many arrive at once.
+#: The first buffer of any frame when many arrive at once.
 _FRUGAL_FIRST_BYTES = 1024
 
 
 class ReadBuffer:
-    """The buffer that all connections of one loop read into, and those for frames that have not arrived whole.
+    """The buffer that all connections of one loop read into, and the buffers for frames that have not arrived whole.
 
     A few of the latter are used again: a new one costs the kernel's zeros for each of its pages. One whose frame is
     still in use waits until no view of it is left. Frames get room before their bytes come only while all such buffers
     together are small; beyond that a buffer is never more than twice what has arrived, so that thousands of lengths
-    with nothing behind them take no memory."""
+    without data take no memory."""
 
     __slots__ = ("_kept", "lent_bytes", "view")
 
     def __init__(self, size_bytes: int = READ_BUFFER_BYTES) -> None:
         self.view = memoryview(bytearray(size_bytes))
-        #: The newest that came back; somebody may still look into them.
+        #: The newest that were given back; views of them may still exist.
         self._kept: list[bytearray] = []
         #: In the buffers that frames are arriving in.
         self.lent_bytes = 0
@@ -88,8 +88,8 @@ class ReadBuffer:
 
 
 class FramedConnection:
-    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause. Where
-    that called `put_back()` it is given the same frame again after the pause.
+    """Cuts the bytes of a socket into frames and calls `on_frame(view)` for each, which returns False to pause. If the
+    handler called `put_back()`, it gets the same frame again after the pause.
 
     `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes`
     close the connection."""
@@ -116,9 +116,9 @@ class FramedConnection:
         self._own: memoryview | None = None
         self._filled = 0
         self._wanted = 0  # the frame's size with its length, 0 while that is not known
-        self._waiting: memoryview | None = None  # frames that arrived behind the one that paused us
+        self._waiting: memoryview | None = None  # frames that arrived after the one that paused us
         self._paused = False
-        self._reads = True  # whether the loop watches the socket for us
+        self._reads = True  # true while the loop watches the socket for us
         self._is_put_back = False  # the frame being handled is to be handled after the pause
         self._holding = False  # several frames are being handled: what is sent waits for the last of them
         self._held: list[bytearray] = []
@@ -226,7 +226,8 @@ class FramedConnection:
             self._let_go()
 
     def _next_turn(self) -> None:
-        """Others have had their turn. Where the answers so far have not left, what follows waits for that."""
+        """Handles the next frames after other connections' turn. If earlier answers have not left, the frames wait
+        until they have."""
         if not self.transport.unsent_bytes:
             self.resume()
 
@@ -322,21 +323,21 @@ class FramedConnection:
             return
         self.closed = True
         if self._held:
-            # Answers to the requests before the one that is the reason.
+            # Answers to the requests before the one that caused the close.
             self._let_go()
         self.transport.close()
         if self._own is not None:
             self._buffers.give_back(self._own)
         self._own = self._waiting = None
         on_closed = self._on_closed
-        # Nobody is told anything after this, and without these references the objects around a connection go at once,
-        # not when cycles are looked for.
+        # Nothing is called after this. Without these references the objects around a connection are freed at once, not
+        # by the garbage collector.
         self._on_frame, self._on_closed, self._on_drained = _no_frame, _no_reason, None
         on_closed(reason)
 
 
 def _has_no_views(buffer: bytearray) -> bool:
-    """Whether nothing looks into it: Python changes a bytearray's size only then."""
+    """True if no view of it exists: Python changes a bytearray's size only then."""
     try:
         buffer.pop()
     except BufferError:

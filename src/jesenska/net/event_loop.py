@@ -1,8 +1,8 @@
 """The broker's event loop: asyncio's own, but what `add_reader` watches is called straight from the poll.
 
 asyncio makes of each socket that is ready a selector key, an entry in a queue, and a call through a context: about 2
-us, a tenth of what a small request costs. Here sockets that are watched by `add_reader` stand in a poll of their own,
-in which the loop's other selector (wake-ups, accepts, writers) is one more descriptor. Callbacks run on the loop's
+us, a tenth of what a small request costs. Here sockets that are watched by `add_reader` are in a poll of their own, in
+which the loop's other selector (wake-ups, accepts, writers) is one more descriptor. Callbacks run on the loop's
 thread, while it is running, before the timers and callbacks of the same turn.
 
 Only where there is epoll; elsewhere asyncio's loop is used as it is.

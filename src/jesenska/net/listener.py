@@ -14,7 +14,7 @@ from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 
 logger = logging.getLogger(__name__)
 
-#: Connections taken in one turn of the loop, so that a flood of them does not stop the others.
+#: Connections taken in one turn of the loop, so that a flood of them does not stop other work.
 _ACCEPT_MAX = 64
 _RETRY_SECONDS = 0.5
 
@@ -61,7 +61,7 @@ class Listener:
 def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool = False) -> socket.socket:
     """A socket that listens on `host:port` and does not block; "" for all interfaces, where there is IPv6 of both
     versions. `only_v6`: an address of IPv6 takes no connections of IPv4, for which there is another socket on the same
-    port. JesenskaError with one sentence if that is not possible, of which PortTakenError is one."""
+    port. JesenskaError (or its subclass PortTakenError) with one sentence if that is not possible."""
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":

@@ -1,7 +1,7 @@
-"""Where sockets come from: the system, or whatever stands for it in a simulation.
+"""The source of sockets: the system, or a simulated network.
 
-A socket is what `socket.socket` is, as far as `net` uses it. One that is none of the system's has a method
-`send_file`, called as `os.sendfile` is but for the first argument."""
+A socket behaves like `socket.socket`, as far as `net` uses it. A simulated one has a method `send_file`, with the
+arguments of `os.sendfile` but the first."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Network(Protocol):
         `only_v6`: not for IPv4."""
 
     async def connect(self, host: str, port: int, send_buffer_bytes: int, receive_buffer_bytes: int) -> socket.socket:
-        """A connected socket that does not block; OSError if nobody answers. Buffers of the system: as it sees fit
-        with -1."""
+        """A connected socket that does not block; OSError if there is no answer. With -1 the system chooses the size
+        of its buffers."""
 
 
 class SystemNetwork:
-    """The machine's own."""
+    """The machine's own network."""
 
     def listening_socket(self, host: str, port: int, backlog: int, *, only_v6: bool = False) -> socket.socket:
         return listening_socket(host, port, backlog, only_v6=only_v6)

@@ -1,4 +1,4 @@
-"""The sending half of a connection, and the file descriptors behind it.
+"""The sending half of a connection, and its file descriptors.
 
     PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not
                       fit waits in a queue
@@ -51,7 +51,7 @@ class PlainTransport:
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
-        #: A socket that is none of the system's has its own (`net.network`).
+        #: A simulated socket has its own `send_file` (`net.network`).
         self._send_file: Callable[[int, int, int], int] | None = getattr(sock, "send_file", None)
         self._loop = loop
         self._on_drained = on_drained
@@ -65,7 +65,7 @@ class PlainTransport:
         return self.sock.fileno()
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing."""
+        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing to read."""
         return self.sock.recv_into(buffer)
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
@@ -144,7 +144,7 @@ class PlainTransport:
         return sent == wanted
 
     def _send_gathered(self) -> bool:
-        """One gathered write of what stands at the head of the queue; False when the socket is full."""
+        """One gathered write from the head of the queue; False when the socket is full."""
         buffers: list[bytes | bytearray | memoryview] = []
         total = 0
         flags = 0
@@ -206,11 +206,11 @@ class PlainTransport:
 
 
 def _nobody() -> None:
-    """Whom a closed transport tells that everything has left."""
+    """Replaces `on_drained` once a transport is closed."""
 
 
 def _nobody_broken(reason: str) -> None:
-    """Whom it tells that it broke."""
+    """Replaces `on_broken` once a transport is closed."""
 
 
 class _TruncatedError(Exception):
