@@ -1,5 +1,5 @@
-"""What a person meant who wrote an amount with its unit (1h, 10MB) where Kafka takes a bare number: the number, for
-the sentence that refuses it."""
+"""The number meant by an amount with a unit (1h, 10MB) where Kafka takes a bare number, for the sentence that refuses
+it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNITS = ((".ms", "milliseconds", _MS), (".bytes", "bytes", _BYTES))
 
 
 def meant(name: str, text: str) -> str:
-    """What to write in place of `text`, as the end of a sentence; empty where that is not plain."""
+    """A hint what to write in place of `text`, as the end of a sentence; empty if the meaning is not clear."""
     written = _WRITTEN.fullmatch(text.strip())
     for suffix, unit, factors in _UNITS:
         if written is not None and name.endswith(suffix) and (factor := factors.get(written[2].lower())) is not None:

@@ -1,6 +1,6 @@
 """Settings of the broker about who may connect and do what: TLS, SASL, delegation tokens, the authorizer.
 
-None acts yet; `safety` stops a start that would need one of them."""
+No setting has an effect yet; `safety` stops a start that would need one of them."""
 
 from __future__ import annotations
 

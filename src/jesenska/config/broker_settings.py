@@ -1,5 +1,5 @@
-"""All settings of the broker in one table, the names that stand for one another, and the ones that a listener may have
-for itself.
+"""All settings of the broker in one table, the names that are synonyms, and the settings that a listener may have for
+itself.
 
 A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and wins over the plain
 one for that listener."""
@@ -17,7 +17,7 @@ BROKER_SETTINGS = Table("broker", (*SERVER_SETTINGS, *LOG_SETTINGS, *CLUSTER_SET
 
 LISTENER_PREFIX = "listener.name."
 
-#: Settings that say the same in other units: the first that is set wins. Milliseconds per unit of each name.
+#: Names of one setting in different units: the first that is set wins. Milliseconds per unit of each name.
 TIME_SYNONYMS: dict[str, tuple[str, ...]] = {
     "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
@@ -37,17 +37,17 @@ PER_LISTENER = frozenset({"max.connections", "max.connection.creation.rate", "pr
 
 
 def split_listener_prefix(name: str) -> tuple[str | None, str]:
-    """(`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) where there is no
-    such prefix."""
+    """(`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) if there is no such
+    prefix."""
     if not name.startswith(LISTENER_PREFIX):
         return None, name
     listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
-    # A SASL mechanism may stand between the listener and the setting: listener.name.internal.plain.sasl.jaas.config
+    # A SASL mechanism may come between the listener and the setting: listener.name.internal.plain.sasl.jaas.config
     if rest and rest not in BROKER_SETTINGS and "." in rest and rest.partition(".")[2] in BROKER_SETTINGS:
         rest = rest.partition(".")[2]
     return (listener, rest) if dot else (None, name)
 
 
 def broker_setting(name: str) -> Setting | None:
-    """The row of a setting, also of one with a listener's prefix; None where it is not known."""
+    """The row of a setting, also for a name with a listener's prefix; None if it is not known."""
     return BROKER_SETTINGS.get(split_listener_prefix(name)[1])

@@ -20,7 +20,7 @@ kept, shown, warned about once at the start; no effect yet. *No meaning*: accept
 
 
 def effect_of(setting: Setting) -> str:
-    """What a setting does: "works", or why it does not."""
+    """The effect of a setting: "works", or why it has none."""
     return {Effect.WORKS: "works", Effect.STORED: f"stored: {setting.reason}", Effect.MEANINGLESS: f"no meaning: {setting.reason}"}[setting.effect]
 
 

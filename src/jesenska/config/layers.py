@@ -1,5 +1,5 @@
-"""The layers a setting's value comes from, put together: what is in force, and where it comes from as DescribeConfigs
-tells it.
+"""The layers a setting's value comes from, put together: the value in force, and its source as DescribeConfigs reports
+it.
 
     strongest   1  topic's own                /config/topics/<topic>            changes while running
                 2  this broker's dynamic      /config/brokers/<id>              changes while running
@@ -7,11 +7,11 @@ tells it.
                 4  the broker's file          properties, environment, flags    fixed at the start
     weakest     5  default                    the tables of this room
 
-Both configurations are values: a change makes a new one (`with_dynamic`), and whoever holds the old one goes on with
-what it had.
+Both configurations are values: a change makes a new one (`with_dynamic`), and a holder of the old one keeps its
+values.
 
-Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and what stands
-before the setting's own name is dropped. So `log.retention.ms` lists nothing at all where only `log.retention.hours`
+Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and the names
+before the setting's own name are dropped. So `log.retention.ms` lists nothing at all where only `log.retention.hours`
 is set, while `log.retention.minutes` lists the hours."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 
 
 class Source(IntEnum):
-    """Where a value comes from; the numbers are those of DescribeConfigs."""
+    """The source of a value; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -40,7 +40,7 @@ class Source(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Synonym:
-    """One place that gives a value to a setting. `value` is None where it must not be shown."""
+    """One source of a setting's value. `value` is None if it must not be shown."""
 
     name: str
     value: str | None
@@ -63,7 +63,7 @@ class Described:
 
     @property
     def is_default(self) -> bool:
-        """The flag of version 0, before sources were told."""
+        """The flag of version 0, which has no sources."""
         return self.source is Source.DEFAULT
 
 
@@ -123,12 +123,12 @@ class _Typed:
 
 
 class BrokerConfig(_Typed):
-    """A broker's settings: what its file says, and what was changed while it ran.
+    """A broker's settings: those of its file, and those changed while it ran.
 
-    The maps hold texts as they were given. Unknown names are kept (they are shown, hidden values and all, and handed
-    to whoever asks). InvalidConfigError where a value of the file is not valid; a dynamic value that is not valid is
-    left out of force, as Kafka does, so that a broker of another release cannot keep this one from starting: `refused`
-    names it."""
+    The maps hold texts as they were given. Unknown names are kept (they are shown, hidden values and all, and returned
+    when asked for). InvalidConfigError if a value of the file is not valid; a dynamic value that is not valid is
+    ignored, as in Kafka, so that a broker of another release cannot keep this one from starting: `refused` names
+    it."""
 
     __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "refused", "static")
 
@@ -195,13 +195,13 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Settings given a value in the file that nothing acts on yet: one warning each."""
+        """Settings with a value in the file that have no effect yet: one warning each."""
         found = (broker_setting(name) for name in self.static)
         return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """This broker's settings as DescribeConfigs tells them: all, or those named; a name that is neither known nor
-        set is left out."""
+        """This broker's settings as DescribeConfigs reports them: all, or those named; a name that is neither known
+        nor set is left out."""
         if names is None:
             listed = [setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)]
             known = set(listed)
@@ -215,7 +215,7 @@ class BrokerConfig(_Typed):
         return [self._described(name) for name in listed]
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[Described]:
-        """What is set for every broker, as DescribeConfigs tells it of the broker named by the empty string."""
+        """The settings for every broker, as DescribeConfigs reports them for the broker named by the empty string."""
         listed = self.dynamic_default if names is None else [name for name in names if name in self.dynamic_default]
         answers = []
         for name in listed:
@@ -263,8 +263,8 @@ class BrokerConfig(_Typed):
 
 
 class TopicConfig(_Typed):
-    """A topic's settings: its own, over the broker's. A value of its own that is not valid is left out of force;
-    `refused` names it."""
+    """A topic's settings: its own, over the broker's. A value of its own that is not valid is ignored; `refused` names
+    it."""
 
     __slots__ = ("_typed", "broker", "overrides", "refused")
 
@@ -303,11 +303,11 @@ class TopicConfig(_Typed):
         return self._timestamp_limit("message.timestamp.after.max.ms")
 
     def unused(self) -> list[Setting]:
-        """Settings of the topic's own that nothing acts on yet."""
+        """The topic's own settings that have no effect yet."""
         return TOPIC_SETTINGS.without_effect(self.overrides)
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """The topic's settings as DescribeConfigs tells them: all, or those named; a name that is not known is left
+        """The topic's settings as DescribeConfigs reports them: all, or those named; a name that is not known is left
         out."""
         if names is None:
             chosen = [setting for setting in TOPIC_SETTINGS if not setting.internal or setting.name in self.overrides]
@@ -368,8 +368,9 @@ def check_topic_values(config: TopicConfig) -> None:
 
 
 def retention_policy_fault(name: str) -> str | None:
-    """Why a retention policy cannot be had, in a sentence; None if it can. Looked at when it is chosen and not in its
-    table: a topic whose policy is installed no more keeps it, and everything, rather than falling back to another."""
+    """The reason why a retention policy is not available, in a sentence; None if it is. Checked when the policy is
+    chosen and not in its table: a topic whose policy is no longer installed keeps the policy, and all its data, and
+    does not fall back to another."""
     if name == DEFAULT_RETENTION_POLICY:
         return None
     try:

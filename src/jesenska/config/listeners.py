@@ -1,13 +1,14 @@
-"""The addresses a broker listens on and the ones it tells clients, from `listeners`, `advertised.listeners` and their
-older forms.
+"""The addresses a broker listens on and those it advertises to clients, from `listeners`, `advertised.listeners` and
+their older forms.
 
     PLAINTEXT://0.0.0.0:9092,INTERNAL://[::1]:9093,LOCAL://:9094
     name        host         port        a name's protocol stands in listener.security.protocol.map; no host: all
                                          interfaces
 
-Rules are Kafka's: names and ports differ (one name's host may be IPv4 and another's IPv6 on the same port), what is
-advertised is among the listeners and never the meta-address 0.0.0.0, the listener that brokers use among themselves is
-advertised. Listeners named in `controller.listener.names` belong to a KRaft controller and are not opened.
+Rules are Kafka's: names and ports differ (one name's host may be IPv4 and another's IPv6 on the same port), an
+advertised name is among the listeners and never the meta-address 0.0.0.0, the listener that brokers use among
+themselves is advertised. Listeners named in `controller.listener.names` belong to a KRaft controller and are not
+opened.
 
 Leaves out: whether a protocol can be served (`safety`), and opening anything (`net`)."""
 
@@ -39,15 +40,15 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """What to open, what to tell clients (same names, maybe fewer), and the name of the listener that brokers use
-    among themselves."""
+    """The addresses to open, those to advertise to clients (same names, maybe fewer), and the name of the listener
+    that brokers use among themselves."""
 
     opened: tuple[Endpoint, ...]
     advertised: tuple[Endpoint, ...]
     inter_broker: str
 
     def advertise(self, bound_ports: dict[str, int], host_name: str) -> tuple[Endpoint, ...]:
-        """What to tell clients once the system has chosen ports: a port 0 becomes the bound one, an empty host
+        """The addresses to advertise once the system has chosen ports: a port 0 becomes the bound one, an empty host
         `host_name`."""
         return tuple(Endpoint(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0)) for item in self.advertised)
 
@@ -86,7 +87,7 @@ def listeners_of(config: BrokerConfig) -> Listeners:
 
 def security_protocols(config: BrokerConfig) -> dict[str, str]:
     """Protocol of each listener name, from `listener.security.protocol.map`; InvalidConfigError for an entry that is
-    none."""
+    not valid."""
     protocols: dict[str, str] = {}
     for entry in (config.string("listener.security.protocol.map") or "").split(","):
         if not entry.strip():

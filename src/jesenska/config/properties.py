@@ -1,13 +1,13 @@
-r"""Java's .properties files: what server.properties, producer.properties and `meta.properties` are written in.
+r"""Java's .properties files: the format of server.properties, producer.properties and `meta.properties`.
 
     line     = blanks ( comment | entry )? end         comment: begins with # or !
     entry    = key blanks? ( = | : | blank ) blanks? value
     a line that ends with an odd number of backslashes goes on with the next one, whose leading blanks are dropped
     escapes  = \t \n \r \f \uXXXX, and a backslash before anything else stands for that character
 
-A key may come twice: the last one wins, as in Java. Bytes are read as UTF-8, which is what people write, and as
-ISO-8859-1, which is what Java defines, where they are not valid UTF-8. Writing escapes everything that is not
-printable ASCII, so that either reader reads it back."""
+A key may come twice: the last one wins, as in Java. Bytes are read as UTF-8, which people write, or if they are not
+valid UTF-8 as ISO-8859-1, which Java defines. Writing escapes everything that is not printable ASCII, so that either
+reader reads it back."""
 
 from __future__ import annotations
 

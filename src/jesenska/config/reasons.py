@@ -1,8 +1,8 @@
-"""Why a setting has no effect, or not yet: the reasons by name, each half a sentence, and the short form in which the
+"""The reasons why a setting has no effect, or none yet, by name, each half a sentence; and the short form in which the
 tables write a row.
 
-A setting that comes to work changes its row here and nowhere else: `kafka-configs --describe`, the warning at the
-start and the README's list all read the table."""
+A setting that starts to work changes its row only: `kafka-configs --describe`, the warning at the start and the
+README's list all read the table."""
 
 from __future__ import annotations
 
@@ -75,5 +75,5 @@ def row(
     release: str = "1.0",
     internal: bool = False,
 ) -> Setting:
-    """A row of a table; `release` is the release whose default it is."""
+    """A row of a table; `release` is the Kafka release that the default is from."""
     return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release, internal)

@@ -1,5 +1,5 @@
-"""What `replica.selector.class` may name: classes of Java that jesenska has counterparts of, by their full names, as
-Apache Kafka takes them."""
+"""The values of `replica.selector.class`: Java classes that jesenska has counterparts of, by their full names, as in
+Apache Kafka."""
 
 from __future__ import annotations
 

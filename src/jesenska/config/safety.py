@@ -1,6 +1,6 @@
-"""What stops the start: settings that ask for safety or placement which is not built yet. Going on without them would
-give a broker that looks like the one that was asked for and is not: plaintext in place of a secured listener, everyone
-allowed where rules were meant, records in other places than they were meant to be.
+"""Settings that stop the start: they ask for safety or placement that is not built yet. A start without them would
+give a broker that only looks like the configured one: plaintext in place of a secured listener, everyone allowed where
+rules were meant, records in the wrong places.
 
 Each rule gives one sentence: the setting, what it would take, and what to do. Settings that are merely without effect
 are warned about instead (`BrokerConfig.unused`)."""
@@ -28,13 +28,14 @@ class StartRefused(Exception):
 
 
 def refuse_unsafe(config: BrokerConfig) -> None:
-    """StartRefused for the first setting that asks for what is not built; returns where there is none."""
+    """StartRefused for the first setting that asks for a feature that is not built; returns if there is no such
+    setting."""
     for refusal in refusals(config):
         raise refusal
 
 
 def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Every reason for which this configuration cannot be served as it was meant."""
+    """Every reason why this configuration cannot be served as it was meant."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -61,7 +62,7 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
             name, has_name, _ = entry.strip().partition("://")
             name = name.upper()
             if not has_name:
-                # No address at all: whoever reads the addresses says so.
+                # No address at all: `listeners_of` reports it.
                 continue
             protocol = protocols.get(name)
             if protocol is None:

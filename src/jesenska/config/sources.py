@@ -1,4 +1,4 @@
-"""The settings a broker starts with, put together from where people write them:
+"""The settings a broker starts with, put together from their sources:
 
     strongest   --override name=value          the command line
                 KAFKA_NAME=value               the environment, as containers set it
@@ -8,9 +8,9 @@ A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIR
 and `___` for `-`. (`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts,
 and those that Kubernetes sets for a service named kafka, are left alone.
 
-Nothing is printed here: what deserves a word comes back as data. A name that no table knows is kept when it stands in
-the file or a flag, for Kafka shows such names too; from the environment it is only reported, since such a variable may
-belong to another program."""
+Nothing is printed here: warnings are returned as data. A name that no table knows is kept when it is in the file or a
+flag, for Kafka shows such names too; from the environment it is only reported, since such a variable may belong to
+another program."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _URL = re.compile(r"(tcp|udp|sctp)://")
 
 
 class Origin(Enum):
-    """Where a setting was written."""
+    """The place where a setting was written."""
 
     FILE = "file"
     ENVIRONMENT = "environment"
@@ -84,7 +84,7 @@ def gather(file: bytes | str | None = None, environment: Mapping[str, str] | Non
 
 
 def setting_of_variable(variable: str, value: str) -> str | None:
-    """The setting that an environment variable stands for; None for one that is none of ours."""
+    """The setting that an environment variable means; None if it is not a setting."""
     if not variable.startswith(PREFIX) or _LAUNCHERS.match(variable) or _KUBERNETES.match(variable):
         return None
     if variable.endswith("PORT") and _URL.match(value):

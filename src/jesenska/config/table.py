@@ -1,4 +1,4 @@
-"""What a setting is, and a table of settings: parsing, validation, defaults and how a value is written.
+"""A setting and a table of settings: parsing, validation, defaults and how a value is written.
 
 A value comes as text (from a file, the environment, a flag or a request) and becomes a typed value:
 
@@ -14,8 +14,8 @@ A value comes as text (from a file, the environment, a flag or a request) and be
     PASSWORD  str                      never shown
 
 Errors carry Kafka's sentences (`Invalid value x for configuration y: ...`), as seen from 3.9.1 and 4.3.1, so that a
-tool which shows them reads as it always did. What it leaves out: where a value came from (that is `layers`), and the
-meaning of listeners (that is `listeners`)."""
+tool shows the same text as before. It leaves out: where a value came from (that is `layers`), and the meaning of
+listeners (that is `listeners`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Type(IntEnum):
 
 
 class Dynamic(Enum):
-    """Where a broker's setting can be changed while it runs."""
+    """How a broker's setting can be changed while it runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -60,14 +60,14 @@ class Importance(Enum):
 
 
 class Effect(Enum):
-    """Whether jesenska acts on a setting."""
+    """The effect of a setting in jesenska."""
 
     WORKS = "works"
-    STORED = "stored"  # kept and shown, warned about once where it is set; nothing acts on it yet
-    MEANINGLESS = "meaningless"  # accepted; nothing here to apply it to
+    STORED = "stored"  # kept and shown, warned about once if set; no effect yet
+    MEANINGLESS = "meaningless"  # accepted; there is nothing here that it applies to
 
 
-#: What Java takes off both ends of a value, and Kafka around the commas of a list.
+#: Characters that Java strips from both ends of a value, and Kafka around the commas of a list.
 _TRIMMED = "".join(map(chr, range(0x21)))
 _WHITESPACE = " \t\n\v\f\r"
 _INT_LIMITS = {Type.SHORT: 2**15, Type.INT: 2**31, Type.LONG: 2**63}
@@ -147,7 +147,7 @@ class NotEmpty:
 
 @dataclass(frozen=True, slots=True)
 class BetweenOr:
-    """Numbers from `lowest` to `highest`, or one other number that stands for a default."""
+    """Numbers from `lowest` to `highest`, or one other number that means a default."""
 
     lowest: int
     highest: int
@@ -220,8 +220,8 @@ def release_number(text: str) -> tuple[int, ...] | None:
 class Setting:
     """One row of a table.
 
-    `default` is a typed value. `internal` settings are listed only where they are set. `release` names the release
-    whose default it is. `reason` says what an effect other than WORKS means here, in half a sentence."""
+    `default` is a typed value. `internal` settings are listed only where they are set. `release` names the Kafka
+    release that the default is from. `reason` explains an effect other than WORKS, in half a sentence."""
 
     name: str
     type: Type
@@ -242,7 +242,7 @@ class Setting:
 
     @property
     def valid_values(self) -> str:
-        """What may be written, in Kafka's notation; empty where anything may."""
+        """The valid values, in Kafka's notation; empty if every value is valid."""
         return str(self.check) if self.check is not None else ""
 
     def parse(self, text: str) -> Value:

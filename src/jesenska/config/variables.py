@@ -1,5 +1,6 @@
-"""Which variables of the environment are settings of a broker (`sources` says which setting each is), for those who
-start a broker that is to be their own: the settings of whoever runs them mean another broker. Imports no tables."""
+"""Tells the environment variables that are settings of a broker (`sources` maps each to its setting). For programs
+that start a broker of their own: the variables of their environment are meant for another broker. Imports no
+tables."""
 
 from __future__ import annotations
 
@@ -10,5 +11,5 @@ PREFIX: Final = "KAFKA_"
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are no settings of a broker."""
+    """The variables that are not settings of a broker."""
     return {name: value for name, value in environment.items() if not name.startswith(PREFIX)}
