@@ -2,8 +2,8 @@
 straight-line Python source from the declaration and compiled at first use.
 
 Decoding reads from a memoryview and checks every length and count against the bytes that are left before anything is
-allocated; RECORDS and BYTES fields become views into the request's buffer (BYTES of small fields are copied only by
-whoever keeps them). Whatever is malformed raises `MalformedMessageError`.
+allocated; RECORDS and BYTES fields become views into the request's buffer (a reader that keeps BYTES of small fields
+copies them). Malformed bytes raise `MalformedMessageError`.
 
 Encoding gives a list of buffers: runs of encoded fields, and between them each RECORDS value as it came (a view, bytes
 or a FileRegion), never copied.
@@ -31,7 +31,7 @@ Decoder = Callable[..., tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[Buffer]], bytearray]
 
 
-#: Elements of a message that somebody wrote whom we asked.
+#: The limit of elements in an answer to a request of ours.
 _UNLIMITED = 2**31
 
 
@@ -43,7 +43,7 @@ class MalformedMessageError(InvalidRequestError):
 
 
 def read_uvarint(view: memoryview, position: int, limit: int) -> tuple[int, int]:
-    """An unsigned varint of at most five bytes and 32 bits, and the position behind it."""
+    """An unsigned varint of at most five bytes and 32 bits, and the position after it."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         if position >= limit:
@@ -66,7 +66,7 @@ def write_uvarint(out: bytearray, value: int) -> None:
 
 
 def skip_tags(view: memoryview, position: int, limit: int) -> int:
-    """The position behind a section of tagged fields none of which this version knows."""
+    """The position after a section of tagged fields that are all unknown to this version."""
     return skip_counted_tags(view, position, limit, TAGGED_FIELDS_MAX)[0]
 
 
@@ -168,7 +168,7 @@ class _Scope:
 
 
 def _min_size(type_: Type | Array | type[Struct], version: int, flexible: bool) -> int:
-    """The fewest bytes that a value can take: what a count is checked against before anything is allocated."""
+    """The fewest bytes that a value can take: a count is checked against them before anything is allocated."""
     if isinstance(type_, Array):
         return 1 if flexible else 4
     if isinstance(type_, Type):
@@ -238,7 +238,7 @@ class _DecoderWriter:
                 self.scope.add(indent, f"{target}.{item.name} = uuid_of({name})")
 
     def length(self, type_: Type | Array, variable: str, indent: int, label: str) -> None:
-        """Reads a length or count into `variable`; -1 stands for null."""
+        """Reads a length or count into `variable`; -1 means null."""
         scope = self.scope
         if self.flexible:
             scope.add(indent, f"if position >= limit: raise past_end({label!r})", f"{variable} = view[position]")
@@ -494,8 +494,8 @@ def decoder(message: type[Message], version: int) -> Decoder:
 
 @cache
 def encoder(message: type[Message], version: int) -> Encoder:
-    """`encode(message, out, parts) -> out`: appends to `out`; what must stay a buffer of its own goes to `parts`, and
-    the rest is returned."""
+    """`encode(message, out, parts) -> out`: appends to `out`; a value that must stay a buffer of its own goes to
+    `parts`, and the rest is returned."""
     _check_version(message, version)
     source, names = _encoder_source(message, version)
     exec(compile(source, f"<encode {message.__name__} v{version}>", "exec"), names)  # noqa: S102 - made from our own declarations
@@ -516,7 +516,7 @@ def decode(message: type[Message], version: int, data: bytes | bytearray | memor
 
 
 def encode_parts(message: Message, version: int, head: bytearray | None = None) -> list[Buffer]:
-    """The message as buffers, behind `head` if there is one."""
+    """The message as buffers, after `head` if there is one."""
     parts: list[Buffer] = []
     out = encoder(type(message), version)(message, bytearray() if head is None else head, parts)
     if out or not parts:

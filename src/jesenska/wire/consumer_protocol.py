@@ -1,7 +1,7 @@
-"""What consumers say to each other inside JoinGroup and SyncGroup: subscriptions and assignments. The broker hands
-them on unread.
+"""Messages between consumers inside JoinGroup and SyncGroup: subscriptions and assignments. The broker passes them on
+unread.
 
-In front of either stands its version, INT16. A reader takes what it knows and leaves the rest: newer versions only add
+Each begins with its version, INT16. A reader takes the fields it knows and ignores the rest: newer versions only add
 at the end, so bytes that are left over are no error."""
 
 from __future__ import annotations
@@ -52,16 +52,15 @@ def encode_subscription(topics: Sequence[str], owned: Sequence[TopicPartition], 
 
 
 def decode_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """MalformedMessageError for bytes that are none."""
+    """A subscription. MalformedMessageError for bytes that are not one."""
     found = _decode(ConsumerProtocolSubscription, data)
     assert isinstance(found, ConsumerProtocolSubscription)
     return found
 
 
 def decode_subscribed_topics(data: bytes) -> list[str]:
-    """The topics of a subscription, read as the first version, which every later one begins with: what stands behind,
-    or is missing there, does not matter, nor does the version that it says it has. MalformedMessageError where topics
-    and user data are not there whole."""
+    """The topics of a subscription, read as the first version, with which every later one begins: bytes after it and
+    the version field are ignored. MalformedMessageError if the topics or the user data are not complete."""
     found = _decode(ConsumerProtocolSubscription, bytes(2) + data[2:] if len(data) >= 2 else data)
     assert isinstance(found, ConsumerProtocolSubscription)
     return found.topics
@@ -77,15 +76,15 @@ def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """The partitions; none for no bytes at all, which is what a member without a share gets. MalformedMessageError for
-    others."""
+    """The partitions; an empty list for no bytes, which a member without a share gets. MalformedMessageError for
+    malformed bytes."""
     if not data:
         return []
     return [TopicPartition(item.topic, number) for item in decode_assignment_message(data).assigned_partitions for number in item.partitions]
 
 
 def decode_assignment_message(data: bytes) -> ConsumerProtocolAssignment:
-    """An assignment with its user data. MalformedMessageError for bytes that are none."""
+    """An assignment with its user data. MalformedMessageError for bytes that are not one."""
     found = _decode(ConsumerProtocolAssignment, data)
     assert isinstance(found, ConsumerProtocolAssignment)
     return found

@@ -5,9 +5,8 @@
     response v0:  correlation_id INT32
     response v1:  correlation_id INT32, then tagged fields
 
-In front of either stands the frame's length, INT32, which counts neither itself nor anything before it. Which version
-a message has follows from its own (`registry.Api`). ControlledShutdown 0 alone has request header v0, without
-client_id.
+The frame's length, INT32, comes before either and does not count itself. The header's version follows from the
+message's version (`registry.Api`). ControlledShutdown 0 alone has request header v0, without client_id.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def read_client_id(view: memoryview, position: int, limit: int) -> tuple[str | None, int]:
-    """The client id at `position` and the position behind it."""
+    """The client id at `position` and the position after it."""
     if position + 2 > limit:
         raise MalformedMessageError("a request ends inside its header")
     (size,) = _LENGTH.unpack_from(view, position)
@@ -39,7 +38,7 @@ def read_client_id(view: memoryview, position: int, limit: int) -> tuple[str | N
 
 
 def skip_header_tags(view: memoryview, position: int, limit: int) -> int:
-    """The position behind the tagged fields of a flexible header."""
+    """The position after the tagged fields of a flexible header."""
     if position < limit and view[position] == 0:
         return position + 1
     return skip_tags(view, position, limit)

@@ -16,7 +16,7 @@ first version in which null is legal, `tag` makes it a tagged field (its `since`
 (KIP-482).
 
 A declaration does nothing by itself: `wire.codec` compiles it, per version at first use, into straight-line functions.
-What it leaves out: validation beyond the form (a handler's work), and JSON.
+It leaves out: validation beyond the form (a handler's work), and JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, ClassVar, Final
 from jesenska.base.identifiers import NO_UUID
 from jesenska.base.regions import FileRegion
 
-#: What a RECORDS field holds: bytes of the request (a view), bytes to send, or a piece of a file to send.
+#: The value of a RECORDS field: bytes of the request (a view), bytes to send, or a piece of a file to send.
 Records = memoryview | bytes | bytearray | FileRegion | None
 
 

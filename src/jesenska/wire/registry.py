@@ -1,5 +1,4 @@
-"""Every API that the wire room can speak, by key. What a broker announces is a choice of these (`broker.served`),
-never more.
+"""Every API that the wire room can speak, by key. A broker announces a subset of these (`broker.served`).
 
 A program speaks few of them: the file of an API is imported when the API is first asked for."""
 

@@ -1,4 +1,5 @@
-"""WriteTxnMarkers (key 27): a coordinator of transactions has the leaders of partitions mark where transactions end.
+"""WriteTxnMarkers (key 27): a transaction coordinator has the leaders of partitions write the markers of transactions'
+ends.
 
 Versions: 1 compact, 2 the transaction version, which says how strictly epochs are compared (KIP-1228)."""
 

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): elects leaders of partitions anew (KIP-183).
+"""ElectLeaders (key 43): starts elections of partitions' leaders (KIP-183).
 
 Versions: 1 unclean elections (KIP-460) and an error for the whole, 2 compact."""
 
