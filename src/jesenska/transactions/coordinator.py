@@ -3,20 +3,21 @@ decider.
 
     handle(event, now) -> answers, writes and orders
 
-What must survive leaves as a `Write` and changes the state in `replay` alone. `states` holds the table of what happens
-in which state, `transaction` the values that follow each other. The way of a transaction:
+State that must survive leaves as a `Write` and changes only in `replay`. `states` holds the table of steps by state,
+`transaction` the values that follow each other. The course of a transaction:
 
     InitProducer     a record Empty with the producer's id and epoch
     AddPartitions    a record Ongoing, for each partition before the first write to it
     EndTransaction   a record PrepareCommit or PrepareAbort: the decision. When it is committed the producer is
                      answered, and `SendMarkers` leaves as an order
-    MarkersWritten   when no partition lacks its marker, a record CompleteCommit or CompleteAbort
+    MarkersWritten   when every partition has its marker, a record CompleteCommit or CompleteAbort
 
-A crash before the decision leaves a transaction that its producer ends, or its time. A crash after it leaves a record
-that says what was decided: who loads it has the markers written again, which changes nothing where they stand already.
+A crash before the decision leaves a transaction that its producer or its time-out ends. A crash after it leaves a
+record with the decision: the coordinator that loads it has the markers written again, which changes nothing in
+partitions that have them already.
 
 Fencing: a producer that begins raises the epoch. If a transaction is open then, it is aborted in the raised epoch, and
-the producer asks again. Epochs are used up at 32766: then the producer gets another id; 32767 is kept for fencing.
+the producer asks again. The last epoch of a producer is 32766: then it gets another id; 32767 is kept for fencing.
 
 Times: a transaction's time is over `timeout_ms` after its first partition, an id is forgotten
 `transactional.id.expiration.ms` after its last change, both by the wall clock and looked at in intervals.
@@ -48,14 +49,14 @@ from jesenska.transactions.settings import TransactionSettings
 from jesenska.transactions.states import ALLOWED_BEFORE, HAPPENS, Asked, Step, TransactionState
 from jesenska.transactions.transaction import LAST_EPOCH, RAISES_EPOCH, Transaction, completed
 
-#: Before a record that could not be written is written again.
+#: The pause before a failed write of a record is repeated.
 _PAUSE_MS = 200
 _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 _COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 
 
 class TransactionCoordinator:
-    """`take_producer_id` gives an id that was never given before; None where there is none at hand, which is answered
+    """`take_producer_id` gives a new producer id; None if none is available, which is answered
     COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` gives the cluster's level of the feature of that name."""
 
     def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int | None], transaction_version: Callable[[], int]) -> None:
@@ -64,14 +65,14 @@ class TransactionCoordinator:
         self._transaction_version = transaction_version
         self._known: dict[str, Transaction] = {}
         self._effects: list[Answer | Write | Order] = []
-        #: Ids whose end is decided and to be carried on at the next tick after `_resume_ms`.
+        #: Ids whose end is decided and is resumed at the next tick after `_resume_ms`.
         self._to_resume: set[str] = set()
         self._resume_ms: int | None = None
         self._next_abort_ms: int | None = None
         self._next_removal_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write | Order]:
-        """What is to be done about the event."""
+        """The effects of the event: answers, writes and orders."""
         effects = self._effects = []
         match event:
             case AddPartitions():
@@ -116,7 +117,7 @@ class TransactionCoordinator:
         return ErrorCode.NONE if expected is None or transaction.is_known(expected) else ErrorCode.PRODUCER_FENCED
 
     def _first(self, event: InitProducer, now: Now) -> None:
-        """Nothing is known of the id: whoever asks is its producer, whatever it was before."""
+        """The id is unknown: the client that asks becomes its producer, whatever id or epoch it had before."""
         producer_id = self._take_producer_id()
         if producer_id is None:
             self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -128,7 +129,7 @@ class TransactionCoordinator:
     def _begin(self, transaction: Transaction, event: InitProducer, now: Now) -> None:
         value, expected = transaction.value, event.expected
         last_epoch = NO_PRODUCER_EPOCH
-        # Whoever was fenced with the last epoch of all cannot be given that one.
+        # A producer that was fenced with the last epoch cannot be given that epoch.
         is_fenced_last = value.producer_epoch == LAST_EPOCH and expected is not None and expected.epoch == transaction.last_epoch
         if transaction.is_exhausted and (expected is None or is_fenced_last or expected.epoch == value.producer_epoch < LAST_EPOCH):
             producer_id = self._take_producer_id()
@@ -144,7 +145,7 @@ class TransactionCoordinator:
             producer = Producer(value.producer_id, value.producer_epoch + 1)
             last_epoch = NO_PRODUCER_EPOCH if expected is None else value.producer_epoch
         elif expected.epoch == transaction.last_epoch:
-            # It repeats a request whose answer it has not seen; nobody else has begun since.
+            # It repeats a request whose answer it has not seen; no other producer has begun since.
             producer, last_epoch = transaction.producer, transaction.last_epoch
         else:
             self._answer(event.token, ErrorCode.PRODUCER_FENCED)
@@ -153,7 +154,7 @@ class TransactionCoordinator:
         self._write(transaction, begun, event.token, ProducerAnswer(ErrorCode.NONE, producer), last_epoch)
 
     def _fence(self, transaction: Transaction, token: Token | None, transaction_version: int, now: Now) -> None:
-        """Aborts what is open in the next epoch. Its producer can do nothing more but ask for that epoch, where
+        """Aborts the open transaction in the next epoch. Its producer can then only ask for that epoch, where
         transactions raise it."""
         value = transaction.value
         last_epoch = value.producer_epoch if transaction_version >= RAISES_EPOCH else NO_PRODUCER_EPOCH
@@ -180,8 +181,8 @@ class TransactionCoordinator:
             self._write(transaction, added, event.token, ProducerAnswer(ErrorCode.NONE, event.producer), transaction.last_epoch)
 
     def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Whether partitions are in the transaction that is open; TRANSACTION_ABORTABLE for those that are not. What
-        is on its way into the log is not looked at: a leader looks again when it appends."""
+        """For each partition, NONE if it is in the open transaction and TRANSACTION_ABORTABLE if not. Records on their
+        way into the log do not count: a leader checks again when it appends."""
         transaction = self._known.get(transactional_id)
         error = ErrorCode.NONE
         if transaction is None or transaction.value.producer_id != producer.producer_id:
@@ -196,15 +197,15 @@ class TransactionCoordinator:
         return {key: ErrorCode.NONE if key in known else ErrorCode.TRANSACTION_ABORTABLE for key in partitions}
 
     def _refuse(self, transaction: Transaction | None, producer: Producer, *, fences_first: bool = False) -> ErrorCode:
-        """Who may not ask, or not now. That something is on its way is told first, since it may be about this very
-        producer; where epochs are not raised that cannot be, and it is told last."""
+        """The error for a request that is refused, or NONE. A pending write is checked first, since it may be about
+        this producer. With `fences_first` (epochs are not raised) it cannot be, and is checked last."""
         if transaction is None:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
         if transaction.is_pending and not fences_first:
             return ErrorCode.CONCURRENT_TRANSACTIONS
         if transaction.value.producer_id != producer.producer_id:
             return ErrorCode.INVALID_PRODUCER_ID_MAPPING
-        # The last epoch of all is given to nobody.
+        # The last epoch is given to no producer.
         if not transaction.value.producer_epoch == producer.epoch < LAST_EPOCH:
             return ErrorCode.PRODUCER_FENCED
         return ErrorCode.CONCURRENT_TRANSACTIONS if transaction.is_pending else ErrorCode.NONE
@@ -249,7 +250,7 @@ class TransactionCoordinator:
         self._write(transaction, value, event.token, answer, last_epoch)
 
     def _decided(self, transaction: Transaction, now: Now) -> None:
-        """The decision is in the log: it is carried out."""
+        """Carries out a decision that is in the log."""
         value = transaction.value
         transaction.is_pending = True
         if not value.partitions:
@@ -295,7 +296,7 @@ class TransactionCoordinator:
         transaction = self._known.get(operation.transactional_id)
         if transaction is not None:
             if transaction.value.state in _PREPARED:
-                # What is decided stays so: it is tried again.
+                # The decision holds, so the write is repeated.
                 self._resume_later(transaction, now.monotonic_ms + _PAUSE_MS)
             else:
                 transaction.is_pending = False
@@ -311,7 +312,7 @@ class TransactionCoordinator:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
         return min((due for due in (self._resume_ms, self._next_abort_ms, self._next_removal_ms) if due is not None), default=None)
 
     def _resume_later(self, transaction: Transaction, due_ms: int) -> None:
@@ -334,7 +335,7 @@ class TransactionCoordinator:
             self._forget_unused(now)
 
     def _abort_old(self, now: Now) -> None:
-        """Transactions whose time is over are aborted, and their producers fenced."""
+        """Aborts transactions that have timed out, and fences their producers."""
         for transaction in self._known.values():
             value = transaction.value
             if transaction.is_pending or value.started_ms + value.timeout_ms >= now.wall_ms:
@@ -353,7 +354,7 @@ class TransactionCoordinator:
     # --- what the log says -------------------------------------------------------------------------------------------
 
     def replay(self, record: TransactionRecord, now: Now) -> None:
-        """Takes in a record of the log: when it is read, and when one of this coordinator's own is committed."""
+        """Applies a record of the log: when the log is read, and when a record of this coordinator is committed."""
         if record.value is None:
             self._known.pop(record.transactional_id, None)
             return
@@ -364,13 +365,13 @@ class TransactionCoordinator:
             transaction.value = record.value
 
     def replay_within(self, record: TransactionRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
-        """Nothing writes here within a transaction."""
+        """Does nothing: no record here belongs to a transaction."""
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
         """As `replay_within`."""
 
     def finish_replay(self, now: Now) -> None:
-        """The log is read: time begins to run, and what was decided is carried on."""
+        """The log is read: starts the timers and resumes what was decided."""
         self._next_abort_ms = now.monotonic_ms + self._settings.abort_interval_ms
         self._next_removal_ms = now.monotonic_ms + self._settings.remove_interval_ms
         for transaction in self._known.values():
@@ -381,24 +382,24 @@ class TransactionCoordinator:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, transactional_id: str) -> TransactionValue | None:
-        """What is known of an id; None for one that is not known."""
+        """The value of an id; None if the id is not known."""
         transaction = self._known.get(transactional_id)
         if transaction is None or transaction.value.producer_epoch == NO_PRODUCER_EPOCH:
             return None
         return transaction.value
 
     def all(self) -> list[tuple[str, TransactionValue]]:
-        """Every id that is known."""
+        """Every known id with its value."""
         return [(name, transaction.value) for name, transaction in self._known.items() if transaction.value.producer_epoch != NO_PRODUCER_EPOCH]
 
 
 def _repeats(transaction: Transaction, producer: Producer) -> bool:
-    """Whether a producer asks once more for the end that has raised its epoch, or has given it another id."""
+    """True if a producer repeats its request for the end that has raised its epoch, or has given it another id."""
     value = transaction.value
     if transaction.is_pending or value.state not in (*_PREPARED, *_COMPLETE):
         return False
     if value.client_version < RAISES_EPOCH:
-        # The end of another producer's transaction, which has raised no epoch: who asks was replaced by that one.
+        # The end of another producer's transaction, which has raised no epoch: this producer was replaced by that one.
         return False
     if producer.producer_id == value.producer_id:
         return producer.epoch + 1 == value.producer_epoch
@@ -406,5 +407,5 @@ def _repeats(transaction: Transaction, producer: Producer) -> bool:
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:
-    """As `client_error`; a write that too few replicas have taken is asked for again, too."""
+    """As `client_error`; a write that too few replicas have is retriable, too."""
     return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else client_error(error)

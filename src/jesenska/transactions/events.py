@@ -1,4 +1,4 @@
-"""What goes into the coordinator of transactions and what it answers: values only."""
+"""The events of the transaction coordinator and its answers: values only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class InitProducer(NamedTuple):
-    """A producer begins. `expected` is what it was before, if it goes on (KIP-360)."""
+    """A producer begins. `expected` is its previous id and epoch, if it continues (KIP-360)."""
 
     token: Token
     transactional_id: str
@@ -69,14 +69,14 @@ Event = InitProducer | AddPartitions | EndTransaction | MarkersWritten | Committ
 
 
 class ProducerAnswer(NamedTuple):
-    """The answer to a producer that begins, or ends a transaction; `producer` is whom it is from now on."""
+    """The answer to a producer that begins, or ends a transaction; `producer` is its id and epoch from now on."""
 
     error: ErrorCode
     producer: Producer = NO_PRODUCER
 
 
 class SendMarkers(NamedTuple):
-    """An order: have these partitions marked, each until it is."""
+    """An order: write markers to these partitions, repeated until each has its marker."""
 
     transactional_id: str
     producer: Producer
@@ -86,8 +86,8 @@ class SendMarkers(NamedTuple):
 
 
 class TransactionWrite(NamedTuple):
-    """A record on its way into the log, and what is to be done then. `token` waits for `answer`; None where nobody
-    does. `last_epoch` is the epoch before, which no record has."""
+    """A record on its way into the log, and what is to be done then. `token` waits for `answer`; None if no request
+    does. `last_epoch` is the previous epoch, which no record has."""
 
     token: Token | None
     transactional_id: str

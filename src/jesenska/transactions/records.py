@@ -1,4 +1,4 @@
-"""The records of `__transaction_state`: what a transactional id looks like on disk, in Apache Kafka's format.
+"""The records of `__transaction_state`: a transactional id on disk, in Apache Kafka's format.
 
     key     version 0, INT16   transactional id
     value   version, INT16     producer id and epoch, time-out, state, partitions, times; null: the id is forgotten
@@ -48,7 +48,7 @@ class TransactionLogValue(Message, key=0, versions=(0, 1), flexible=1):
 
 
 class TransactionValue(NamedTuple):
-    """What is kept of a transactional id: a value that is replaced."""
+    """The state of a transactional id: an immutable value."""
 
     producer_id: int
     producer_epoch: int
@@ -66,7 +66,7 @@ class TransactionValue(NamedTuple):
 
 
 class TransactionRecord(NamedTuple):
-    """A transactional id as it was read; `value` is None where it is forgotten."""
+    """A transactional id as it was read; `value` is None if it is forgotten."""
 
     transactional_id: str
     value: TransactionValue | None
@@ -97,7 +97,8 @@ def encode_record(record: TransactionRecord, version: int) -> KeyValue:
 
 
 def read_record(key: bytes | None, value: bytes | None) -> TransactionRecord | None:
-    """What a record says; None for kinds of later releases. CorruptMessageError for bytes that are none of it."""
+    """The content of a record; None for kinds of later releases. CorruptMessageError for bytes that are not a
+    record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {TRANSACTIONS_TOPIC} has no key")
     if int.from_bytes(key[:2], "big", signed=True) != _KEY_VERSION:

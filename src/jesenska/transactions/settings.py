@@ -11,7 +11,7 @@ class TransactionSettings:
 
     max_timeout_ms: int = 900_000
     id_expiration_ms: int = 604_800_000
-    #: How often transactions whose time is over are looked for.
+    #: How often timed-out transactions are looked for.
     abort_interval_ms: int = 10_000
     #: How often ids that expire are looked for.
     remove_interval_ms: int = 3_600_000

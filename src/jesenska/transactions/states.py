@@ -1,4 +1,4 @@
-"""The states of a transactional id, and what happens in each of them: two tables that can be read by themselves.
+"""The states of a transactional id, and the steps in each state: two tables.
 
     Empty              a producer has the id; no transaction
     Ongoing            partitions are in a transaction
@@ -10,8 +10,8 @@
     PrepareEpochFence  known by name alone: Kafka passes through it in memory on its way to an abort, and here that is
                        one step
 
-A decision is durable with the record that says PrepareCommit or PrepareAbort: from then on it is carried out, whatever
-crashes. While a record of an id is on its way into the log, or markers are being written, every request for it is
+A decision is durable with the record PrepareCommit or PrepareAbort: from then on it is carried out, even after a
+crash. While a record of an id is on its way into the log, or markers are being written, every request for it is
 answered CONCURRENT_TRANSACTIONS, so the rows of PrepareCommit and PrepareAbort matter right after the log was loaded.
 """
 
@@ -23,7 +23,7 @@ from jesenska.base.errors import ErrorCode
 
 
 class TransactionState(IntEnum):
-    """By the number that records have."""
+    """The values are the numbers in records."""
 
     EMPTY = 0
     ONGOING = 1
@@ -41,9 +41,8 @@ class TransactionState(IntEnum):
 
 
 class Asked(Enum):
-    """What an id is asked for. A producer that has its epoch raised with each transaction (KIP-890) asks otherwise
-    than one that has not: with its epoch as it is now it means the transaction of now, and with the one before it
-    repeats what it has asked."""
+    """The requests about an id. A producer whose epoch is raised with each transaction (KIP-890) has requests of its
+    own: with its current epoch it means the current transaction, and with the previous epoch it repeats a request."""
 
     INIT = "a producer begins"
     ADD = "partitions are added"
@@ -59,7 +58,7 @@ class Asked(Enum):
 
 
 class Step(Enum):
-    """What is done about it."""
+    """The step that a request leads to."""
 
     NOTHING = "nothing"
     BEGIN = "the producer gets a raised epoch, or another id"
@@ -90,12 +89,12 @@ _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
 }
 _BY_TIME = (Asked.TIME_OUT, Asked.EXPIRE, Asked.MARKED)
 
-#: What happens about what is asked, in each state: a step, or the error that is answered.
+#: The result of each request in each state: a step, or the error that is answered.
 HAPPENS: dict[Asked, dict[TransactionState, Step | ErrorCode]] = {
     asked: dict(zip(TransactionState, (*row, *(2 * (Step.NOTHING if asked in _BY_TIME else _CONCURRENT,))), strict=True)) for asked, row in _ROWS.items()
 }
 
-#: The states that a record may follow, by its own.
+#: The states that may come before the state of a record.
 ALLOWED_BEFORE: dict[TransactionState, frozenset[TransactionState]] = {
     _S.EMPTY: frozenset({_S.EMPTY, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),
     _S.ONGOING: frozenset({_S.EMPTY, _S.ONGOING, _S.COMPLETE_COMMIT, _S.COMPLETE_ABORT}),

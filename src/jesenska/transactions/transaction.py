@@ -1,4 +1,5 @@
-"""One transactional id in memory: what its record says, what no record says, and the values that may follow."""
+"""One transactional id in memory: the value of its record, the state that no record has, and the values that may
+follow."""
 
 from __future__ import annotations
 
@@ -22,9 +23,9 @@ class Transaction:
         self.value = value
         #: The producer's epoch before this one, where it may repeat its request; -1 where it may not.
         self.last_epoch = NO_PRODUCER_EPOCH
-        #: A record is on its way into the log, or markers are on their way into theirs.
+        #: A record is on its way into the log, or markers are on their way into their logs.
         self.is_pending = False
-        #: Partitions that lack the marker of the end that is decided; None while none are sent.
+        #: Partitions that lack the marker of the decided end; None while no markers are sent.
         self.awaited: set[TopicPartition] | None = None
 
     @property
@@ -33,12 +34,12 @@ class Transaction:
 
     @property
     def is_exhausted(self) -> bool:
-        """No further epoch can be given to a producer. The last one is kept for fencing it."""
+        """True if no further epoch can be given to a producer. The last one is kept for fencing it."""
         return self.value.producer_epoch >= LAST_EPOCH - 1
 
     def is_known(self, expected: Producer) -> bool:
-        """Whether a producer that goes on as this one may: the id is that of now; or the one before, and its epochs
-        were used up, so that it repeats a request which was not answered."""
+        """True if a producer may continue as `expected`: its id is the current one; or its id is the previous one and
+        its epochs were used up, so that it repeats a request which was not answered."""
         value = self.value
         if value.producer_epoch == NO_PRODUCER_EPOCH or expected.producer_id == value.producer_id:
             return True
@@ -47,7 +48,7 @@ class Transaction:
     # --- values that may follow --------------------------------------------------------------------------------------
 
     def begun(self, producer: Producer, timeout_ms: int, now_ms: int) -> TransactionValue:
-        """A producer begins."""
+        """The value when a producer begins."""
         value = self.value
         previous = value.producer_id if producer.producer_id != value.producer_id else value.previous_producer_id
         return TransactionValue(
@@ -55,7 +56,7 @@ class Transaction:
         )
 
     def added(self, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> TransactionValue:
-        """Partitions more; the first begin the transaction."""
+        """The value with more partitions; the first ones begin the transaction."""
         value = self.value
         goes_on = value.state is TransactionState.ONGOING
         return value._replace(
@@ -67,7 +68,7 @@ class Transaction:
         )
 
     def prepared(self, epoch: int, next_producer_id: int, client_version: int, *, commits: bool, now_ms: int) -> TransactionValue:
-        """Its end is decided, and marked with that epoch."""
+        """The value when the end is decided, with the epoch of its markers."""
         value = self.value
         goes_on = value.state is TransactionState.ONGOING
         return value._replace(
@@ -81,8 +82,8 @@ class Transaction:
 
 
 def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
-    """Every marker of the end that `value` decides is written. Where the epochs of its producer id are used up, the
-    next one is in force."""
+    """The value when every marker of the end in `value` is written. If the epochs of its producer id are used up, the
+    next id takes effect."""
     turns = value.next_producer_id != NO_PRODUCER_ID
     return value._replace(
         producer_id=value.next_producer_id if turns else value.producer_id,
