@@ -1,9 +1,9 @@
 """Reads one partition of a coordinator's topic into its shard, in small pieces between other work of the loop.
 
-A batch that is damaged (its CRC, its offsets, its records) is passed over and told in the log, the ones behind it are
-read. Where not even the next batch can be found, reading goes on at the next segment. What a damaged batch held is
-lost: what it was about goes back to what was written before. A disk that cannot be read is another matter: that ends
-the reading with an error, and whoever asked for it tries again.
+A batch that is damaged (its CRC, its offsets, its records) is skipped and reported in the log, and the batches after
+it are read. Where not even the next batch can be found, reading goes on at the next segment. The records of a damaged
+batch are lost: their keys go back to the values written before. If the disk cannot be read, the reading ends with an
+error, and the caller tries again.
 """
 
 from __future__ import annotations
@@ -30,32 +30,33 @@ logger = logging.getLogger(__name__)
 
 #: Bytes of the log that are read at once.
 _LOAD_BYTES = 4 * 1024 * 1024
-#: Between two turns of the loop: records whose keys are looked at, and records taken in.
+#: In one turn of the loop: records whose keys are looked at, and records taken in.
 _LOAD_KEYS = 2000
 _LOAD_RECORDS = 200
-#: Damaged batches that are told one by one; the rest is counted.
+#: Damaged batches that are reported one by one; the rest is counted.
 _TOLD_MAX = 10
 _DAMAGE = (CorruptMessageError, InvalidRecordError, UnsupportedForMessageFormatError)
 
 
 class TakeInOpen(Protocol):
-    """Is called with a record of an open transaction."""
+    """A function that is called with a record of an open transaction."""
 
     def __call__(self, record: Record, of: OfTransaction, counts: bool) -> None: ...
 
 
 class Reading(NamedTuple):
-    """How a log is read: the threads for what waits for the disk, and what gives the bytes of a region there."""
+    """The means of reading a log: the threads that wait for the disk, and the function that reads a region's bytes
+    there."""
 
     executor: Executor
     read_region: Callable[[FileRegion], bytes]
 
 
 class Loader:
-    """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order;
-    CorruptMessageError for one that says nothing. `take_in_open` comes last, with the records of transactions that are
-    open at the end: of which transaction, and whether they count once it is committed. `lost` is the sentence that
-    tells what damage costs."""
+    """One reading of one partition; `run` once. `take_in` is called with each record that counts, in order; it raises
+    CorruptMessageError for one that cannot be read. `take_in_open` is called last, with the records of transactions
+    that are open at the end: the transaction, and whether they count once it is committed. `lost` is the sentence
+    about what damage costs."""
 
     def __init__(
         self,
@@ -72,13 +73,13 @@ class Loader:
         self._lost = lost
         self._loading = Loading()
         self._damaged = 0
-        #: Records that were read.
+        #: The number of records that were read.
         self.count = 0
         self._unread = 0
 
     async def run(self) -> None:
-        """Returns when every record up to the log end offset is replayed; KafkaError or OSError where the disk cannot
-        be read."""
+        """Returns when every record up to the log end offset is replayed; KafkaError or OSError if the disk cannot be
+        read."""
         log = self._log
         offset, end = log.log_start_offset, log.log_end_offset
         while offset < end:
@@ -102,7 +103,7 @@ class Loader:
                 await asyncio.sleep(0)
 
     async def _read(self, offset: int, end: int) -> int:
-        """Takes in the batches of one piece; the offset after the last of them, or `offset` itself where there is no
+        """Takes in the batches of one piece; the offset after the last of them, or `offset` itself if there is no
         whole batch."""
         data = await self._piece(offset, end)
         moved = offset

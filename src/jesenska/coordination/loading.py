@@ -1,5 +1,5 @@
-"""What the batches of a partition of a coordinator's topic come to: which of their records count. A decider: no log,
-no clock.
+"""Selects the records that count from the batches of a partition of a coordinator's topic. A decider: no log, no
+clock.
 
     batch                       what counts
     ordinary                    every record, the newest of each key
@@ -8,8 +8,8 @@ no clock.
                                 since
     marker "abort"              nothing: what waits of that producer is forgotten
 
-Most keys come again and again, so only the newest record of a key is handed on. What waits for a transaction that is
-still open at the end is handed on by itself (`left_open`): it counts once the transaction is committed.
+Most keys come again and again, so only the newest record of a key is returned. Records of a transaction that is still
+open at the end are returned separately (`left_open`): they count once the transaction is committed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _Key = bytes | None
 
 
 class Loading:
-    """Takes the batches of one partition in their order; `settled` gives what counts so far."""
+    """Takes the batches of one partition in their order; `settled` gives the records that count so far."""
 
     def __init__(self) -> None:
         self._newest: dict[_Key, Record] = {}
         #: Offsets of open transactions, by producer id.
         self._open: dict[int, dict[_Key, Record]] = {}
         self._epochs: dict[int, int] = {}
-        #: Where keys were committed outside of transactions while one was open.
+        #: Offsets at which keys were committed outside of transactions while one was open.
         self._committed_at: dict[_Key, int] = {}
 
     @property
@@ -40,7 +40,7 @@ class Loading:
         return len(self._open)
 
     def take(self, header: BatchHeader, records: Sequence[Record]) -> None:
-        """The next batch, taken apart; InvalidRecordError for a control batch that does not say what it marks."""
+        """The next batch, taken apart; InvalidRecordError for a control batch without a valid marker."""
         if header.is_control:
             for record in records:
                 self._end(header.producer_id, control_marker(record).type)
@@ -68,15 +68,15 @@ class Loading:
             self._committed_at.clear()
 
     def left_open(self) -> Iterator[tuple[Record, OfTransaction, bool]]:
-        """Records of transactions that are open, in the order in which they were written; whether each counts when its
-        transaction is committed, or its key was committed outside of it since."""
+        """Records of open transactions, in the order of their writes. The bool is True if the record counts when its
+        transaction is committed, False if its key was committed outside of it since."""
         found = [(record, producer_id) for producer_id, waiting in self._open.items() for record in waiting.values()]
         for record, producer_id in sorted(found, key=lambda item: item[0].offset):
             counts = record.offset > self._committed_at.get(record.key, -1)
             yield record, OfTransaction(producer_id, self._epochs[producer_id]), counts
 
     def _count(self, record: Record) -> None:
-        # The newest stands last: groups come before what they commit later.
+        # The newest is last: groups come before their later commits.
         self._newest.pop(record.key, None)
         self._newest[record.key] = record
 

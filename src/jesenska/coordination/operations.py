@@ -3,10 +3,10 @@ clock.
 
     handle(event, now) -> answers and appends
 
-    the shard's Write    leaves as `Append` with a number; its answers and orders leave as they are
-    Appended             its records are replayed in the shard, which is then told `Committed`
-    AppendFailed         the shard is told `Failed`
-    time is up           the shard is told `Late`, and again when the append has ended
+    the shard's Write leaves as `Append` with a number; its answers and orders leave unchanged
+    Appended             its records are replayed in the shard, which then gets `Committed`
+    AppendFailed         the shard gets `Failed`
+    time is up           the shard gets `Late`, and another event when the append has ended
 
 Appends of one shard are committed in their order, as those of one partition are.
 """
@@ -45,7 +45,7 @@ class AppendFailed(NamedTuple):
 
 
 class _UnderWay:
-    """A write whose outcome is awaited."""
+    """A write whose outcome is not known yet."""
 
     __slots__ = ("in_time", "write")
 
@@ -55,18 +55,19 @@ class _UnderWay:
 
 
 class Operations:
-    """Those of one shard. An operation that takes longer than `timeout_ms` is late: COORDINATOR_NOT_AVAILABLE."""
+    """The operations of one shard. An operation that takes longer than `timeout_ms` is late:
+    COORDINATOR_NOT_AVAILABLE."""
 
     def __init__(self, shard: Shard, timeout_ms: int) -> None:
         self.shard = shard
         self._timeout_ms = timeout_ms
         self._under_way: dict[int, _UnderWay] = {}
         self._last_number = 0
-        #: When operations are late, with their numbers, in order; those that have ended stay until their turn.
+        #: The deadlines of operations, with their numbers, in order; operations that have ended stay until their turn.
         self._timeouts: deque[tuple[int, int]] = deque()
 
     def handle(self, event: Any, now: Now) -> list[Answer | Append | Order]:
-        """What is to be done about an event of the shard's own, or one of those above."""
+        """The effects of an event of the shard, or of one of the events above."""
         if isinstance(event, Appended):
             return self._appended(event, now)
         if isinstance(event, AppendFailed):
@@ -80,7 +81,7 @@ class Operations:
         return before + self._begin(self.shard.handle(event, now), now)
 
     def next_deadline_ms(self) -> int | None:
-        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
         timeouts = self._timeouts
         while timeouts and timeouts[0][1] not in self._under_way:
             timeouts.popleft()

@@ -1,4 +1,4 @@
-"""Which partition of a coordinator's topic keeps a key (a group's name, a transactional id).
+"""Maps a key (a group's name, a transactional id) to a partition of a coordinator's topic.
 
 Every client and every broker must come to the same partition: its leader is the key's coordinator.
 """
@@ -9,8 +9,8 @@ _INT32_MIN = -(1 << 31)
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """The partition that keeps the key: the amount of Java's hash of it, modulo the number of partitions. The one hash
-    that has no amount in 32 bits counts as 0."""
+    """The partition that keeps the key: the absolute value of its Java hash, modulo the number of partitions. The one
+    hash without an absolute value in 32 bits counts as 0."""
     value = _java_hash(key)
     return (0 if value == _INT32_MIN else abs(value)) % partition_count
 

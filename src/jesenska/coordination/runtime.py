@@ -1,17 +1,17 @@
-"""Runs a coordinator's shards on the partitions that this broker leads: loads them, gives them their events, appends
-what they write, answers, wakes them.
+"""Runs a coordinator's shards on the partitions that this broker leads: loads them, passes them their events, appends
+their records, answers, wakes them.
 
     lead(number)      the partition is led here: its log is read into a new shard; until then its clients get
-                      COORDINATOR_LOAD_IN_PROGRESS. A reading that fails is told in the log and tried again until it
+                      COORDINATOR_LOAD_IN_PROGRESS. A reading that fails is reported in the log and repeated until it
                       succeeds
-    submit            an event for the shard, with who waits for its answer
-    resign(number)    it is led here no longer: whoever waits is told NOT_COORDINATOR, and nothing is kept
+    submit            an event for the shard, with the receiver of its answer
+    resign(number)    it is led here no longer: waiting requests are answered NOT_COORDINATOR, and nothing is kept
 
 A record counts when its write is committed: with acks=all when every in-sync replica has it, which on a lone broker is
-as soon as it is written. A shard coordinates in one leader epoch: what it would write after another began is refused,
-so that it never writes behind a newer coordinator's back.
+as soon as it is written. A shard coordinates in one leader epoch: its writes after another epoch began are refused, so
+that it never writes beside a newer coordinator.
 
-A mover: what happens is decided by the shards and by `operations`.
+A mover: the shards and `operations` decide what happens.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from jesenska.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-#: Between two attempts at loading a partition whose log cannot be read; twice as long after each.
+#: The pause between two attempts at loading a partition whose log cannot be read; it doubles after each.
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.25, 30.0
 
 S = TypeVar("S", bound=Shard)
@@ -51,18 +51,18 @@ Reply = Callable[[Any], None]
 class Tenant(Generic[S]):
     """A kind of coordinator, and how its records are written."""
 
-    #: What it coordinates, in log lines.
+    #: The name of the coordinated things in log lines.
     name: str
-    #: The sentence that tells what a damaged batch costs.
+    #: The sentence about what a damaged batch costs.
     lost: str
     new_shard: Callable[[], S]
     encode: Callable[[Any], KeyValue]
-    #: What a key and a value say; None for records that are none of this coordinator's, CorruptMessageError for bytes
-    #: that say nothing.
+    #: Reads a record's key and value; None for records that are not this coordinator's, CorruptMessageError for bytes
+    #: that cannot be read.
     read: Callable[[bytes | None, bytes | None], Any]
     #: How long an answer waits for its records.
     timeout_ms: int
-    #: When they count: 1 when they are written, -1 when every in-sync replica has them, 0 as 1.
+    #: When records count: 1 when they are written, -1 when every in-sync replica has them, 0 as 1.
     acks: int
     #: Carries out an order of the shard of that partition.
     carry_out: Callable[[int, Any], None] = lambda number, order: None
@@ -97,7 +97,7 @@ class _Hosted(Generic[S]):
         #: The last attempt at reading its log has failed.
         self.has_failed = False
         self.gone = False
-        #: Events of everybody's that came before it was ready.
+        #: Events for every shard that came before it was ready.
         self.told: list[Any] = []
         self.replies: dict[Token, Reply] = {}
         self.last_token = 0
@@ -106,7 +106,7 @@ class _Hosted(Generic[S]):
         self.timer_ms = 0
 
     def renew(self, shard: S, timeout_ms: int) -> None:
-        """Begins with an empty shard: what was taken in so far would be taken in twice."""
+        """Starts again with an empty shard: records applied so far would be applied twice."""
         self.shard = shard
         self.operations = Operations(shard, timeout_ms)
 
@@ -124,8 +124,8 @@ class Runtime(Generic[S]):
     # --- coming and going --------------------------------------------------------------------------------------------
 
     def lead(self, number: int, partition: Partition, told: Iterable[Any] = ()) -> None:
-        """Coordinates what a partition keeps that this broker leads. `told` are events for the new shard, as of
-        `tell`. A shard that is here already goes on in the partition's epoch."""
+        """Starts the shard of a partition that this broker leads. `told` are events for the new shard, as for `tell`.
+        A shard that is here already goes on in the partition's epoch."""
         hosted = self._hosted.get(number)
         if hosted is not None:
             hosted.epoch = partition.leader_epoch
@@ -139,7 +139,7 @@ class Runtime(Generic[S]):
             hosted.loading = self._loop.create_task(self._load(hosted, log))
 
     def resign(self, number: int) -> None:
-        """Whoever waits is told to look for another coordinator, and nothing is kept."""
+        """Ends a shard: waiting requests are answered NOT_COORDINATOR, and nothing is kept."""
         hosted = self._hosted.pop(number, None)
         if hosted is None:
             return
@@ -196,12 +196,13 @@ class Runtime(Generic[S]):
     # --- what is asked -----------------------------------------------------------------------------------------------
 
     def shard(self, number: int) -> S:
-        """The shard of a partition, for reading. NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS otherwise."""
+        """The shard of a partition, for reading. NOT_COORDINATOR or COORDINATOR_LOAD_IN_PROGRESS if it is not
+        ready."""
         return self._ready(number).shard
 
     def shards(self) -> list[S]:
-        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read
-        does not hide the others."""
+        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. A shard whose log cannot be
+        read is left out."""
         if not all(hosted.ready or hosted.has_failed for hosted in self._hosted.values()):
             raise CoordinatorLoadInProgressError
         return [hosted.shard for hosted in self._hosted.values() if hosted.ready]
@@ -223,18 +224,19 @@ class Runtime(Generic[S]):
         self._handle(hosted, make(hosted.last_token))
 
     def tell_one(self, number: int, event: Any) -> None:
-        """Gives a shard an event that nobody waits for; nothing where the shard is not here."""
+        """Passes a shard an event without an answer; does nothing if the shard is not ready."""
         hosted = self._hosted.get(number)
         if hosted is not None and hosted.ready:
             self._handle(hosted, event)
 
     def epoch_of(self, number: int) -> int | None:
-        """The leader epoch that a shard is of; None where it is not here, or still being loaded."""
+        """The leader epoch of a shard; None if it is not here, or still being loaded."""
         hosted = self._hosted.get(number)
         return hosted.epoch if hosted is not None and hosted.ready else None
 
     def tell(self, event: Any) -> None:
-        """Gives every shard an event that nobody waits for; those that are being loaded get it as soon as they are."""
+        """Passes every shard an event without an answer; shards that are being loaded get it as soon as they are
+        ready."""
         for hosted in list(self._hosted.values()):
             if hosted.ready:
                 self._handle(hosted, event)
@@ -259,7 +261,7 @@ class Runtime(Generic[S]):
         self._schedule(hosted)
 
     def _append(self, hosted: _Hosted[S], append: Append, now_ms: int) -> Appended | AppendFailed | None:
-        """None where the outcome comes later."""
+        """The outcome of the append; None if it comes later."""
         tenant, done, marker = self._tenant, partial(self._appended, hosted, append.number), append.marker
         try:
             if marker is not None:
@@ -315,5 +317,5 @@ def _batch_of(append: Append, encode: Callable[[Any], KeyValue], now_ms: int) ->
     of = append.within
     if of is None:
         return encode_batch(records)
-    # Sequences are none: the coordinator answers for the order. Kafka writes 0.
+    # There are no sequences: the coordinator keeps the order. Kafka writes 0.
     return encode_batch(records, producer_id=of.producer_id, producer_epoch=of.producer_epoch, base_sequence=0, is_transactional=True)

@@ -1,15 +1,14 @@
-"""What a coordinator is made of: values that go in and come out, and what it must be able to do.
+"""The parts of a coordinator: the values that go in and come out, and the protocol of a shard.
 
-A coordinator is cut into shards. Each keeps what one partition of its topic keeps (the groups of a partition of
+A coordinator is divided into shards. Each keeps the state of one partition of its topic (the groups of a partition of
 `__consumer_offsets`), and is a replicated state machine:
 
     an event comes in                  -> answers, orders, and operations: records to be written, with what to do then
-    the operation's records are committed  -> each is replayed, and only that changes what must survive; then the shard
-                                           is told `Committed`
-    they are not                       -> the shard is told `Failed`; nothing has to be undone that a restart would
-                                       have kept
-    it takes too long                  -> the shard is told `Late` and answers; the records may be committed all the
-                                       same
+    the operation's records are committed  -> each is replayed, and only that changes state that must survive; then the
+                                           shard gets `Committed`
+    they are not                       -> the shard gets `Failed`; no state that a restart would have kept has to be
+                                       undone
+    it takes too long                  -> the shard gets `Late` and answers; the records may still be committed
 
 `operations` runs this for one shard, without a clock or a log; `runtime` does it on this broker's partitions.
 """
@@ -22,13 +21,13 @@ from typing import Any, NamedTuple, Protocol
 
 from jesenska.base.errors import ErrorCode
 
-#: The number that an event came with; its answer carries it. A shard only hands it on.
+#: The number that an event came with; its answer carries it. A shard only passes it on.
 Token = int
 
 
 class Now(NamedTuple):
-    """The moment of an event, by both clocks: `monotonic_ms` for whatever waits, `wall_ms` (since the Unix epoch) for
-    what is kept."""
+    """The moment of an event, by both clocks: `monotonic_ms` for waits, `wall_ms` (since the Unix epoch) for
+    records."""
 
     monotonic_ms: int
     wall_ms: int
@@ -52,7 +51,7 @@ class Answer(NamedTuple):
 
 
 class OfTransaction(NamedTuple):
-    """The transaction of a producer that records are written in: they count when it is committed."""
+    """The producer of the transaction that records belong to: they count when it is committed."""
 
     producer_id: int
     producer_epoch: int
@@ -67,8 +66,8 @@ class Marker(NamedTuple):
 
 
 class Write(NamedTuple):
-    """Write these records; `operation` comes back with what became of them. `name` says in log lines what they are
-    about. With `within` they belong to a transaction; with `marker` there are none, and a transaction ends."""
+    """Write these records; `operation` comes back with their outcome. `name` is their subject in log lines. With
+    `within` they belong to a transaction; with `marker` there are none, and a transaction ends."""
 
     name: str
     records: tuple[Any, ...]
@@ -78,7 +77,7 @@ class Write(NamedTuple):
 
 
 class Order(NamedTuple):
-    """To be done by whoever runs the coordinator. Nothing waits for it; what becomes of it is an event of its own."""
+    """An order to the runtime of the coordinator. Nothing waits for it; its outcome is a separate event."""
 
     order: Any
 
@@ -87,15 +86,15 @@ class Order(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """An operation's records are committed and replayed. Whoever waited has had an answer already if it was not
-    `in_time`."""
+    """An operation's records are committed and replayed. If it was not `in_time`, the request has been answered
+    already."""
 
     operation: Any
     in_time: bool
 
 
 class Failed(NamedTuple):
-    """An operation's records are not in the log. Whoever waited has had an answer already if it was not `in_time`."""
+    """An operation's records are not in the log. If it was not `in_time`, the request has been answered already."""
 
     operation: Any
     error: ErrorCode
@@ -103,7 +102,7 @@ class Failed(NamedTuple):
 
 
 class Late(NamedTuple):
-    """Whoever waits for an operation is to wait no longer; `Committed` or `Failed` still follows."""
+    """An operation has taken too long: its request is answered now. `Committed` or `Failed` still follows."""
 
     operation: Any
     error: ErrorCode
@@ -111,12 +110,12 @@ class Late(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time has passed: what is due is looked at."""
+    """Time has passed: the shard looks at what is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """This broker coordinates the shard no longer: whoever waits is told to look for another."""
+    """This broker coordinates the shard no longer: waiting requests are answered NOT_COORDINATOR."""
 
 
 Effect = Answer | Write | Order
@@ -126,16 +125,16 @@ class Shard(Protocol):
     """One shard of a coordinator: a decider."""
 
     def handle(self, event: Any, now: Now) -> Sequence[Effect]:
-        """What is to be done about an event."""
+        """The effects of an event."""
         ...
 
     def replay(self, record: Any, now: Now) -> None:
-        """Takes in a record of the log: when the shard is loaded, and whenever a record of its own is committed."""
+        """Applies a record of the log: when the shard is loaded, and when a record of its own is committed."""
         ...
 
     def replay_within(self, record: Any, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
-        """Takes in a record of a transaction that is open. `counts` is False for one that something newer has
-        overtaken when it was loaded: it waits for the end of its transaction and changes nothing then."""
+        """Applies a record of an open transaction. `counts` is False for a record that a newer one has replaced when
+        it was loaded: it waits for the end of its transaction and changes nothing then."""
         ...
 
     def replay_end(self, producer_id: int, commits: bool, now: Now) -> None:
@@ -143,16 +142,16 @@ class Shard(Protocol):
         ...
 
     def finish_replay(self, now: Now) -> None:
-        """The log is read: time begins to run."""
+        """The log is read: starts the timers."""
         ...
 
     def next_deadline_ms(self) -> int | None:
-        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
         ...
 
 
 def client_error(error: ErrorCode) -> ErrorCode:
-    """What a failed write of a coordinator means to whoever asked for it."""
+    """The error that a client gets for a coordinator's failed write."""
     if error in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT):
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if error in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR):
