@@ -3,20 +3,20 @@ A decider.
 
     handle(event, now) -> answers and writes
 
-What must survive (a group's assignment, an offset) leaves as a `Write` and changes the state in `replay` alone: when
-it is committed, and again when a log is read. What a request waits for is answered then. `states` holds the table of
-what happens in which state, `members` and `offsets` carry it out on the groups of the `roster`.
+State that must survive (a group's assignment, an offset) leaves as a `Write` and changes only in `replay`: when the
+write is committed, and again when a log is read. The request that waits for it is answered then. `states` holds the
+table of steps by state, `members` and `offsets` carry them out on the groups of the `roster`.
 
 Times: `now` is both clocks at the moment of the event. Sessions, rebalances and delays are measured by the monotonic
-one, so that setting the wall clock changes none of them; records carry the wall clock's time, and committed offsets
+clock, so that setting the wall clock does not change them; records carry the wall clock's time, and committed offsets
 expire by it.
 
-A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (what Kafka
-makes of REQUEST_TIMED_OUT for a client of a group). It may still be committed, so nothing is undone: its records take
-effect if it is, without a second answer.
+A write that is not committed within `offsets.commit.timeout.ms` is answered COORDINATOR_NOT_AVAILABLE (as Kafka
+answers REQUEST_TIMED_OUT to a group's client). It may still be committed, so nothing is undone: its records take
+effect then, without a second answer.
 
 Offsets of a transaction wait with their group (`Group.open_offsets`) until the marker of its end is in the log of this
-shard: `replay_end` has them count or forgets them. So does a log that is read.
+shard: `replay_end` applies them or forgets them. The same holds when a log is read.
 
 Leaves out: the newer protocols (KIP-848, share and streams groups).
 """
@@ -63,7 +63,7 @@ class GroupCoordinator:
         self._next_expiry_check_ms: int | None = None
 
     def handle(self, event: Event, now: Now) -> list[Answer | Write]:
-        """What is to be done about the event."""
+        """The effects of the event: answers and writes."""
         effects = self.roster.begin()
         match event:
             case Heartbeat():
@@ -114,7 +114,7 @@ class GroupCoordinator:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
-        """When a `Tick` is due next, by the monotonic clock; None if nothing waits for time."""
+        """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
         wake_ms, check_ms = self.roster.next_wake_ms(), self._next_expiry_check_ms
         if wake_ms is None or check_ms is None:
             return check_ms if wake_ms is None else wake_ms
@@ -133,8 +133,8 @@ class GroupCoordinator:
     # --- what the log says -------------------------------------------------------------------------------------------
 
     def replay(self, record: OffsetRecord | GroupRecord, now: Now) -> None:
-        """Takes in a record of the log, in its order: when it is read from a log, and when one of this coordinator's
-        own is committed."""
+        """Applies a record of the log, in order: when the log is read, and when a record of this coordinator is
+        committed."""
         if isinstance(record, OffsetRecord):
             self._replay_offset(record, now)
         elif record.value is None:
@@ -164,7 +164,8 @@ class GroupCoordinator:
         group.offsets[key] = _offset_of(value)
 
     def replay_within(self, record: OffsetRecord | GroupRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
-        """Takes in an offset that counts when a transaction is committed. Other records are never written so."""
+        """Applies an offset that counts when a transaction is committed. Other records are never part of a
+        transaction."""
         if not isinstance(record, OffsetRecord) or record.value is None:
             return
         group = self.groups.get(record.group)
@@ -184,7 +185,7 @@ class GroupCoordinator:
             group.offsets.update((key, value) for key, value in waiting.items() if value is not None)
 
     def finish_replay(self, now: Now) -> None:
-        """The log is read: groups that neither have members nor keep anything are forgotten, time begins to run."""
+        """The log is read: forgets groups without members, offsets and protocol type, and starts the timers."""
         self._is_loading = False
         for group_id in [
             key for key, group in self.groups.items() if not group.members and not group.offsets and not group.open_offsets and group.protocol_type is None

@@ -1,4 +1,4 @@
-"""What goes into the coordinator and what it answers: values only."""
+"""The events of the coordinator and its answers: values only."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Join(NamedTuple):
 
 
 class Sync(NamedTuple):
-    """A member asks for its assignment; the leader brings everybody's. Protocol type and name are None below version
-    5."""
+    """A member asks for its assignment; the leader brings those of all members. Protocol type and name are None below
+    version 5."""
 
     token: Token
     group_id: str
@@ -71,8 +71,8 @@ class Leave(NamedTuple):
 
 
 class CommittedOffset(NamedTuple):
-    """An offset as a consumer commits it; `expire_timestamp_ms` is -1 unless an old client asks for a retention of its
-    own."""
+    """An offset as a consumer commits it; `expire_timestamp_ms` is -1 unless an old client asks for its own
+    retention."""
 
     offset: int
     leader_epoch: int
@@ -90,10 +90,10 @@ class CommitOffsets(NamedTuple):
     member_id: str
     group_instance_id: str | None
     offsets: tuple[tuple[TopicPartition, CommittedOffset], ...]
-    #: Clients of OffsetCommit 9 and later are told GROUP_ID_NOT_FOUND where a member commits for a group that is not
-    #: there, others ILLEGAL_GENERATION.
+    #: A member that commits for an unknown group gets GROUP_ID_NOT_FOUND from OffsetCommit 9 on, ILLEGAL_GENERATION in
+    #: earlier versions.
     knows_missing_group: bool = False
-    #: All offsets are of topics that are branches of others.
+    #: All offsets are of topics that are branches of other topics.
     is_of_branches: bool = False
     #: The offsets count when this transaction is committed (TxnOffsetCommit).
     within: OfTransaction | None = None

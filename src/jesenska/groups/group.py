@@ -1,7 +1,6 @@
 """One group of the classic protocol: its members, its generation, its offsets, and the state that it is in (`states`).
 
-Everything here is plain state with the rules that concern one group alone; who decides what happens when is
-`coordinator`.
+Everything here is plain state with the rules of one group; `coordinator` decides what happens when.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from jesenska.groups.states import ALLOWED_BEFORE, GroupState
 
 
 class Member:
-    """A member: who it is, what it can do, and the request of its that waits for an answer."""
+    """A member: its ids, its protocols, and its request that waits for an answer."""
 
     __slots__ = (
         "assignment",
@@ -55,7 +54,7 @@ class Member:
         self.assignment = assignment
         self.awaiting_join: Token | None = None
         self.awaiting_sync: Token | None = None
-        #: When its session ends if nothing is heard of it. A member that waits for an answer of ours is alive.
+        #: The end of its session if it sends nothing. A member that waits for our answer is alive.
         self.deadline_ms = 0
         #: Has not been through a rebalance yet; it may wait long for the first one.
         self.is_new = False
@@ -66,8 +65,7 @@ class Member:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while an answer of ours is due to it: then it is alive. A new member's first wait has a limit all the
-        same."""
+        """True while it waits for our answer: then it is alive. A new member's first wait has a limit nevertheless."""
         return self.awaiting_sync is not None or (self.awaiting_join is not None and not self.is_new)
 
     def metadata(self, protocol: str | None) -> bytes:
@@ -75,9 +73,9 @@ class Member:
 
 
 class Group:
-    """A group. `generation` goes up with each rebalance that ends. Who waits in a join and which protocols members
-    have is counted, so that what one member asks for costs the same in a group of two and in one of thousands; so both
-    change through the methods here alone."""
+    """A group. `generation` goes up with each rebalance that ends. The members that wait in a join and the protocols
+    of members are counted, so that a member's request costs the same in a group of two and of thousands; so both
+    change only through the methods here."""
 
     __slots__ = (
         "_protocol_counts",
@@ -107,7 +105,7 @@ class Group:
     def __init__(self, group_id: str, now: Now) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
-        #: Wall-clock time, as the group's record has it.
+        #: Wall-clock time, as in the group's record.
         self.state_since_ms = now.wall_ms
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -122,24 +120,23 @@ class Group:
         #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
         self.pending_members: dict[str, int] = {}
         self.offsets: dict[TopicPartition, CommittedOffset] = {}
-        #: Commits on their way into the log, by number, with what they are for: the group is not empty of use.
+        #: The partitions of commits on their way into the log, by number: the group is in use.
         self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
-        #: What transactions that are open have committed, by their producer. None for an offset that was committed
-        #: otherwise since: it changes nothing any more.
+        #: The offsets committed in open transactions, by producer. None for an offset that was committed outside of
+        #: the transaction since: it has no effect any more.
         self.open_offsets: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
         #: Those of `pending_commits` that belong to a transaction.
         self.pending_within: set[int] = set()
         #: The assignment of this generation is on its way into the log.
         self.is_storing = False
-        #: When a rebalance goes on without those who have not joined.
+        #: The time at which a rebalance goes on without members that have not joined.
         self.rebalance_deadline_ms: int | None = None
-        #: Set during the initial delay: when it ends at the latest, and whether someone came in since it was last
-        #: extended.
+        #: Set during the initial delay: its latest end, and whether a member came in since it was last extended.
         self.initial_deadline_ms: int | None = None
         self.initial_delay_new_member = False
-        #: When members that have joined and not synced are taken for dead.
+        #: The time at which members that have joined and not synced are taken for dead.
         self.sync_deadline_ms: int | None = None
-        #: When the coordinator looks at this group next; None if nothing is scheduled.
+        #: The time at which the coordinator looks at this group next; None if nothing is scheduled.
         self.wake_ms: int | None = None
 
     # --- states ------------------------------------------------------------------------------------------------------
@@ -150,12 +147,12 @@ class Group:
         self.state_since_ms = now.wall_ms
 
     def unstable(self) -> set[TopicPartition]:
-        """Partitions whose offset may soon be another, as a transaction that commits it is not decided."""
+        """Partitions whose offset may change soon, since a transaction that commits it is not decided."""
         keys = {key for offsets in self.open_offsets.values() for key in offsets}
         return keys.union(*(self.pending_commits[serial] for serial in self.pending_within))
 
     def next_deadline_ms(self) -> int | None:
-        """When time alone changes something here; None if it does not."""
+        """The next time at which a deadline falls due; None if there is none."""
         due = [*self.pending_members.values(), *(member.deadline_ms for member in self.members.values() if not member.waits_for_us)]
         if self.state is GroupState.PREPARING_REBALANCE and self.rebalance_deadline_ms is not None:
             due.append(self.rebalance_deadline_ms)
@@ -168,8 +165,8 @@ class Group:
 
     def stored(self, value: GroupMetadataValue, now: Now) -> None:
         """The group's record is in the log. If it is of this generation, the members have their assignments from now
-        on, and the group is STABLE. One of an older generation, or of one that a rebalance is ending, says nothing
-        that still holds."""
+        on, and the group is STABLE. A record of an older generation, or of one that a rebalance is ending, is
+        ignored."""
         if value.generation != self.generation or self.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
             return
         for item in value.members:
@@ -203,7 +200,7 @@ class Group:
         return member
 
     def rename(self, member: Member, new_id: str) -> None:
-        """A static member that came back gets a new id; it stays in its place."""
+        """A static member that came back gets a new id and keeps its place."""
         old_id = member.member_id
         self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
         member.member_id = new_id
@@ -218,13 +215,13 @@ class Group:
         self._protocol_counts.update({name for name, _ in protocols})
 
     def wait_in_join(self, member: Member, token: Token) -> None:
-        """The member's join is answered later; an older one of its must have been answered."""
+        """The member's join is answered later; its older join must have been answered."""
         if member.awaiting_join is None:
             self.joined_count += 1
         member.awaiting_join = token
 
     def end_wait_in_join(self, member: Member) -> Token:
-        """The join that is to be answered now."""
+        """The token of the join that is answered now."""
         token, member.awaiting_join = member.awaiting_join, None
         assert token is not None, "nobody waits in a join"
         self.joined_count -= 1
@@ -239,7 +236,7 @@ class Group:
         return not self.pending_members and self.joined_count == len(self.members)
 
     def choose_leader_among_joined(self) -> bool:
-        """Keeps the leader if it has joined, else takes the first that has; False if nobody has."""
+        """Keeps the leader if it has joined, else takes the first member that has; False if none has."""
         leader = self.members.get(self.leader_id or "")
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -252,8 +249,8 @@ class Group:
     # --- protocols ---------------------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, names: set[str]) -> bool:
-        """True if a member with these protocols fits in. Its own protocols of before count too, as in Kafka: a member
-        that is alone does not change all of them without leaving first."""
+        """True if a member with these protocols fits in. Its own earlier protocols count too, as in Kafka: a lone
+        member cannot change all of them without leaving first."""
         if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and any(self._protocol_counts[name] == len(self.members) for name in names)
@@ -321,7 +318,7 @@ class Group:
 
 
 def fenced(group: Group, member_id: str, instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
-    """Whether a request in the name of a member, and of a generation if it names one, may pass."""
+    """NONE if a request of this member, and of this generation if it names one, may pass; else the error."""
     if instance_id is not None:
         known = group.static_members.get(instance_id)
         if known is None:

@@ -1,14 +1,14 @@
 """The members' side of the coordinator: joining, sharing, staying alive, leaving, expiring.
 
-    join       the member waits until a generation begins (`Step.REBALANCE`), or gets the answer of the one that there
-               is
-    all joined generation + 1; all are answered, the leader with everybody's metadata
+    join       the member waits until a generation begins (`Step.REBALANCE`), or gets the answer of the current
+               generation
+    all joined generation + 1; all are answered, the leader with every member's metadata
     sync       the leader brings the assignment; when it is written all are answered
     heartbeat  a sign of life; says whether a rebalance is under way
-    gone       a member that leaves or whose session is over calls the others to join anew
+    gone       a member that leaves or whose session is over makes the other members join again
 
-A member that waits for an answer of ours does not expire. Membership itself is not written until the leader's
-assignment is: a start from the log finds the last generation that was shared.
+A member that waits for our answer does not expire. Membership is not written until the leader's assignment is: a start
+from the log finds the last generation with an assignment.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class GroupMembers:
         return None
 
     def _has_room_for(self, group: Group, member_id: str) -> bool:
-        """Ids that were given out and never used take no place. During a rebalance those who come first have one, so
-        that a group that has become too large loses its last members."""
+        """True if the group has a place for the member. Ids that were given out and never used take no place. During a
+        rebalance the first members to join get a place, so that a group that is too large loses its last members."""
         member = group.members.get(member_id)
         if group.is_in(GroupState.EMPTY):
             return True
@@ -119,7 +119,7 @@ class GroupMembers:
             return
         member = group.members[event.member_id]
         repeats = HAPPENS[Join][group.state] is Step.REPEAT_OR_REBALANCE and member.protocols == event.protocols
-        # In a stable group the leader's join calls for a new assignment, whatever it brings.
+        # In a stable group the leader's join always leads to a new assignment.
         if repeats and not (group.is_in(GroupState.STABLE) and group.leader_id == member.member_id):
             self._answer(event.token, self._joined(group, member))
         else:
@@ -139,7 +139,7 @@ class GroupMembers:
         )
 
     def _replace_static(self, group: Group, member: Member, new_id: str, event: Join, now: Now) -> None:
-        """A static member came back without its id: whoever still uses the old one is fenced."""
+        """A static member came back without its id: a client that still uses the old id is fenced."""
         self._drop_waiting(group, member, ErrorCode.FENCED_INSTANCE_ID)
         old_selected = group.select_protocol() if group.is_in(GroupState.STABLE) else None
         was_leader = group.leader_id == member.member_id
@@ -152,8 +152,8 @@ class GroupMembers:
             return
         answer = self._joined(group, member, skip_assignment=was_leader)
         if was_leader and not event.can_skip_assignment:
-            # Told its old id as the leader's, it does not take itself for the leader: it gets its assignment, and
-            # nobody assigns anew.
+            # With its old id as the leader's in the answer, it does not take itself for the leader: it gets its
+            # assignment, and no new one is made.
             answer = answer._replace(leader=old_id, skip_assignment=False, members=())
         assignments = {item.member_id: item.assignment for item in group.members.values()}
         record = GroupRecord(group.group_id, group.to_value(assignments, now))
@@ -219,7 +219,7 @@ class GroupMembers:
             self._complete_join(group, now)
 
     def _complete_join(self, group: Group, now: Now) -> None:
-        """Ends the wait for members: those that have not come are dropped, static ones are kept."""
+        """Ends the wait for members: members that have not come are dropped, static ones are kept."""
         group.initial_deadline_ms = group.rebalance_deadline_ms = None
         for member in [item for item in group.members.values() if item.awaiting_join is None and not item.is_static]:
             group.remove(member.member_id)
@@ -227,7 +227,7 @@ class GroupMembers:
             self._become_empty(group, now)
             return
         if not group.choose_leader_among_joined():
-            # Only static members that are silent: they keep their places for one more time-out.
+            # There are only silent static members: they keep their places for one more time-out.
             group.rebalance_deadline_ms = now.monotonic_ms + group.rebalance_timeout_ms
             self._due(group, group.rebalance_deadline_ms)
             return
@@ -362,14 +362,14 @@ class GroupMembers:
             member.awaiting_sync = None
 
     def _after_removal(self, group: Group, now: Now) -> None:
-        """Members have gone: the others share anew."""
+        """Members have gone: the remaining ones rebalance."""
         if HAPPENS[MemberGone][group.state] is Step.REBALANCE:
             self._prepare_rebalance(group, now)
         if HAPPENS[MemberGone][group.state] is Step.COMPLETE_IF_ALL_HAVE_JOINED and group.initial_deadline_ms is None and group.everyone_has_joined:
             self._complete_join(group, now)
 
     def resign(self) -> None:
-        """Whoever waits is told to look for another coordinator."""
+        """Answers NOT_COORDINATOR to every waiting member."""
         for group in self._groups.values():
             for member in group.members.values():
                 self._drop_waiting(group, member, ErrorCode.NOT_COORDINATOR)
@@ -377,7 +377,7 @@ class GroupMembers:
     # --- what was written --------------------------------------------------------------------------------------------
 
     def written(self, operation: MemberWrite, in_time: bool, now: Now) -> None:
-        """What was written is in the log, and replayed."""
+        """The records of the write are in the log, and replayed."""
         group = self._groups.get(operation.group_id)
         match operation:
             case AssignmentWrite():
@@ -395,7 +395,7 @@ class GroupMembers:
                 self._touch(group, member, now)
 
     def late(self, operation: MemberWrite, error: ErrorCode, now: Now) -> None:
-        """What is written takes too long, or this coordinator resigns."""
+        """The write takes too long, or this coordinator resigns."""
         match operation:
             case AssignmentWrite():
                 self._begin_again(operation, error, now)
@@ -403,7 +403,7 @@ class GroupMembers:
                 self._answer(operation.token, JoinAnswer(error, ""))
 
     def failed(self, operation: MemberWrite, error: ErrorCode, in_time: bool, now: Now) -> None:
-        """What was to be written is not in the log."""
+        """The write failed: its records are not in the log."""
         match operation:
             case AssignmentWrite() if in_time:
                 self._begin_again(operation, error, now)
@@ -421,7 +421,7 @@ class GroupMembers:
         self._prepare_rebalance(group, now)
 
     def _take_back(self, operation: ReplacementWrite) -> None:
-        """The member is whom it was, unless it has been replaced again."""
+        """Gives the member its old id and protocols, unless it has been replaced again."""
         group = self._groups.get(operation.group_id)
         member = group.members.get(operation.answer.member_id) if group is not None else None
         if group is not None and member is not None:
@@ -431,7 +431,7 @@ class GroupMembers:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def tick(self, group: Group, now: Now) -> None:
-        """What is due in a group happens."""
+        """Carries out what is due in a group."""
         self._expire_members(group, now)
         if HAPPENS[RebalanceDue][group.state] is Step.COMPLETE and _is_due(group.rebalance_deadline_ms, now):
             self._rebalance_due(group, now)
@@ -453,7 +453,7 @@ class GroupMembers:
 
     def _rebalance_due(self, group: Group, now: Now) -> None:
         if group.initial_deadline_ms is not None and group.initial_delay_new_member and now.monotonic_ms < group.initial_deadline_ms:
-            # Someone came in during the delay: a little longer, so that a group that starts does not rebalance for
+            # A member came in during the delay: a little longer, so that a group that starts does not rebalance for
             # each member.
             group.initial_delay_new_member = False
             group.rebalance_deadline_ms = min(now.monotonic_ms + self._roster.settings.initial_rebalance_delay_ms, group.initial_deadline_ms)

@@ -1,14 +1,14 @@
-"""What groups have committed: the offsets' side of the coordinator, with deleting and expiring them and the groups
+"""Committed offsets of groups: the offsets' side of the coordinator. It also deletes and expires them, and the groups
 that hold nothing else.
 
 commit     the offsets are appended; they count, and are answered, once that is committed. A group that has members
-           takes offsets from them only; but of a branch (controller.branches) from anybody, where it has none yet and
-           no member subscribes to it
+           takes offsets from them only; but offsets of a branch (controller.branches) from any client, where it has
+           none yet and no member subscribes to it
 delete     by request, with their topic, or with their group: tombstones are appended first
-within     an offset of a transaction waits for its marker, and until then the offset of before counts. Who asks for
-           stable offsets is told to come back. Fencing is the producer's: such a commit may come without a member, and
-           in a rebalance
-expire     offsets of an empty group some time after it became empty, and of topics that nobody in a stable group
+within     an offset of a transaction waits for its marker, and until then the earlier offset counts. A request
+           for stable offsets has to come again. Fencing is by the producer: such a commit may come without a member,
+           and in a rebalance
+expire     offsets of an empty group some time after it became empty, and of topics that no member of a stable group
            subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
            offset goes with it
 """
@@ -68,7 +68,7 @@ class GroupOffsets:
         self._write(event.group_id, records, CommitWrite(event.token, event.group_id, self._last_commit, keys, results), within=event.within)
 
     def end(self, event: EndOffsets) -> None:
-        """A transaction ends: its marker goes into this log, whatever groups have offsets in it."""
+        """A transaction ends: writes its marker into this log, for all groups with offsets in it."""
         self._roster.mark(event.marker, MarkerWrite(event.token))
 
     def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
@@ -89,7 +89,7 @@ class GroupOffsets:
             if error is not ErrorCode.NONE:
                 return error
         elif not group.is_in(GroupState.EMPTY) and event.within is None:
-            # Nobody may move the offsets of a group that has members from outside.
+            # A client that is not a member may not change the offsets of a group with members.
             return _refuse_of_branches(group, event)
         if event.within is not None:
             # A transaction's offsets are fenced by its producer, so a rebalance does not refuse them.
@@ -106,7 +106,7 @@ class GroupOffsets:
         if subscribed is None and group.protocol_type != "consumer":
             self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
             return
-        # Where a member's subscription cannot be read, it may want any topic.
+        # A member whose subscription cannot be read may want any topic.
         wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
         results = {key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE for key in event.partitions}
         self._forget_offsets(group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results)
@@ -135,14 +135,14 @@ class GroupOffsets:
             self._remove_group(group, now, event.token)
 
     def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
-        """Its offsets go with it, also those that are on their way into the log."""
+        """Removes a group with its offsets, also those on their way into the log."""
         operation = RemovalWrite(token, group.group_id, group.state)
         group.move_to(GroupState.DEAD, now)
         keys = dict.fromkeys([*group.offsets, *(key for keys in group.pending_commits.values() for key in keys)])
         self._write(group.group_id, [*_tombstones(group, keys), GroupRecord(group.group_id, None)], operation)
 
     def expire(self, now: Now) -> None:
-        """Offsets whose time is over go, and groups that keep nothing any more."""
+        """Removes expired offsets, and groups that keep nothing any more."""
         for group in list(self._groups.values()):
             if group.pending_commits:
                 continue
@@ -153,7 +153,7 @@ class GroupOffsets:
                 self._forget_offsets(group, old, None, {})
 
     def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
-        """Offsets whose time is over. Those of topics that a member subscribes to are kept, whatever their commit
+        """The expired offsets. Those of topics that a member subscribes to are kept, whatever expiry their commit
         asked for."""
         subscribed = None if HAPPENS[ExpiryDue][group.state] is Step.NOTHING else subscribed_topics(group)
         if subscribed is None:
@@ -175,18 +175,18 @@ class GroupOffsets:
     # --- what was written --------------------------------------------------------------------------------------------
 
     def written(self, operation: OffsetWrite, in_time: bool) -> None:
-        """What was written is in the log, and replayed."""
+        """The records of the write are in the log, and replayed."""
         if isinstance(operation, CommitWrite):
             self._is_no_longer_pending(operation)
         if in_time:
             self._answer(operation.token, _response(operation))
 
     def late(self, operation: OffsetWrite, error: ErrorCode) -> None:
-        """What is written takes too long, or this coordinator resigns."""
+        """The write takes too long, or this coordinator resigns."""
         self._answer(operation.token, _response(operation, error))
 
     def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool) -> None:
-        """What was to be written is not in the log."""
+        """The write failed: its records are not in the log."""
         if isinstance(operation, CommitWrite):
             self._is_no_longer_pending(operation)
         elif isinstance(operation, RemovalWrite) and (group := self._groups.get(operation.group_id)) is not None:
@@ -203,7 +203,7 @@ class GroupOffsets:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str, partitions: Sequence[TopicPartition] | None) -> dict[TopicPartition, CommittedOffset]:
-        """What is committed for these partitions, or for all; those without an offset are left out."""
+        """The committed offsets of these partitions, or of all; those without an offset are left out."""
         group = self._groups.get(group_id)
         if group is None or group.is_in(GroupState.DEAD):
             return {}
@@ -218,8 +218,8 @@ class GroupOffsets:
 
 
 def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
-    """Of a group that has members: it is given the offsets that it has in a branch of what it reads, as long as it has
-    none there and nobody in it wants the branch. Its members do not notice."""
+    """NONE if a group with members may be given offsets of a branch of what it reads: it has no offsets there and no
+    member subscribes to the branch. Else the error. The members do not notice."""
     if not event.is_of_branches:
         return ErrorCode.UNKNOWN_MEMBER_ID
     if group.state is not GroupState.STABLE:
@@ -232,7 +232,7 @@ def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
 
 
 def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:
-    """The answer to who waits for a write; with an error, where it is not known to be in the log."""
+    """The answer to the request that waits for a write; with an error if it is not known to be in the log."""
     if isinstance(operation, (MarkerWrite, RemovalWrite)):
         return ErrorAnswer(error)
     if error is ErrorCode.NONE:
@@ -261,7 +261,7 @@ def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
 
 
 def subscribed_topics(group: Group) -> set[str] | None:
-    """The topics that the members of a consumer group want; None where that cannot be told."""
+    """The topics that the members of a consumer group want; None if they are not known."""
     if group.is_in(GroupState.EMPTY):
         return set()
     if group.protocol_type != "consumer":

@@ -1,5 +1,5 @@
-"""The topic that keeps groups and their offsets, and which of its partitions keeps a group: the leader of that one is
-the group's coordinator."""
+"""The topic that keeps groups and their offsets, and the partition that keeps a group: its leader is the group's
+coordinator."""
 
 from __future__ import annotations
 

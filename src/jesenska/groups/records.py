@@ -1,12 +1,11 @@
-"""The records of `__consumer_offsets`: what a group and its committed offsets look like on disk, in Apache Kafka's
-format.
+"""The records of `__consumer_offsets`: a group and its committed offsets on disk, in Apache Kafka's format.
 
     key                                                value                                    null value
     OffsetCommitKey     v0, v1  group topic partition  OffsetCommitValue    v0-v4  offset …     the offset is forgotten
     GroupMetadataKey    v2      group                  GroupMetadataValue   v0-v4  members …    the group is gone
 
-A key begins with its version, INT16, which says what it is; so does a value. Written are the versions that Apache
-Kafka 3.9 writes (key 1 and 2, value 3), so that it reads what stands here; every version is read. Keys of the newer
+A key begins with its version, INT16, which is its kind; a value begins with its version. Records are written in the
+versions of Apache Kafka 3.9 (key 1 and 2, value 3), so that it can read them; every version is read. Keys of the newer
 protocols (3 and later) are known by number and left alone.
 """
 
@@ -69,7 +68,7 @@ class GroupMetadataValue(Message, versions=(0, 4), flexible=4):
 
 
 class OffsetRecord(NamedTuple):
-    """A committed offset as it was read; `value` is None where it was forgotten."""
+    """A committed offset as it was read; `value` is None if it was forgotten."""
 
     group: str
     topic: str
@@ -78,7 +77,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group as it was read; `value` is None where it is gone."""
+    """A group as it was read; `value` is None if it is gone."""
 
     group: str
     value: GroupMetadataValue | None
@@ -93,7 +92,7 @@ def offset_key(group: str, topic: str, partition: int) -> bytes:
 
 
 def offset_record(group: str, topic: str, partition: int, value: OffsetCommitValue | None) -> KeyValue:
-    """The record of a committed offset, or its tombstone. An expiry of the commit's own (old clients) needs version
+    """The record of a committed offset, or its tombstone. A commit with its own expiry (old clients) needs version
     1."""
     if value is None:
         return KeyValue(offset_key(group, topic, partition), None)
@@ -115,8 +114,8 @@ def encode_record(record: OffsetRecord | GroupRecord) -> KeyValue:
 
 
 def read_record(key: bytes | None, value: bytes | None) -> OffsetRecord | GroupRecord | None:
-    """What a record says; None for kinds that are not of the classic protocol. CorruptMessageError for bytes that are
-    none of it."""
+    """The content of a record; None for kinds that are not of the classic protocol. CorruptMessageError for bytes that
+    are not a record."""
     if key is None or len(key) < 2:
         raise CorruptMessageError(f"a record of {OFFSETS_TOPIC} has no key")
     version = int.from_bytes(key[:2], "big", signed=True)

@@ -1,4 +1,4 @@
-"""The groups of one shard, when each is looked at next, and what has been decided about the event in work."""
+"""The groups of one shard, the next time each is looked at, and the effects of the current event."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEW_MEMBER_TIMEOUT_MS = 300_000
 
 
 class Roster:
-    """What the members' side and the offsets' side of a coordinator share."""
+    """The state shared by the members' side and the offsets' side of a coordinator."""
 
     def __init__(self, settings: GroupSettings) -> None:
         self.settings = settings
@@ -27,12 +27,12 @@ class Roster:
     # --- what is decided ---------------------------------------------------------------------------------------------
 
     def begin(self) -> list[Answer | Write]:
-        """An event is in work: what is decided about it is in the list."""
+        """Begins an event: its effects are collected in the returned list."""
         self._effects = []
         return self._effects
 
     def answer(self, token: Token | None, response: Response) -> None:
-        """Nothing where nobody waits."""
+        """Answers a request; does nothing if `token` is None."""
         if token is not None:
             self._effects.append(Answer(token, response))
 
@@ -47,23 +47,23 @@ class Roster:
     # --- time --------------------------------------------------------------------------------------------------------
 
     def touch(self, group: Group, member: Member, now: Now) -> None:
-        """A sign of life: its session begins anew."""
+        """A sign of life: the member's session starts again."""
         member.deadline_ms = now.monotonic_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
         self.due(group, member.deadline_ms)
 
     def due(self, group: Group, due_ms: int | None) -> None:
-        """Sees to it that the group is looked at when something of it falls due. Whatever moves a deadline calls this;
-        that one has moved later is found out when the group is looked at."""
+        """Schedules a look at the group when a deadline of it falls due. Code that moves a deadline calls this; a
+        deadline that moved later is found when the group is looked at."""
         if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
             group.wake_ms = due_ms
             heapq.heappush(self._wakes, (due_ms, group.group_id))
 
     def next_wake_ms(self) -> int | None:
-        """When a group is due next; None if none is."""
+        """The next time at which a group is due; None if no group is."""
         return self._wakes[0][0] if self._wakes else None
 
     def pop_due(self, now: Now) -> Group | None:
-        """The next group that something falls due of; None if there is none."""
+        """The next group that is due; None if there is none."""
         while self._wakes and self._wakes[0][0] <= now.monotonic_ms:
             due_ms, group_id = heapq.heappop(self._wakes)
             group = self.groups.get(group_id)

@@ -1,4 +1,4 @@
-"""The states of a group of the classic protocol, and what happens in each of them: one table.
+"""The states of a group of the classic protocol, and the step for each event in each of them: one table.
 
     state                   means                                                 goes to
     EMPTY                   no members; it may hold offsets                       PREPARING_REBALANCE, DEAD
@@ -7,8 +7,8 @@
     STABLE                  every member can have its assignment                  PREPARING_REBALANCE, DEAD
     DEAD                    it is being removed; nothing leads out of it          (gone, or back if that fails)
 
-`HAPPENS` holds for a request that may pass: its member is known, its generation is the group's. An error is the
-answer. `members` and `offsets` say what the steps are in detail.
+`HAPPENS` is for valid requests: the member is known, the generation is the group's. An error is the answer. `members`
+and `offsets` carry out the steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jesenska.groups.events import CommitOffsets, DeleteGroup, DeleteOffsets, He
 
 
 class GroupState(Enum):
-    """The values are the names that DescribeGroups and ListGroups tell."""
+    """The values are the names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
     PREPARING_REBALANCE = "PreparingRebalance"
@@ -35,23 +35,23 @@ class MemberGone:
 
 
 class RebalanceDue:
-    """The members have had the time that they asked for to join."""
+    """The members' time to join, as they asked for it, is over."""
 
 
 class SyncDue:
-    """The members that have joined have had the time to ask for their assignments."""
+    """The time of members that have joined to ask for their assignments is over."""
 
 
 class ExpiryDue:
-    """It is looked whether offsets are old."""
+    """Offsets are checked for expiry."""
 
 
 class Step(Enum):
-    """What a group does about an event."""
+    """The step of a group for an event."""
 
     #: The member waits for the answer, and all are called to join.
     REBALANCE = auto()
-    #: The member waits for the others.
+    #: The member waits for the other members.
     WAIT = auto()
     #: A member whose answer was lost, or that brings nothing new, gets the answer of its generation; any other calls
     #: for a rebalance.
@@ -59,33 +59,33 @@ class Step(Enum):
     #: The member waits for the assignment; the leader brings it, and it is written.
     WAIT_FOR_ASSIGNMENT = auto()
     TELL_ASSIGNMENT = auto()
-    #: The member's session begins anew.
+    #: The member's session starts again.
     LIVE = auto()
     COMPLETE_IF_ALL_HAVE_JOINED = auto()
-    #: A generation begins with those who have joined.
+    #: A generation begins with the members that have joined.
     COMPLETE = auto()
     #: Members that have joined and never asked for an assignment are taken for dead (KIP-735).
     DROP_SILENT = auto()
     WRITE = auto()
-    #: The group goes, with its offsets.
+    #: Removes the group with its offsets.
     REMOVE = auto()
-    #: Offsets that nobody uses go.
+    #: Removes unused offsets.
     FORGET = auto()
-    #: Offsets go; the group too if they were its last.
+    #: Removes offsets; also the group if they were its last.
     FORGET_AND_REMOVE = auto()
     NOTHING = auto()
 
 
 EMPTY, PREPARING_REBALANCE, COMPLETING_REBALANCE, STABLE, DEAD = GroupState
 
-#: What a group in each state does about each event; an error is the answer.
+#: The step of a group for each event in each state; an error is the answer.
 HAPPENS: Final[dict[type, dict[GroupState, Step | ErrorCode]]] = {
     Join: {
         EMPTY: Step.REBALANCE,
         PREPARING_REBALANCE: Step.WAIT,
         COMPLETING_REBALANCE: Step.REPEAT_OR_REBALANCE,
         STABLE: Step.REPEAT_OR_REBALANCE,
-        # The member comes again and finds either the group or none.
+        # The member comes again, and the group either exists then or does not.
         DEAD: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     },
     Sync: {

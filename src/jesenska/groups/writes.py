@@ -1,7 +1,7 @@
-"""What a group writes, as values: each goes out with its records and comes back with what became of them, so it says
-all that is to be done then.
+"""A group's writes, as values: each goes out with its records and comes back with their outcome, so it holds all that
+is needed then.
 
-`token` is the request that waits; None where nobody does. `serial` tells writes of one group apart.
+`token` is the request that waits; None if there is none. `serial` distinguishes writes of one group.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AssignmentWrite(NamedTuple):
 
 
 class ReplacementWrite(NamedTuple):
-    """A static member has come back and has another id. `answer` is for its join."""
+    """A static member has come back with another id. `answer` is for its join."""
 
     token: Token
     group_id: str
@@ -67,7 +67,7 @@ class ForgetWrite(NamedTuple):
 
 
 class RemovalWrite(NamedTuple):
-    """The group is to go. `state` is the one that it goes back to if that fails."""
+    """The group is being removed. `state` is the state it goes back to if that fails."""
 
     token: Token | None
     group_id: str
