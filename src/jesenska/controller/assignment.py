@@ -1,16 +1,15 @@
-"""Which brokers get the replicas of new partitions, placed as Kafka places them.
+"""Assigns the replicas of new partitions to brokers as Kafka does.
 
-Without racks: first replicas go round the brokers from a starting place; the others of a partition follow at a
+Without racks: first replicas go round the brokers from a starting place; the other replicas of a partition follow at a
 distance from the first that grows by one with every full round, so that the followers of one broker's partitions are
 spread over all others.
 
     brokers 0..4, start 0, shift 0      partition 0: 0 1 2    1: 1 2 3    ...    5: 0 2 3    6: 1 3 4
 
-With racks: brokers are put in an order that takes one of each rack in turn, and a broker is passed over while its rack
-has a replica already and another rack has none. Where some brokers have a rack and others none, racks are left out of
-account.
+With racks: brokers are put in an order that takes one of each rack in turn, and a broker is skipped while its rack has
+a replica already and another rack has none. If only some brokers have a rack, racks are ignored.
 
-Where to start is chance, and comes in as an argument."""
+The starting place is random, and is an argument."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ Assignment = Mapping[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerPlace:
-    """A broker that can hold replicas, and where it stands."""
+    """A broker that can hold replicas, and its rack."""
 
     broker_id: int
     rack: str | None = None
@@ -35,7 +34,7 @@ def assign_replicas(
 ) -> dict[int, tuple[int, ...]]:
     """Replicas of `partitions` partitions numbered from `first_partition`, the preferred leader first.
 
-    InvalidReplicationFactorError where there are fewer brokers than replicas."""
+    InvalidReplicationFactorError if there are fewer brokers than replicas."""
     places = sorted(brokers)
     if replication_factor > len(places):
         raise InvalidReplicationFactorError(

@@ -1,4 +1,4 @@
-"""Branches: topics that begin as the copy of another one. Asked for by a setting of a new topic:
+"""Branches: topics that begin as a copy of another topic. A setting of a new topic asks for one:
 
     jesenska.branch.of=orders                            what CreateTopics names
     jesenska.branch.of=orders:6:9tbXHgBvRzO0K-63RUy5HQ   in the tree while the branch is being made: the first leader
@@ -6,13 +6,13 @@
     jesenska.branch.of=orders                            in the tree once every leader has its log: it says where the
                                                          topic comes from, and has no effect any more
 
-A broker that is told of a topic with the second form makes its logs from those that it has of the source. With the
-third form it begins an empty log where it has none, and follows the leader, as with any topic: a disk that was
-replaced is not filled with a second branch of what the source is then.
+A broker that gets a topic with the second form makes its logs from its logs of the source. With the third form it
+begins an empty log if it has none, and follows the leader, as with any topic: a replaced disk is not filled with a
+second branch of the source as it is then.
 
 A branch has the partitions, replicas and leaders of its source. Its first leader epoch is above all of the source's,
-so no record of the source has one that a leader of the branch writes in. In sync is the leader alone: followers may
-have branched at an earlier high watermark, and join when they have fetched what they lack.
+so no record of the source has an epoch of a leader of the branch. The ISR is the leader alone: followers may have
+branched at an earlier high watermark, and join when they have fetched the missing records.
 
 While a branch is being made its source cannot be deleted by request. Pure."""
 
@@ -37,13 +37,13 @@ from jesenska.controller.context import ControllerContext, TopicView
 from jesenska.metadata.nodes import PartitionStateNode
 
 BRANCH_OF = "jesenska.branch.of"
-#: Apache Kafka's own topics: what is in them is about other topics.
+#: Apache Kafka's own topics: their records are about other topics.
 _NOT_BRANCHED: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _INT32_MAX: Final = 2**31 - 1
 
 
 class BranchPoint(NamedTuple):
-    """Where a branch that is being made comes from."""
+    """The source of a branch that is being made."""
 
     source: str
     first_epoch: int
@@ -55,7 +55,7 @@ class BranchPoint(NamedTuple):
 
 
 class SourceTopic(NamedTuple):
-    """What a branch takes over of its source."""
+    """The parts of its source that a branch takes over."""
 
     replicas: dict[int, tuple[int, ...]]
     states: dict[int, PartitionStateNode]
@@ -63,7 +63,7 @@ class SourceTopic(NamedTuple):
 
 
 def branch_point(settings: Mapping[str, str]) -> BranchPoint | None:
-    """Where a topic with these settings is being branched from; None where it is not."""
+    """The source that a topic with these settings is being branched from; None if it is not a branch being made."""
     source, _, rest = settings.get(BRANCH_OF, "").partition(":")
     epoch, _, topic_id = rest.partition(":")
     if not (epoch.isascii() and epoch.isdigit() and int(epoch) <= _INT32_MAX):
@@ -93,7 +93,7 @@ def branches_under_way(view: ControllerContext, source: str) -> list[str]:
 
 
 def require_not_branched(view: ControllerContext, name: str) -> None:
-    """InvalidRequestError where a topic cannot be deleted, since a branch of it is being made."""
+    """InvalidRequestError if a branch of the topic is being made: it cannot be deleted then."""
     for branch in branches_under_way(view, name)[:1]:
         raise InvalidRequestError(f"Topic '{name}' is being branched to '{branch}': delete it when that is done, or delete '{branch}' first.")
 
@@ -101,8 +101,8 @@ def require_not_branched(view: ControllerContext, name: str) -> None:
 def source_of(
     view: ControllerContext, branch: str, name: str, *, partitions: int, replication_factor: int, assignment: Mapping[int, Sequence[int]]
 ) -> SourceTopic:
-    """What `branch` takes over of its source `name`; a KafkaError where it cannot be branched, or where the request
-    asks for other numbers (-1: it does not say) or another assignment (empty: none)."""
+    """The parts of its source `name` that `branch` takes over. KafkaError if the source cannot be branched, or the
+    request asks for other numbers (-1: not given) or another assignment (empty: not given)."""
     if not name:
         raise InvalidConfigError(f"{BRANCH_OF} names no topic: give the name of the topic to branch.")
     for kept in (name, branch):

@@ -1,4 +1,4 @@
-"""Brokers that come and go, and what a controller does first."""
+"""Brokers that come and go, and the first work of a controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.metadata.tree_operations import SetData
 
 
 class Brokers:
-    """Those of one controller."""
+    """The brokers of one controller."""
 
     def __init__(self, desk: ControllerDesk, leadership: Leadership, topics: TopicChanges, deletions: Deletions) -> None:
         self._desk = desk
@@ -26,13 +26,13 @@ class Brokers:
         self._leadership = leadership
         self._topics = topics
         self._deletions = deletions
-        #: What brokers that came or went bring about was not brought to its end.
+        #: The changes for brokers that came or went are not complete.
         self.is_unsettled = False
-        #: Brokers that are gone, and may be waited for still.
+        #: Brokers that are gone, and may still be waited for.
         self._going: dict[int, None] = {}
 
     def start(self, event: Started) -> Steps:
-        """Topics get the ids that they lack."""
+        """Gives topics the ids that they lack."""
         for name, topic in list(self._context.topics.items()):
             if topic.topic_id is None:
                 node = TopicNode(topic.node.replicas, self._desk.new_uuid(), topic.node.adding, topic.node.removing)
@@ -42,19 +42,19 @@ class Brokers:
         self._desk.answer(event.token)
 
     def came(self, event: BrokerCame) -> Steps:
-        """Every partition gets the leader that it can have now; a broker that has crashed leaves every ISR that has
-        another member, and what it leads alone begins a new leader epoch. The broker is told everything, the others
-        what has changed, and that it has come."""
+        """Elects leaders where that is possible now. A broker that has crashed leaves every ISR that has another
+        member; partitions that it leads alone begin a new leader epoch. The broker is sent everything, the other
+        brokers the changes and its arrival."""
         yield from self.changed((), (event,))
 
     def gone(self, event: BrokerGone) -> Steps:
-        """What it led is led by another, where one can."""
+        """Elects other leaders for the partitions that it led, where one can lead."""
         if event.broker_id in self._context.brokers:
             yield from self.changed((event.broker_id,), ())
 
     def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
-        """Brokers that are gone, and after that brokers that have come, all at once: a broker may be in both, and then
-        it is registered anew. After an error it is to be called again: who has come has not yet, then."""
+        """Brokers that are gone, and after that brokers that have come, all at once. A broker in both is registered
+        again. After an error it must be called again: the brokers that came do not count as known."""
         self.is_unsettled = True
         try:
             yield from self._change(gone, came)
@@ -80,7 +80,7 @@ class Brokers:
             context.stopping.discard(event.broker_id)
             context.brokers[event.broker_id], context.broker_epochs[event.broker_id] = event.node, event.epoch
         if gone or came:
-            # Before anything else: a broker follows nobody whom it does not know to be up.
+            # First of all: a broker does not follow a leader that it does not know to be up.
             self._desk.tell_of_brokers()
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
@@ -92,12 +92,12 @@ class Brokers:
             self._topics.begin_on(event.broker_id, self._desk.all_topics(), event.token, told)
 
     def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
-        """Elections wherever one is due, many topics at a time. The brokers `but` are told later."""
+        """Holds every election that is due, many topics at a time. The brokers `but` get the results later."""
 
         def plan(topic: TopicView) -> Asking:
             held = [number for number in topic.partitions if not crashed.isdisjoint(topic.node.replicas.get(number, ()))]
             if held:
-                # A leader may have written that they are in sync, before they crashed, and not have told it yet.
+                # A leader may have written an ISR with them before they crashed, and not have announced it yet.
                 yield from read_again(self._context, topic.name, held, written)
                 topic = self._context.topics[topic.name]
             partitions, operations = yield from self._leadership.elected(topic, crashed=crashed)

@@ -1,11 +1,12 @@
 """Plans for changes of configuration: AlterConfigs (the whole set is replaced) and IncrementalAlterConfigs (SET,
 DELETE, APPEND, SUBTRACT), of topics, of one broker, and of every broker (named by the empty string).
 
-A plan writes the entity's node under /config and a node under /config/changes that tells every broker, in one multi.
-Codes and sentences are those of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's INVALID_REQUEST.
+A plan writes the entity's node under /config and a node under /config/changes that notifies every broker, in one
+multi. Codes and sentences are those of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's
+INVALID_REQUEST.
 
-What a broker's setting needs to be changed while running stands in its table (`dynamic`). Refused besides: TLS keys
-and certificates outside a listener's prefix, classes that are not Kafka's own (there are no others here), passwords
+The table of broker settings says which can be changed while running (`dynamic`). Also refused: TLS keys and
+certificates outside a listener's prefix, classes that are not Kafka's own (there are no others here), passwords
 (nothing encrypts them yet), and a change that `safety` would stop at the next start. Names that no table knows are
 kept for brokers and refused for topics, as Kafka does."""
 
@@ -36,7 +37,7 @@ _BRANCH_REFUSAL = f"{BRANCH_OF} says where a topic comes from: it can be given w
 
 #: Settings that can be changed with a listener's prefix only.
 _ONLY_OF_LISTENERS = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
-#: Settings that can be changed and name classes, with those that Apache Kafka brings along.
+#: Settings that can be changed and name classes, with the classes in Apache Kafka.
 _CLASSES: Mapping[str, frozenset[str]] = {
     "metric.reporters": frozenset({"org.apache.kafka.common.metrics.JmxReporter"}),
     "principal.builder.class": frozenset({"org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}),
@@ -45,17 +46,17 @@ _CLASSES: Mapping[str, frozenset[str]] = {
 
 
 class ToldChanges:
-    """The nodes under /config/changes, oldest first. Each change of settings leaves one; they go when they are old,
-    with a later change."""
+    """The nodes under /config/changes, oldest first. Each change of settings leaves one; a later change deletes the
+    old ones."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, int] = {}  # when it was heard of
+        self._nodes: dict[str, int] = {}  # when it was first seen
 
     def add(self, path: str, now_ms: int) -> None:
         self._nodes.setdefault(path, now_ms)
 
     def due(self, now_ms: int) -> tuple[Operation, ...]:
-        """What takes the old ones away; they are forgotten here."""
+        """The operations that delete the old nodes; they are forgotten here."""
         old: list[str] = []
         for path, heard_ms in self._nodes.items():
             if heard_ms > now_ms - TOLD_FOR_MS:
@@ -67,7 +68,7 @@ class ToldChanges:
 
 
 class OpType(IntEnum):
-    """What to do with one setting; the numbers are those of IncrementalAlterConfigs."""
+    """The operation on one setting; the numbers are those of IncrementalAlterConfigs."""
 
     SET = 0
     DELETE = 1
@@ -77,7 +78,7 @@ class OpType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConfigOp:
-    """One setting's change. `op` is the number as it came, which may be none that is known."""
+    """One setting's change. `op` is the number in the request, which may be unknown."""
 
     name: str
     op: int
@@ -100,7 +101,7 @@ class ConfigPlan:
 
 
 def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigOp], broker_config: BrokerConfig, *, exists: bool | None = None) -> ConfigPlan:
-    """The plan of an IncrementalAlterConfigs of a topic. `exists`: None where the view knows whether it does."""
+    """The plan of an IncrementalAlterConfigs of a topic. `exists`: None to look the topic up in the view."""
     if any(op.name == BRANCH_OF for op in ops):
         raise InvalidConfigError(_BRANCH_REFUSAL)
     settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
@@ -110,8 +111,8 @@ def plan_topic_config(view: ControllerContext, topic: str, ops: Sequence[ConfigO
 def plan_topic_config_replaced(
     view: ControllerContext, topic: str, configs: Mapping[str, str | None], broker_config: BrokerConfig, *, exists: bool | None = None
 ) -> ConfigPlan:
-    """The plan of an AlterConfigs of a topic: what is not named goes back to its default, but for where a branch comes
-    from."""
+    """The plan of an AlterConfigs of a topic: settings that are not named go back to their defaults, except a branch's
+    source."""
     settings, known = _without_nulls(configs), view.topic_settings(topic).get(BRANCH_OF)
     if settings.setdefault(BRANCH_OF, known or "") != (known or ""):
         raise InvalidConfigError(_BRANCH_REFUSAL)
@@ -135,7 +136,7 @@ def plan_broker_config_replaced(view: ControllerContext, resource: str, configs:
 
 
 def require_broker(resource: str, broker_id: int) -> int | None:
-    """The broker that a resource's name means: None for every broker; InvalidRequestError where it is not this one."""
+    """The broker that a resource's name means: None for every broker; InvalidRequestError if it is not this broker."""
     if resource == "":
         return None
     try:
@@ -163,7 +164,7 @@ def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def _changed(current: Mapping[str, str], ops: Sequence[ConfigOp], table: Table | None) -> dict[str, str]:
-    """The settings after the operations; nothing is checked yet but the operations themselves."""
+    """The settings after the operations; only the operations themselves are checked yet."""
     names = [op.name for op in ops]
     if len(set(names)) != len(names):
         raise InvalidRequestError("Error due to duplicate config keys")
@@ -203,8 +204,8 @@ def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | No
 
 
 def _parts(text: str) -> list[str]:
-    """Where Java splits a list: blanks are kept, the empty parts at the end are not, and a text without a comma is one
-    part."""
+    """The parts of a list as Java splits it: blanks are kept, empty parts at the end are not, and a text without a
+    comma is one part."""
     parts = text.split(",")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()
@@ -212,7 +213,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _topic_plan(view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig, exists: bool | None) -> ConfigPlan:
-    """Values are looked at before the topic is looked up, as in Kafka: who sends a wrong one learns of it first."""
+    """Values are checked before the topic is looked up, as in Kafka: a wrong value is reported first."""
     _require_legal(topic)
     for name, value in settings.items():
         setting = TOPIC_SETTINGS.get(name)

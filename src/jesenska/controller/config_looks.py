@@ -1,5 +1,5 @@
-"""What was written of the settings of topics and brokers, looked at: each change leaves a node under /config/changes
-that names whose settings are others now."""
+"""Looks for changed settings of topics and brokers in the tree: each change leaves a node under /config/changes that
+names the topic or broker."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _ENTITY_KINDS: Final = ("topics", "brokers")
 
 
 class ConfigLooks:
-    """Those of one machine. `found` is called with the settings of `topics/<name>` or `brokers/<id>` that are others
-    than known, `told` with the path of each node under /config/changes."""
+    """The looks of one machine. `found` is called with changed settings of `topics/<name>` or `brokers/<id>`, `told`
+    with the path of each node under /config/changes."""
 
     def __init__(self, desk: Desk, found: Callable[[str, ConfigView], Steps], told: Callable[[str], None]) -> None:
         self._desk = desk
@@ -33,7 +33,7 @@ class ConfigLooks:
         yield from self.entities([f"{kind}/{name}" for kind, names in zip(_ENTITY_KINDS, kinds, strict=True) for name in names or ()])
 
     def changes(self) -> Steps:
-        """What is new under /config/changes, which is watched from now on."""
+        """Reads the new nodes under /config/changes, which is watched from now on."""
         (names,) = yield Read((Children(paths.CONFIG_CHANGES, paths.CONFIG_CHANGES),))
         if names is None:
             raise NoNodeError(paths.CONFIG_CHANGES)
@@ -60,7 +60,7 @@ class ConfigLooks:
         self._last_change = max([self._last_change, *(number for number, _ in new)])
 
     def entities(self, entities: Sequence[str]) -> Steps:
-        """Reads the settings of these, and tells of those that are others than known."""
+        """Reads the settings of these entities, and reports those that have changed."""
         nodes = yield Read(tuple(Get(f"{paths.CONFIG}/{entity}") for entity in entities))
         for entity, node in zip(entities, nodes, strict=True):
             if node is None:

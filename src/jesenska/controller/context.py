@@ -1,8 +1,8 @@
-"""What the controller knows of the cluster: the tree's facts about topics and brokers, as values.
+"""The controller's view of the cluster: the tree's facts about topics and brokers, as values.
 
 A view is built from the tree at the start (`view_of` in this process, `reading.load` through a store) and kept up to
-date by the controller's changes, which know what they have written, or by reading again what a watch has said.
-Versions are those of the nodes: plans use them to say "only if it is still so"."""
+date by the controller's changes, which know what they have written, or by reading again after a watch fires. Versions
+are those of the nodes: plans use them to write only if the node is unchanged."""
 
 from __future__ import annotations
 
@@ -51,9 +51,8 @@ class ConfigView:
 
 @dataclass(slots=True)
 class ControllerContext:
-    """Topics by name, brokers that are up by id, which registrations these are, those of them that are about to stop,
-    replicas that cannot be read though their broker is up (a log directory failed), dynamic settings by
-    `<type>/<name>`."""
+    """Topics by name; brokers that are up by id, their registrations, and those that are about to stop; replicas that
+    cannot be read though their broker is up (a log directory failed); dynamic settings by `<type>/<name>`."""
 
     topics: dict[str, TopicView] = field(default_factory=dict)
     brokers: dict[int, BrokerRegistration] = field(default_factory=dict)
@@ -74,7 +73,7 @@ class ControllerContext:
         return self.brokers.keys() - offline if offline else self.brokers.keys()
 
     def set_offline(self, topic_partition: TopicPartition, broker_id: int, *, is_offline: bool) -> bool:
-        """A broker cannot read its replica, or can again; whether that is news."""
+        """Records whether a broker can read its replica. True if that has changed."""
         brokers = self.offline.get(topic_partition, set())
         if (broker_id in brokers) is is_offline:
             return False
@@ -84,7 +83,7 @@ class ControllerContext:
         return True
 
     def forget_offline(self, broker_id: int) -> None:
-        """A broker is gone, or registered anew: what it can read is not known any more."""
+        """A broker is gone, or registered again: it is no longer known which replicas it can read."""
         for topic_partition in [key for key, brokers in self.offline.items() if broker_id in brokers]:
             self.set_offline(topic_partition, broker_id, is_offline=False)
 
@@ -97,13 +96,13 @@ class ControllerContext:
         return found.settings if found is not None else {}
 
     def broker_settings(self, broker_id: int | None) -> Mapping[str, str]:
-        """A broker's dynamic settings; None: those of every broker."""
+        """A broker's dynamic settings; with None those of every broker."""
         found = self.configs.get(f"brokers/{paths.DEFAULT_ENTITY if broker_id is None else broker_id}")
         return found.settings if found is not None else {}
 
 
 def view_of(tree: Tree) -> ControllerContext:
-    """The view of a tree in this process; NodeFormatError where a node holds what does not belong there."""
+    """The view of a tree in this process; NodeFormatError if a node cannot be decoded."""
     view = ControllerContext()
     nodes = {path: (node.data or b"", node.version) for path, node in tree.walk()}
     partitions: dict[str, dict[int, PartitionView]] = {}

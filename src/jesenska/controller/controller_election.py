@@ -1,32 +1,32 @@
-"""Who of several brokers is controller: one broker's part in it. A decider: events in, effects out.
+"""The election of the controller among several brokers: one broker's part in it. A decider: events in, effects out.
 
-The place is an ephemeral node, /controller: who makes it is controller, in a new epoch, until its session ends, it
-gives the place up, or somebody takes the node away. A controller that was replaced without knowing it learns so from
-the first of its writes: each checks the epoch (`Fenced`).
+The place is an ephemeral node, /controller. The broker that makes it is controller, in a new epoch, until its session
+ends, it gives the place up, or the node is deleted. A controller that was replaced without knowing it finds out at its
+next write: each checks the epoch (`Fenced`).
 
     state       means                                         becomes
     OUTSIDE     there is no session in the tree               LOOKING, when there is one
-    LOOKING     the node is being read, or is soon            FOLLOWING, where another broker has it
-                                                              CLAIMING, where nobody has
-                                                              LEAVING, where this session has it and does not know
+    LOOKING     the node is being read, or is soon            FOLLOWING, if another broker has it
+                                                              CLAIMING, if no broker has it
+                                                              LEAVING, if this session has it and does not know
                                                               in which epoch: the answer to its claim was lost
     FOLLOWING   another broker is controller                  LOOKING, when the node changes
-    CLAIMING    the node is being made                        BEGINNING, or LOOKING where another was sooner
-    BEGINNING   this broker is controller, and reads what     LEADING, or LEAVING where it cannot begin
+    CLAIMING    the node is being made                        BEGINNING, or LOOKING if another was sooner
+    BEGINNING   this broker is controller, and reads what     LEADING, or LEAVING if it cannot begin
                 the tree holds
     LEADING     this broker is controller                     LOOKING, when its epoch is not the newest any more or
                                                               the node is not its own
-    LEAVING     the node is being taken away                  LOOKING, after a pause in which another may claim it
+    LEAVING     the node is being deleted                     LOOKING, after a pause in which another may claim it
 
-From every state a new session leads to LOOKING, and the end of one to OUTSIDE; whoever was controller ends first. What
-was asked of the tree in one session is of no use in the next: such answers change nothing."""
+From every state a new session leads to LOOKING, and the end of one to OUTSIDE; a controller ends its work first.
+Answers to requests of an earlier session are ignored."""
 
 from __future__ import annotations
 
 from enum import Enum
 from typing import Final, NamedTuple
 
-#: Between two attempts, and before a place is claimed again that was given up.
+#: The pause between two attempts, and before a place that was given up is claimed again.
 PAUSE_MS: Final = 250
 
 
@@ -40,11 +40,11 @@ class ElectionState(Enum):
     LEAVING = "leaving"
 
 
-# What it is told. `session` counts this broker's sessions.
+# The events. `session` counts this broker's sessions.
 
 
 class SessionBegan(NamedTuple):
-    """There is a session, and nothing of this broker's in the tree but what this session makes."""
+    """There is a session, and this broker has no nodes in the tree but those of this session."""
 
 
 class SessionEnded(NamedTuple):
@@ -52,7 +52,7 @@ class SessionEnded(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """The answer to `Look`: which broker has the place (None: nobody), and whether by this session."""
+    """The answer to `Look`: the broker that has the place (None: no broker), and whether it is by this session."""
 
     session: int
     broker_id: int | None
@@ -66,7 +66,7 @@ class NodeChanged(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """The answer to `Claim`: the epoch, and the version of the epoch's node; None where another was sooner."""
+    """The answer to `Claim`: the epoch, and the version of the epoch's node; None if another broker was sooner."""
 
     session: int
     epoch: int | None
@@ -80,13 +80,13 @@ class GaveUp(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A `Look`, a `Claim` or a `GiveUp` was not answered, or with an error."""
+    """A `Look`, a `Claim` or a `GiveUp` got no answer, or an error."""
 
     session: int
 
 
 class Began(NamedTuple):
-    """What came of `Begin`."""
+    """The result of `Begin`."""
 
     epoch: int
     is_done: bool
@@ -107,11 +107,11 @@ class Woken(NamedTuple):
 Event = SessionBegan | SessionEnded | Looked | NodeChanged | Claimed | GaveUp | Failed | Began | Fenced | Woken
 
 
-# What it wants done
+# The effects
 
 
 class Look(NamedTuple):
-    """Read the node, and hear of its next change."""
+    """Read the node, and watch for its next change."""
 
     session: int
 
@@ -123,7 +123,7 @@ class Claim(NamedTuple):
 
 
 class GiveUp(NamedTuple):
-    """Take the node away, if it is of this session."""
+    """Delete the node, if it is of this session."""
 
     session: int
 
@@ -156,14 +156,14 @@ Effect = Look | Claim | GiveUp | Begin | End | Follow | Wake
 
 
 class Election:
-    """One broker's."""
+    """The election of one broker."""
 
     def __init__(self) -> None:
         self.state = ElectionState.OUTSIDE
         #: The epoch in which this broker is controller, or begins to be; None otherwise.
         self.epoch: int | None = None
         self._session = 0
-        #: A `Look` is to be answered; and the node has changed since it was sent.
+        #: A `Look` has no answer yet; the node has changed since it was sent.
         self._is_looking = self._looks_again = False
         self._effects: list[Effect] = []
 
@@ -240,7 +240,7 @@ class Election:
             return
         self.state, self.epoch = ElectionState.BEGINNING, event.epoch
         self._effects.append(Begin(event.epoch, event.epoch_version))
-        # What was heard of may have been the making of this very node.
+        # The change that was reported may be the creation of this node.
         self._put_look()
 
     def _began(self, event: Began) -> None:

@@ -1,9 +1,8 @@
 """The deletion of topics: a mark in the tree, then every replica's data, then everything about the topic in the tree.
 
-The mark survives a crash of the controller: whoever is controller next goes on with what is marked (`begin`). Replicas
-of brokers that are gone are deleted when they are back, or taken for deleted where somebody says that they never come
-again (`forget_brokers`). A broker that cannot delete its data leaves the mark, and is
-asked again later."""
+The mark survives a crash of the controller: the next controller goes on with marked topics (`begin`). Replicas of
+brokers that are gone are deleted when the brokers are back, or count as deleted once the brokers are declared lost
+(`forget_brokers`). If a broker cannot delete its data, the mark stays, and it is asked again later."""
 
 from __future__ import annotations
 
@@ -21,33 +20,33 @@ from jesenska.controller.topics import forget_topic, plan_deletion, plan_deletio
 from jesenska.metadata import paths
 from jesenska.metadata.tree_operations import MultiError, NodeExistsError, TreeError
 
-#: How long a broker that could not delete its data is left alone.
+#: The pause before a broker that could not delete its data is asked again.
 _AGAIN_AFTER_MS: Final = 30_000
 
 
 @dataclass(slots=True)
 class _Deletion:
-    """One that is at work."""
+    """A deletion that is at work."""
 
-    #: Who waits for its end, and the error that they are told then: None, or why the topic goes.
+    #: The tokens that wait for its end, each with the error to answer: None, or why the topic goes.
     waiting: list[tuple[int, KafkaError | None]] = field(default_factory=list)
-    #: What the brokers were told and have not answered: the number, and the broker.
+    #: Orders that brokers have not answered: the broker by the order's number.
     awaited: dict[int, int] = field(default_factory=dict)
     error: Exception | None = None
 
 
 class Deletions:
-    """Those of one controller."""
+    """The deletions of one controller."""
 
     def __init__(self, desk: ControllerDesk) -> None:
         self._desk = desk
         self._context = desk.context
         self._at_work: dict[str, _Deletion] = {}
-        #: Topics that go without a mark, since nobody has seen them.
+        #: Topics that are deleted without a mark, since no client has seen them.
         self._unmarked: set[str] = set()
 
     def delete(self, event: DeleteTopic) -> Steps:
-        """What a client asks for."""
+        """Deletes a topic for a client."""
         under_way = self._at_work.get(event.name)
         if under_way is not None:
             under_way.waiting.append((event.token, UnknownTopicOrPartitionError("This server does not host this topic-partition.")))
@@ -56,14 +55,14 @@ class Deletions:
         try:
             yield from write(plan_deletion(self._context, event.name, self._desk.config))
         except (MultiError, TreeError) as error:
-            # Somebody else may have marked it meanwhile.
+            # It may have been marked in the tree meanwhile.
             if not isinstance(refusal(error), NodeExistsError):
                 raise
         yield from self.begin(event.name, event.token)
 
     def begin(self, name: str, token: int | None = None, told: KafkaError | None = None) -> Steps:
-        """Deletes a topic that is marked in the tree, or one that nobody has seen yet (`told`: why it goes again).
-        Nothing where that is at work or done."""
+        """Deletes a topic that is marked in the tree, or one that no client has seen yet (`told`: the reason). Does
+        nothing if the deletion is at work or done."""
         if name in self._at_work or name not in self._context.topics:
             self._desk.answer(token, error=told)
             return
@@ -77,8 +76,8 @@ class Deletions:
         yield from self._settle(name, deletion)
 
     def broker_came(self, broker_id: int) -> Steps:
-        """Deletes what the broker has kept of topics that are being deleted. One that had been told and has not
-        answered is told again."""
+        """Deletes the broker's replicas of topics that are being deleted. An order that it has not answered is sent
+        again."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue
@@ -89,8 +88,8 @@ class Deletions:
                 self._stop_replicas(name, broker_id, deletion)
 
     def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
-        """Deletions do not wait any longer for what these brokers have: they never come again. One that is up is
-        waited for all the same: its replicas are not OFFLINE."""
+        """Deletions no longer wait for these brokers: they never come again. A broker of these that is up is still
+        waited for: its replicas are not OFFLINE."""
         states = self._desk.replicas
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
@@ -107,13 +106,13 @@ class Deletions:
             yield from self._settle(name, deletion)
 
     def again(self) -> Steps:
-        """Tries again what could not be done."""
+        """Tries refused deletions again."""
         for name, topic in list(self._context.topics.items()):
             if topic.deleting:
                 yield from self.begin(name)
 
     def broker_gone(self, broker_id: int) -> Steps:
-        """What it was told is not answered any more."""
+        """The broker will not answer its orders any more."""
         for name, deletion in list(self._at_work.items()):
             lost = [number for number, told in deletion.awaited.items() if told == broker_id]
             for number in lost:
@@ -141,7 +140,8 @@ class Deletions:
         if states.in_state(name, ReplicaState.DELETION_REFUSED):
             self._refuse(name, deletion)
         elif states.in_state(name, ReplicaState.OFFLINE):
-            # Nobody sees the topic any more; what brokers have that are gone goes when they are back.
+            # No client sees the topic any more; replicas of brokers that are gone are deleted when the brokers are
+            # back.
             waiting, deletion.waiting = deletion.waiting, []
             for token, told in waiting:
                 self._desk.answer(token, error=told)
@@ -168,8 +168,8 @@ class Deletions:
         self._desk.put(StopReplica(number, broker_id, name, numbers))
 
     def _end(self, name: str, deletion: _Deletion) -> Steps:
-        """Nobody has data any more."""
-        # Before the mark goes: after a crash in between the deletion is ended again, with this.
+        """Ends a deletion: no broker has data any more."""
+        # Before the mark is deleted: after a crash in between, the deletion ends again, with this.
         self._desk.put(OffsetsForgotten(name))
         yield from write(plan_deletion_end(self._context, name, marked=name not in self._unmarked))
         forget_topic(self._context, name)

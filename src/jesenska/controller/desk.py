@@ -1,9 +1,7 @@
-"""What the changes of a machine share: what is known, what is to be done, and the numbers under which outcomes come
-back.
+"""The state that the changes of a machine share: the context, the pending effects, and the numbers of their outcomes.
 
-A change is a generator of steps: it yields what it waits for (a read or a write of the tree), is given the outcome, or
-has the error raised where it waits. Between two steps nothing else changes anything. What is not waited for is put on
-the desk."""
+A change is a generator of steps: it yields a read or a write of the tree, and is sent the outcome, or the error is
+raised in it. No other change runs between two steps. Effects that it does not wait for are put on the desk."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ Asking = Generator[Read | Write, Any, Any]
 
 
 class Desk:
-    """That of one machine on one broker. `config` is the broker's settings in its files."""
+    """The desk of one machine on one broker. `config` is the broker's settings in its files."""
 
     def __init__(self, broker_id: int, context: ControllerContext, config: BrokerConfig) -> None:
         self.broker_id = broker_id
@@ -42,12 +40,12 @@ class Desk:
         self._effects.append(effect)
 
     def take(self) -> list[Effect]:
-        """Everything that was put here since the last time."""
+        """Every effect that was put here since the last call."""
         taken, self._effects = self._effects, []
         return taken
 
     def number(self) -> int:
-        """One that no other effect has."""
+        """A number that no other effect has."""
         self._last_number += 1
         return self._last_number
 
@@ -64,13 +62,13 @@ class Desk:
         return TopicConfig(self.context.topic_settings(name), self.config)
 
     def settings_changed(self) -> None:
-        """The context has other settings of brokers."""
+        """The broker settings in the context have changed."""
         context = self.context
         self.config = self._file_config.with_dynamic(dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id))
 
 
 class ControllerDesk(Desk):
-    """A controller's. `new_uuid` and `chance` (a number from 0 to below its argument) are chance."""
+    """A controller's desk. `new_uuid` and `chance` (a number from 0 to below its argument) are random."""
 
     def __init__(
         self, broker_id: int, context: ControllerContext, config: BrokerConfig, new_uuid: Callable[[], uuid.UUID], chance: Callable[[int], int]
@@ -81,7 +79,7 @@ class ControllerDesk(Desk):
         self.chance = chance
 
     def tell_everybody(self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()) -> None:
-        """What clients are told of these topics, by every broker that is up, though not by the brokers `but`."""
+        """Sends UpdateMetadata about these topics to every broker that is up, except the brokers `but`."""
         told = tuple(topics)
         if told or gone:
             for broker_id in self.context.brokers:
@@ -89,9 +87,9 @@ class ControllerDesk(Desk):
                     self.put(UpdateMetadata(broker_id, told, tuple(gone)))
 
     def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
-        """Brokers that have come know all topics before they lead anything: what they are told. They may know topics
-        that were deleted while they were away: they are told that all others are gone, and by name those whose
-        deletion is at work, since Apache Kafka's brokers take no other word for it."""
+        """Sends all topics to brokers that have come, before they lead anything; returns them. They may know topics
+        that were deleted while they were away: the order says that all other topics are gone, and names those being
+        deleted, since Apache Kafka's brokers need the names."""
         topics = self.all_topics()
         gone = tuple(whole(topic) for topic in self.context.topics.values() if topic.deleting)
         for broker_id in comers:
@@ -103,13 +101,13 @@ class ControllerDesk(Desk):
         return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
 
     def tell_of_brokers(self) -> None:
-        """Every broker that is up is told which brokers are."""
+        """Sends the list of brokers that are up to each of them."""
         for broker_id in self.context.brokers:
             self.put(UpdateMetadata(broker_id))
 
 
 def first_of(numbers: Sequence[object]) -> str:
-    """The first ten of them, for a sentence."""
+    """The first ten numbers, for a sentence."""
     return ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
 
 
@@ -119,7 +117,7 @@ def whole(topic: TopicView) -> TopicPartitions:
 
 
 def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple[Result, ...]]:
-    """The results of operations; nothing is written where there are none."""
+    """Writes operations and returns their results; does nothing if there are none."""
     if not operations:
         return ()
     results: tuple[Result, ...] = yield Write(tuple(operations))
@@ -127,5 +125,5 @@ def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple
 
 
 def refusal(error: MultiError | TreeError) -> TreeError:
-    """The refusal of the operation that was refused."""
+    """The error of the operation that was refused."""
     return error.error if isinstance(error, MultiError) else error

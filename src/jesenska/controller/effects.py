@@ -1,15 +1,14 @@
-"""What the controller wants done, as values. What runs it (`broker.controller_runtime`) does these things and says
-what came of them.
+"""The controller's effects, as values. `broker.controller_runtime` carries them out and reports the outcomes.
 
     Step            a read or a write of the tree: answered by `Done` with its number
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`
     StopReplica     to one broker          answered by `StopReplicaDone`
     UpdateMetadata  to one broker; SettingsChanged, OffsetsForgotten to this one; not answered
-    Answer          to whoever asked; leaves when this broker has done what stands before it
+    Answer          to the client; leaves when this broker has done the effects before it
     Wake            an event again after a pause
-    Say             to whoever reads the log
+    Say             a line in the broker's log
 
-The names of what goes to brokers are those of Kafka's requests (keys 4 to 6)."""
+The effects for brokers are named after Kafka's requests (keys 4 to 6)."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from jesenska.metadata.tree_operations import Operation
 
 
 class Children(NamedTuple):
-    """The names of a node's children; None where there is no such node. `look`: what to look at when it changes (see
+    """The names of a node's children; None if there is no such node. `look`: what to look at when it changes (see
     `events.Look`)."""
 
     path: str
@@ -28,41 +27,41 @@ class Children(NamedTuple):
 
 
 class Get(NamedTuple):
-    """A node's data and version; None where there is no such node."""
+    """A node's data and version; None if there is no such node."""
 
     path: str
     look: str | None = None
 
 
 class Exists(NamedTuple):
-    """A node's version; None where there is no such node, of whose creation `look` hears, too."""
+    """A node's version; None if there is no such node. `look` applies to its creation, too."""
 
     path: str
     look: str | None = None
 
 
 class GetMade(NamedTuple):
-    """A node's data, and the number of the change that made it (czxid); None where there is no such node."""
+    """A node's data, and the number of the change that made it (czxid); None if there is no such node."""
 
     path: str
 
 
 class Read(NamedTuple):
-    """Ask the tree these things. The outcome is a tuple of the answers, in their order."""
+    """Read these from the tree. The outcome is a tuple of the answers, in order."""
 
     asked: tuple[Children | Get | Exists | GetMade, ...]
 
 
 class Write(NamedTuple):
-    """Do these operations, all or none. The outcome is a tuple of the tree's results. Many are written in pieces where
-    the tree takes no more at a time: then each piece begins with the checks that the whole begins with, and an error
-    leaves a beginning."""
+    """Do these operations, all or none. The outcome is a tuple of the tree's results. If there are more than the tree
+    takes at a time, they are written in pieces: each piece begins with the checks at the beginning of the whole, and
+    after an error the pieces before it stay written."""
 
     operations: tuple[Operation, ...]
 
 
 class Step(NamedTuple):
-    """One of the two above. The change that is at work goes on when its outcome is there."""
+    """One of the two above. The current change goes on when the outcome is there."""
 
     number: int
     what: Read | Write
@@ -76,8 +75,7 @@ class TopicPartitions(NamedTuple):
 
 
 class LeaderAndIsr(NamedTuple):
-    """The broker has replicas of these partitions: it makes the logs that it lacks, and leads or follows as their
-    states say."""
+    """The broker has replicas of these partitions: it makes missing logs, and leads or follows by their states."""
 
     number: int
     broker_id: int
@@ -85,8 +83,8 @@ class LeaderAndIsr(NamedTuple):
 
 
 class StopReplica(NamedTuple):
-    """The broker gives up its replicas of a topic that is being deleted, and their data. Without `delete` it is about
-    to stop: it follows these partitions no longer, and keeps the data."""
+    """The broker gives up its replicas of a topic that is being deleted, and their data. Without `delete` the broker
+    is about to stop: it no longer follows these partitions, and keeps the data."""
 
     number: int
     broker_id: int
@@ -96,8 +94,8 @@ class StopReplica(NamedTuple):
 
 
 class UpdateMetadata(NamedTuple):
-    """What the broker tells clients of these topics: they are there as they stand here, or they are gone. `is_first`:
-    these are all topics that there are, told to a broker that has come, before it is told what to lead."""
+    """The metadata of these topics for the broker's clients: `topics` exist, `gone` do not. `is_first`: these are all
+    topics, sent to a broker that has come, before it is told what to lead."""
 
     broker_id: int
     topics: tuple[TopicPartitions, ...] = ()
@@ -106,7 +104,7 @@ class UpdateMetadata(NamedTuple):
 
 
 class SettingsChanged(NamedTuple):
-    """The settings of `topics/<name>` or `brokers/<id>` are others."""
+    """The settings of `topics/<name>` or `brokers/<id>` have changed."""
 
     entity: str
 
@@ -118,7 +116,7 @@ class OffsetsForgotten(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """The answer to whoever asked under that token: a value, or the error that stands in its place."""
+    """The answer to the request with that token: a value, or an error instead."""
 
     token: int
     value: Any = None

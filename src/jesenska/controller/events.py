@@ -1,7 +1,7 @@
-"""What the controller is told, as values: what clients ask, what became of brokers, what others wrote in the tree,
-what came of its effects.
+"""The controller's events, as values: requests of clients, brokers that come and go, changes in the tree, outcomes of
+its effects.
 
-Whoever asks gives a token, under which the answer comes (`effects.Answer`)."""
+A request has a token, with which its answer comes (`effects.Answer`)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jesenska.controller.config_changes import ConfigOp
 from jesenska.controller.topics import TopicCreation
 from jesenska.metadata.nodes import BrokerRegistration
 
-#: What a look is at: a path, a topic's node, or everything.
+#: The object of a look: a path, a topic's node, or everything.
 TOPIC, EVERYTHING = "topic ", "everything"
 
-# What clients ask
+# Requests of clients
 
 
 class CreateTopic(NamedTuple):
@@ -28,8 +28,7 @@ class CreateTopic(NamedTuple):
 
 
 class ExpandTopic(NamedTuple):
-    """`partition_count` partitions in all; `assignments` names the brokers of the new ones, where somebody chose
-    them."""
+    """`partition_count` partitions in all; `assignments` names the brokers of the new ones, if the request does."""
 
     token: int
     name: str
@@ -53,7 +52,7 @@ class AlterTopicSettings(NamedTuple):
 
 
 class AlterBrokerSettings(NamedTuple):
-    """The same of a broker, or of every broker (the empty name)."""
+    """The same for a broker, or for every broker (the empty name)."""
 
     token: int
     name: str
@@ -69,7 +68,7 @@ class TopicsNew(NamedTuple):
 
 
 class ElectUncleanly(NamedTuple):
-    """Let a replica lead that was not in sync, if nobody leads the partition. Answered with whether somebody leads it
+    """Elect a leader that is not in the ISR, if the partition has no leader. Answered with True if it has a leader
     then."""
 
     token: int
@@ -77,29 +76,29 @@ class ElectUncleanly(NamedTuple):
 
 
 class ElectPreferred(NamedTuple):
-    """Let the first replica of each of these partitions lead (None: of all). Answered with a mapping: the class of the
-    error of each partition for which that was not done (ElectionNotNeededError: it leads already), None for the
-    others; of all partitions, those that were led already are left out."""
+    """Elect the first replica of each of these partitions (None: of all). Answered with a mapping by partition: the
+    class of the error if that was not done (ElectionNotNeededError: it leads already), else None. For all partitions,
+    those that it led already are left out."""
 
     token: int
     topic_partitions: tuple[TopicPartition, ...] | None
 
 
 class BalanceLeaders(NamedTuple):
-    """It is time to look whether brokers lead too few of the partitions whose first replica they have
+    """It is time to check for brokers that lead too few of the partitions whose first replica they have
     (auto.leader.rebalance.enable)."""
 
 
 class StopWanted(NamedTuple):
-    """A broker is about to stop, and asks that others lead what it leads. Answered with the partitions that it leads
-    still though they have other replicas: none of those is in sync. BrokerNotAvailableError where it is not up."""
+    """A broker is about to stop, and asks to move its leaderships. Answered with the partitions that it still leads
+    though they have other replicas: no other replica is in sync. BrokerNotAvailableError if it is not up."""
 
     token: int
     broker_id: int
 
 
 class IsrProposed(NamedTuple):
-    """The leader of a partition asks for another ISR (KIP-497). Answered with the `PartitionView` that stands then."""
+    """The leader of a partition asks for another ISR (KIP-497). Answered with the resulting `PartitionView`."""
 
     token: int
     broker_id: int
@@ -109,20 +108,19 @@ class IsrProposed(NamedTuple):
     isr: tuple[int, ...]
 
 
-# What became of brokers
+# Brokers that come and go
 
 
 class Started(NamedTuple):
-    """This broker is controller, and its context is read. Answered when every topic has an id: those of releases
-    before 2.8 have none."""
+    """This broker is controller, and its context is read. Answered when every topic has an id: topics of releases
+    before 2.8 have no id."""
 
     token: int
 
 
 class BrokerCame(NamedTuple):
-    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack what it had. `epoch`:
-    which registration it is (the number of the change that made the node). Answered when it has everything that it is
-    to have."""
+    """A registered broker takes requests. `crashed`: it was not stopped in order, and may lack records. `epoch`: its
+    registration (the number of the change that made the node). Answered when it has got all its orders."""
 
     token: int | None
     broker_id: int
@@ -135,22 +133,20 @@ class BrokerGone(NamedTuple):
     broker_id: int
 
 
-# What others wrote in the tree
+# Changes in the tree
 
 
 class Look(NamedTuple):
-    """Something was written there: a path, `topic <name>`, or everything, which is for when the store was out of
-    reach."""
+    """Something was written there: a path, `topic <name>`, or everything, after the store was out of reach."""
 
     at: str
 
 
-# What came of effects
+# Outcomes of effects
 
 
 class Done(NamedTuple):
-    """The outcome of a `Step`, or the error that stands in its place. `is_connected`: whether the tree can be
-    reached."""
+    """The outcome of a `Step`, or an error instead. `is_connected`: True if the tree can be reached."""
 
     number: int
     outcome: Any = None
@@ -159,7 +155,7 @@ class Done(NamedTuple):
 
 
 class LeaderAndIsrDone(NamedTuple):
-    """`without_log`: the partitions whose log could not be made."""
+    """A broker has answered a LeaderAndIsr. `without_log`: the partitions whose log could not be made."""
 
     number: int
     broker_id: int
@@ -167,7 +163,7 @@ class LeaderAndIsrDone(NamedTuple):
 
 
 class StopReplicaDone(NamedTuple):
-    """`error`: why data are still there."""
+    """A broker has answered a StopReplica. `error`: why data are still there."""
 
     number: int
     broker_id: int

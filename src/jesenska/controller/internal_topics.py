@@ -1,5 +1,5 @@
-"""The topics that Apache Kafka keeps for itself, with the partitions and settings that its brokers give them, whoever
-makes them come to be.
+"""The internal topics of Apache Kafka, with the partitions and settings that its brokers give them when they are
+created automatically.
 
     __consumer_offsets      groups and what they commit                    compact
     __transaction_state     transactions                                   compact, uncompressed, no unclean leader
@@ -8,7 +8,7 @@ makes them come to be.
 
 A CreateTopics that names one of the first three gets what it asks for, as in Kafka. Numbers are those of the broker's
 settings; with fewer brokers than a factor asks for, a topic begins with as many replicas as there are brokers, and
-min.insync.replicas with no more than those. It gets the others when more brokers come (`plan_raised`)."""
+min.insync.replicas with no more than those. It gets the remaining replicas when more brokers come (`plan_raised`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.metadata.nodes import PartitionStateNode, TopicNode
 from jesenska.metadata.tree_operations import Operation, SetData
 
 CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"
-#: Those that a controller gives replicas.
+#: The internal topics that a controller gives replicas.
 INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
 _FACTORS: Final = {
     CONSUMER_OFFSETS: "offsets.topic.replication.factor",
@@ -33,7 +33,7 @@ _FACTORS: Final = {
 
 
 def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreation:
-    """What to create for a topic that somebody uses and nobody has created. `brokers`: how many there are."""
+    """The creation of a topic that is used before it was created. `brokers`: the number of brokers."""
     if name == CONSUMER_OFFSETS:
         prefix = "offsets.topic"
         settings = {"cleanup.policy": "compact", "compression.type": "producer"}
@@ -53,7 +53,7 @@ def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreat
 
 
 class RaisePlan(NamedTuple):
-    """Operations to be done together, the topic as it is then, and which of its partitions have more replicas."""
+    """Operations to be done together, the topic after them, and its partitions that get more replicas."""
 
     operations: tuple[Operation, ...]
     topic: TopicView
@@ -61,9 +61,9 @@ class RaisePlan(NamedTuple):
 
 
 def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig) -> RaisePlan | None:
-    """More replicas for one of Kafka's own topics, up to the factor that the settings ask for: on the brokers that
-    have the fewest of its partitions. Its partitions begin a new leader epoch, so that every broker takes the new
-    replicas in. None where it has enough, or no more brokers are up."""
+    """The plan for more replicas of an internal topic, up to the factor in the settings, on the brokers with the
+    fewest of its partitions. Its partitions begin a new leader epoch, so that every broker applies the new replicas.
+    None if it has enough, or no more brokers are up."""
     up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
     factor = min(config.integer(_FACTORS[topic.name]), len(up))
     held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)

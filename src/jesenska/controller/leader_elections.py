@@ -1,5 +1,5 @@
-"""Plans for who leads: what must be written to the tree so that every partition that can be led is led. Who is elected
-in which case is decided in `partition_states`."""
+"""Plans for elections: the writes to the tree after which every partition that can have a leader has one.
+`partition_states` decides who is elected."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from jesenska.metadata.tree_operations import Create, Operation, SetData
 def plan_elections(
     view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
 ) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """The topic's partitions once those that need it have had an election, and the operations that make it so. The
-    brokers that are up and can read what they have are the view's; those that `crashed` are up again, and may lack
-    what they had. Who is stopping is elected where nobody else can be. `unclean` is unclean.leader.election.enable."""
+    """The topic's partitions after the elections that are needed, and the operations for that. The live brokers are
+    those of the view; brokers that `crashed` are up again, and may lack records. A stopping broker is elected only if
+    no other can be. `unclean` is unclean.leader.election.enable."""
     epoch = view.controller_epoch
     partitions: dict[int, PartitionView] = dict(topic.partitions)
     operations: list[Operation] = []
@@ -51,7 +51,7 @@ def plan_elections(
 def _elect_after_loss(
     view: ControllerContext, live: Collection[int], replicas: Sequence[int], written: PartitionStateNode, *, unclean: bool
 ) -> PartitionStateNode | None:
-    """Of the live brokers that stay, else of all that are live."""
+    """Elects one of the live brokers that stay, else one of all live brokers."""
     if view.stopping:
         staying = [broker_id for broker_id in live if broker_id not in view.stopping]
         elected = elect_after_loss(replicas, written, staying, view.controller_epoch, unclean=False)
@@ -61,8 +61,8 @@ def _elect_after_loss(
 
 
 def plan_stop(view: ControllerContext, topic: TopicView, broker_id: int) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """The partitions of a topic that others lead, or are in sync without the broker, when it is about to stop, and the
-    operations that make it so."""
+    """The partitions of a topic that change when a broker is about to stop (another leader, or an ISR without the
+    broker), and the operations for that."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas, live = topic.node.replicas[number], view.live(topic.name, number)
@@ -72,7 +72,7 @@ def plan_stop(view: ControllerContext, topic: TopicView, broker_id: int) -> tupl
 
 
 def plan_preferred(view: ControllerContext, topic: TopicView, numbers: Iterable[int]) -> tuple[dict[int, PartitionView], list[Operation]]:
-    """Those of the partitions that their first replica can lead and does not, and the operations that make it so."""
+    """Those of the partitions that their first replica can lead and does not, and the operations that let it lead."""
 
     def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
         replicas = topic.node.replicas[number]
@@ -98,7 +98,7 @@ def _planned(
 
 
 def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:
-    """The partitions that their first replica does not lead, by topic: those of brokers that lead too few of theirs.
+    """The partitions that their first replica does not lead, by topic: only for brokers that lead too few of theirs.
     `percentage` is leader.imbalance.per.broker.percentage, of the partitions whose first replica a broker has."""
     owned: dict[int, int] = {}
     missed: dict[int, dict[str, list[int]]] = {}

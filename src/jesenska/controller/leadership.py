@@ -1,5 +1,5 @@
-"""Who leads: elections where a leader is missing, and the ISRs that leaders ask for. Written to the tree first, then
-told to the brokers."""
+"""Leaders and ISRs: elections where a leader is missing, and the ISRs that leaders ask for. Both are written to the
+tree first, then sent to the brokers."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ class Leadership:
     def __init__(self, desk: ControllerDesk) -> None:
         self._desk = desk
         self._context = desk.context
-        #: What brokers were told whose answers say what they can read, by the number of the order.
+        #: Orders whose answers say which replicas a broker can read, by number.
         self._asked: dict[int, tuple[TopicPartitions, ...]] = {}
 
     # --- elections ---------------------------------------------------------------------------------------------------
 
     def elected(self, topic: TopicView, *, crashed: Collection[int] = ()) -> Asking:
-        """The topic's partitions once each has the leader that it can have, and the operations that make it so;
-        nothing is written yet. Brokers that `crashed` may lack what they had."""
+        """The topic's partitions after elections where possible, and the operations for that; nothing is written yet.
+        Brokers that `crashed` may lack records."""
         above = yield from self._missing_nodes(topic.name, [number for number in topic.node.replicas if number not in topic.partitions])
         unclean = self._desk.topic_config(topic.name).boolean("unclean.leader.election.enable")
         partitions, operations = plan_elections(self._context, topic, crashed=crashed, unclean=unclean)
@@ -52,7 +52,7 @@ class Leadership:
         return partitions, [*above, *operations]
 
     def elect_where_allowed(self) -> Steps:
-        """Settings have changed: perhaps somebody may lead now what nobody does."""
+        """Elects leaders for leaderless partitions: changed settings may allow it now."""
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting and any(partition.state.leader == NO_LEADER for partition in topic.partitions.values()):
                 yield from self.elect(name, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable"))
@@ -66,7 +66,7 @@ class Leadership:
         self._desk.answer(event.token, self._context.topics[name].partitions[number].state.leader != NO_LEADER)
 
     def elect(self, name: str, numbers: Sequence[int] | None = None, *, unclean: bool) -> Steps:
-        """Elects leaders of those partitions of a topic (None: of all) that have none; the others stay as they are."""
+        """Elects leaders of those partitions of a topic (None: of all) that have none."""
 
         def plan(topic: TopicView) -> Asking:
             yield from ()
@@ -79,8 +79,8 @@ class Leadership:
         yield from ManyElections(self._context, plan, self.written).hold([name])
 
     def written(self, name: str, partitions: Mapping[int, PartitionView], but: Collection[int] = ()) -> None:
-        """These states of partitions stand in the tree: they are known from now on, and told, though not to the
-        brokers `but`."""
+        """These states of partitions are in the tree: takes them into the context and sends them to the brokers,
+        except the brokers `but`."""
         known = self._context.topics[name]
         topic = TopicView(name, known.node, known.version, {**known.partitions, **partitions}, known.deleting)
         self._context.topics[name] = topic
@@ -90,16 +90,16 @@ class Leadership:
             if held.numbers and broker_id not in but:
                 order = self._desk.number()
                 if any(broker_id in self._context.offline.get(TopicPartition(name, number), ()) for number in held.numbers):
-                    # It may have a log now: one that it would not make before another broker leads.
+                    # It may have a log now: it did not make it before another broker led.
                     self._asked[order] = (held,)
                 self._desk.put(LeaderAndIsr(order, broker_id, (held,)))
         self._desk.tell_everybody([changed], but=but)
 
     def read_again(self, name: str, numbers: Iterable[int]) -> Steps:
-        """What others have written of the states of these partitions is known then, and told."""
+        """Reads the states of these partitions that others have written, and sends them to the brokers."""
         numbers = list(numbers)
         yield from read_again(self._context, name, numbers, self.written)
-        # Who has gone before that was known leaves the ISR that it was taken into.
+        # A broker that went before its ISR was read leaves that ISR.
         partitions, live = self._context.topics[name].partitions, self._context.live
         left = [number for number in numbers if number in partitions and not set(partitions[number].state.isr) <= set(live(name, number))]
         if left:
@@ -108,8 +108,8 @@ class Leadership:
     # --- replicas that cannot be read --------------------------------------------------------------------------------
 
     def ask_for_replicas(self, broker_id: int) -> None:
-        """Has a broker told again what it has: it answers which of that it cannot read. Its log directories have
-        failed, or are mended."""
+        """Sends a broker its replicas again: it answers which it cannot read. Its log directories have failed, or are
+        mended."""
         topics = (TopicPartitions(topic, tuple(sorted(topic.partitions))) for topic in self._context.topics.values() if not topic.deleting)
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
         if held and broker_id in self._context.brokers:
@@ -118,14 +118,14 @@ class Leadership:
             self._desk.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """A broker has answered: what it asked for by `ask_for_replicas`."""
+        """A broker has answered an order, for example of `ask_for_replicas`."""
         held = self._asked.pop(event.number, None)
         if held is not None and event.broker_id in self._context.brokers:
             yield from self.replicas_found(event.broker_id, held, event.without_log)
 
     def replicas_found(self, broker_id: int, held: Sequence[TopicPartitions], without_log: Collection[TopicPartition]) -> Steps:
-        """Of these replicas a broker cannot read some, and can read the others: others lead what it led, and clients
-        are told."""
+        """A broker cannot read the replicas `without_log` of those in `held`, and can read the rest: elects other
+        leaders where needed, and updates metadata."""
         news: dict[str, list[int]] = {}
         for part in held:
             for number in part.numbers:
@@ -150,7 +150,7 @@ class Leadership:
     # --- the first replica, and brokers that stop --------------------------------------------------------------------
 
     def elect_preferred(self, event: ElectPreferred) -> Steps:
-        """Lets first replicas lead, as somebody asks for."""
+        """Elects first replicas, as a client asks for."""
         wanted: dict[str, list[int]] = {}
         errors: dict[TopicPartition, type[KafkaError] | None] = {}
         if event.topic_partitions is None:
@@ -173,7 +173,7 @@ class Leadership:
         self._desk.answer(event.token, errors | dict.fromkeys(changed))
 
     def balance(self, event: BalanceLeaders) -> Steps:
-        """Lets first replicas lead where brokers lead too little."""
+        """Elects first replicas where brokers lead too little."""
         topics = [topic for topic in self._context.topics.values() if not topic.deleting]
         found = imbalanced(self._context, topics, self._desk.config.integer("leader.imbalance.per.broker.percentage"))
         changed = yield from self._let_first_replicas_lead(found)
@@ -181,8 +181,8 @@ class Leadership:
             self._desk.say("info", f"{len(changed)} partitions are led by their first replica again")
 
     def _let_first_replicas_lead(self, wanted: Mapping[str, Sequence[int]]) -> Asking:
-        """The partitions that are led by their first replica now, and were not. Leaders may have written ISRs that
-        nobody has told of yet."""
+        """Elects first replicas; returns the partitions that they lead now and did not. Leaders may have written ISRs
+        that they have not announced yet."""
         led: list[TopicPartition] = []
         for name, numbers in wanted.items():
             yield from self.read_again(name, numbers)
@@ -199,7 +199,8 @@ class Leadership:
         return led
 
     def stop_wanted(self, event: StopWanted) -> Steps:
-        """Others lead what a broker leads that is about to stop, and it leaves every ISR that has another member."""
+        """Moves the leaderships of a broker that is about to stop, and removes it from every ISR that has another
+        member."""
         context, broker_id = self._context, event.broker_id
         if broker_id not in context.brokers:
             raise BrokerNotAvailableError(f"Broker {broker_id} is not up.")
@@ -212,7 +213,7 @@ class Leadership:
         yield from ManyElections(context, plan, self.written).hold(list(context.topics))
         stays = self._led_with_others(broker_id)
         if stays:
-            # Their leader may have written an ISR that nobody has told of yet.
+            # Their leader may have written an ISR that it has not announced yet.
             for name, numbers in stays.items():
                 yield from self.read_again(name, numbers)
             yield from ManyElections(context, plan, self.written).hold(list(stays))
@@ -247,7 +248,7 @@ class Leadership:
         return operations + [Create(paths.partition(name, number)) for number in numbers if str(number) not in (found or ())]
 
     def _tell_of_leaderless(self, topic: TopicView, partitions: Mapping[int, PartitionView]) -> None:
-        """Says which partitions nobody leads though a broker that has a replica is up."""
+        """Logs the partitions that have no leader though a broker with a replica is up."""
         lost: dict[int, list[int]] = {}
         for number, replicas in topic.node.replicas.items():
             live = self._context.live(topic.name, number)
@@ -266,8 +267,7 @@ class Leadership:
     # --- ISRs --------------------------------------------------------------------------------------------------------
 
     def isr_proposed(self, event: IsrProposed) -> Steps:
-        """Takes what a leader proposes, if it still leads on top of the state that it knows; else it is told why
-        not."""
+        """Takes a leader's proposed ISR, if it still leads and its state is current; else answers the error."""
         name, number = event.topic_partition
         topic = self._context.topics.get(name)
         known = topic.partitions.get(number) if topic is not None else None
@@ -279,7 +279,7 @@ class Leadership:
         if event.leader_epoch < state.leader_epoch:
             raise FencedLeaderEpochError(f"The leader epoch of {event.topic_partition} is {state.leader_epoch}, not {event.leader_epoch}.")
         if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
-            # Also what was proposed before and not answered.
+            # Also an earlier proposal whose answer was lost.
             self._desk.answer(event.token, known)
             return
         if event.partition_epoch < known.version:
@@ -289,7 +289,7 @@ class Leadership:
         if not set(event.isr) <= self._context.brokers.keys() or set(event.isr) - set(state.isr) & self._context.stopping:
             raise IneligibleReplicaError(f"Of the brokers {list(event.isr)} some are not up, or about to stop.")
         for broker_id in event.isr:
-            # Who has caught up has a log.
+            # A replica that has caught up has a log.
             self._context.set_offline(event.topic_partition, broker_id, is_offline=False)
         if event.isr != state.isr:
             taken = PartitionStateNode(state.leader, state.leader_epoch, event.isr, self._context.controller_epoch)
@@ -309,12 +309,12 @@ class Leadership:
 
 
 def _is_led_by_first(topic: TopicView, number: int) -> bool:
-    """Whether a partition is led by its first replica."""
+    """True if a partition is led by its first replica."""
     return topic.node.replicas.get(number, ())[:1] == (topic.partitions[number].state.leader,)
 
 
 def changed_from(topic: TopicView, partitions: Mapping[int, PartitionView]) -> dict[int, PartitionView]:
-    """Those of the partitions that the topic does not have so."""
+    """Those of the partitions that differ from the topic's."""
     return {number: partition for number, partition in partitions.items() if topic.partitions.get(number) != partition}
 
 

@@ -4,17 +4,16 @@ own.
     handle(event, now_ms) -> effects
 
 One change is at work at a time, in the order of the events (`work`). Brokers answer when they can; their answers are
-events like others.
+events, too.
 
-    effects         what is wanted of the tree, of brokers, of whoever asked
+    effects         work for the tree, orders to brokers, answers to requests
     topic_changes   topics created, expanded, adopted; `deletions`: deleted
     brokers         brokers that come and go
     leadership      elections, ISRs
-    tree_looks      what others wrote in the tree
+    tree_looks      changes in the tree by others
 
-Its state is the context (what the tree holds) and what brokers were told and have not answered. It changes when the
-tree has taken a write, and not before: a controller that stops between two events has lost nothing that was
-answered."""
+Its state is the context (the content of the tree) and the orders that brokers have not answered. It changes only when
+the tree has taken a write: a controller that stops between two events has lost nothing that was answered."""
 
 from __future__ import annotations
 
@@ -49,9 +48,9 @@ from jesenska.controller.work import Machine, Work
 
 
 class Controller(Machine):
-    """One controller. `context` is what the tree held when this broker became controller; `new_uuid` and `chance` are
-    chance. `several`: there may be other brokers, and they come and go as their nodes do; then `context` begins
-    without any."""
+    """One controller. `context` is the content of the tree when this broker became controller; `new_uuid` and `chance`
+    are random. `several`: there may be other brokers, and they come and go with their nodes; then `context` begins
+    without brokers."""
 
     def __init__(
         self,
@@ -87,5 +86,5 @@ class Controller(Machine):
         return self._desk.topic_config(name)
 
     def _told(self, event: Work, error: Exception) -> Exception:
-        # Whoever runs the controller is told the tree's own words of these.
+        # The runtime of the controller gets the tree's own error for these.
         return error if isinstance(event, (Started, BrokerCame)) else super()._told(event, error)

@@ -1,5 +1,5 @@
-"""Elections of many topics in few changes of the tree. A leader writes its ISR in the tree itself: where one has done
-so since the controller has looked, the states are read again, and the plans are made anew."""
+"""Elections of many topics in few changes of the tree. A leader writes its ISR in the tree itself: if one has done so
+since the controller looked, the states are read again, and the plans are made again."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, Operation, TreeError
 
-#: Operations of one change of the tree, so that none grows without bound.
+#: Operations of one change of the tree.
 _OPERATIONS_AT_ONCE: Final = 1000
 #: How often plans are made before the change is given up.
 _ATTEMPTS_MAX: Final = 10
 
 
 class ManyElections:
-    """Those of one change of the controller's.
+    """The elections of one change of the controller's.
 
     `plan` gives, in steps, the partitions of a topic that are to change and the operations for that; `written` is
-    called with what stands in the tree then."""
+    called with the states in the tree then."""
 
     def __init__(self, context: ControllerContext, plan: Callable[[TopicView], Asking], written: Callable[[str, Mapping[int, PartitionView]], None]) -> None:
         self._context = context
@@ -72,7 +72,7 @@ class ManyElections:
 
 
 def read_again(context: ControllerContext, name: str, numbers: Iterable[int], written: Callable[[str, Mapping[int, PartitionView]], None]) -> Steps:
-    """What others have written of the states of these partitions: `written` is called with what is not known yet."""
+    """Reads the states of these partitions: `written` is called with those that others have changed."""
     known = {number: context.topics[name].partitions[number] for number in numbers}
     found = yield Read(tuple(Get(paths.partition_state(name, number)) for number in known))
     newer = {

@@ -1,5 +1,5 @@
-"""Which orders a broker obeys: those of the newest controller that it has heard of, for the registration that it has
-now. A decider.
+"""Decides which orders a broker obeys: those of the newest controller it knows, for its current registration. A
+decider.
 
 Sources: KIP-380 (broker epochs); the chapter "Replication" of the documents (controller epochs)."""
 
@@ -10,20 +10,20 @@ from typing import Final
 from jesenska.base.errors import ErrorCode
 from jesenska.controller.orders import Orderer
 
-#: The broker epoch of a controller that knows none, of before KIP-380.
+#: The broker epoch of a controller from before KIP-380, which has none.
 _ANY: Final = -1
 
 
 class OrderFence:
-    """That of one broker."""
+    """The fence of one broker."""
 
     def __init__(self) -> None:
-        #: The controller whose orders were obeyed last; -1 before the first.
+        #: The controller whose order was obeyed last; -1 before the first.
         self.controller_id = self.controller_epoch = -1
 
     def admit(self, orderer: Orderer, broker_epoch: int) -> ErrorCode:
-        """NONE where the order is to be obeyed; then older controllers are not any more. `broker_epoch`: of this
-        broker's registration. A controller may have seen a newer registration before this broker has its answer."""
+        """NONE if the order is to be obeyed; older controllers are refused from then on. `broker_epoch` is that of
+        this broker's registration. A controller may know a newer registration before this broker has its answer."""
         if orderer.broker_epoch != _ANY and orderer.broker_epoch < broker_epoch:
             return ErrorCode.STALE_BROKER_EPOCH
         if orderer.controller_epoch < self.controller_epoch:

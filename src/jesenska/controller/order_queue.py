@@ -1,16 +1,16 @@
-"""What one broker is still to be told, put together so that a broker that answers slowly is told the newest state once
-and not every state on the way there. A decider: it sends nothing.
+"""The orders that one broker still has to get, merged so that a slow broker gets the newest state once and not every
+state before it. A decider: it sends nothing.
 
     put      an order of the controller's
     take     the next request; one is under way at a time, and is taken again until it is done
     done     the broker has answered it
 
-Of a partition the newest state counts. LeaderAndIsr goes before the UpdateMetadata that tells clients of it, so that a
-broker leads what they are sent to it for; StopReplica comes last. First of all goes an UpdateMetadata that is about
-brokers alone: Apache Kafka's brokers do not follow one whom they do not know to be up. A broker that has come is told
-of all topics with it: who begins to coordinate transactions takes a topic that it does not know for one that is gone,
-and what it knows of topics that were deleted while it was away is to be forgotten.
-A topic that comes again after it was gone or deleted waits in a batch behind that."""
+The newest state of a partition counts. LeaderAndIsr goes before its UpdateMetadata, so that a broker leads a partition
+before clients are sent to it; StopReplica comes last. First of all goes an UpdateMetadata about brokers alone: Apache
+Kafka's brokers do not follow a broker that they do not know to be up. For a broker that has come it holds all topics:
+a transaction coordinator that starts takes an unknown topic for one that is gone, and topics that were deleted while
+the broker was away must be forgotten. A topic that comes again after it was gone or deleted waits in the next
+batch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitio
 
 @dataclass(slots=True)
 class LeadAndFollow:
-    """A LeaderAndIsr request. `numbers` are those of the orders in it, each to be answered."""
+    """A LeaderAndIsr request. `numbers` are those of its orders, each to be answered."""
 
     topics: tuple[TopicPartitions, ...]
     numbers: tuple[int, ...]
@@ -30,11 +30,11 @@ class LeadAndFollow:
 
 @dataclass(slots=True)
 class Tell:
-    """An UpdateMetadata request, which tells of all brokers, whatever topics it has."""
+    """An UpdateMetadata request, which always lists all brokers."""
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[TopicPartitions, ...]
-    #: These are all topics that there are.
+    #: These are all existing topics.
     is_all: bool = False
 
 
@@ -50,10 +50,10 @@ Request = LeadAndFollow | Tell | GiveUp
 
 @dataclass(slots=True)
 class _Batch:
-    """Orders that can be put together: no replica in it is given up and made anew."""
+    """Orders that can be merged: no replica in them is given up and made again."""
 
     tells_of_brokers: bool = False
-    #: All topics are told to a broker that has come.
+    #: All topics are sent to a broker that has come.
     tells_all: bool = False
     told_first: dict[str, TopicPartitions] = field(default_factory=dict)
     gone_first: dict[str, TopicPartitions] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class _Batch:
 
 
 class OrderQueue:
-    """That of one broker."""
+    """The queue of one broker."""
 
     def __init__(self) -> None:
         self._batches: deque[_Batch] = deque()
@@ -97,12 +97,12 @@ class OrderQueue:
 
     @property
     def is_empty(self) -> bool:
-        """True if nothing is under way and nothing is to be told."""
+        """True if no request is under way and no order waits."""
         return self._under_way is None and not self._batches
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
-        """Comes after what was put before. An UpdateMetadata without topics is for the brokers that it tells of. One
-        that is first has all partitions of its topics."""
+        """Adds an order after the earlier ones. An UpdateMetadata without topics is for its list of brokers. One with
+        `is_first` has all partitions of its topics."""
         batch = self._batches[-1] if self._batches else self._new()
         if isinstance(order, StopReplica):
             batch.given_up.append(order)
@@ -136,7 +136,7 @@ class OrderQueue:
         return self._batches[-1]
 
     def take(self) -> Request | None:
-        """What is under way, to be sent again; else the next. None where nothing is to be told."""
+        """The request under way, to be sent again; else the next. None if no order waits."""
         while self._under_way is None and self._batches:
             self._under_way = self._batches[0].take()
             if self._under_way is None:
@@ -144,12 +144,13 @@ class OrderQueue:
         return self._under_way
 
     def done(self) -> None:
-        """The broker has answered what was under way."""
+        """The broker has answered the request under way."""
         self._under_way = None
 
 
 def _newest(before: TopicPartitions | None, part: TopicPartitions) -> TopicPartitions:
-    """The newer states of a topic, for the partitions of both orders. A topic made anew stands for itself."""
+    """The newer states of a topic, for the partitions of both orders. If the topic was created again, only the newer
+    order counts."""
     if before is None or before.topic.topic_id != part.topic.topic_id:
         return part
     return TopicPartitions(part.topic, tuple(dict.fromkeys((*before.numbers, *part.numbers))))

@@ -1,5 +1,5 @@
-"""What a controller orders brokers to do, as the requests that Kafka's brokers send each other: LeaderAndIsr (key 4),
-StopReplica (5) and UpdateMetadata (6), in every version, and back into values.
+"""A controller's orders to brokers, as Kafka's requests LeaderAndIsr (key 4), StopReplica (5) and UpdateMetadata (6),
+in every version, and back into values.
 
     LeaderAndIsr      `leader_and_isr`   -> request ->  `read_leader_and_isr`
                       errors by partition                `leader_and_isr_response`, `leader_and_isr_errors`
@@ -9,10 +9,10 @@ StopReplica (5) and UpdateMetadata (6), in every version, and back into values.
 
 Older versions carry less: no topic ids before version 5 of LeaderAndIsr and 7 of UpdateMetadata, no broker epoch
 before 2, 1 and 5, one `delete` for all partitions of a StopReplica before 3, no listener names before version 3 of
-UpdateMetadata. What a reader is given of a topic is what the request has of it: the partitions that it names.
+UpdateMetadata. A reader gets a topic with the partitions that the request names.
 
-Every request says who is controller, in which epoch, and for which registration of the broker it is meant (KIP-380).
-Plain functions. Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the messages of Apache Kafka 3.9."""
+Every request names the controller, its epoch, and the registration of the broker it is meant for (KIP-380). Plain
+functions. Sources: KIP-4, KIP-380, KIP-455, KIP-516, KIP-570; the messages of Apache Kafka 3.9."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from jesenska.wire.messages import k06_update_metadata as k06
 
 #: The leader of a partition whose topic is being deleted, in UpdateMetadata.
 DELETED_LEADER: Final = -2
-#: The leader epoch of a StopReplica for a topic that is being deleted: newer than any.
+#: The leader epoch of a StopReplica for a topic that is being deleted: newer than every epoch.
 DELETED_EPOCH: Final = -2
-#: No leader epoch is told.
+#: The request has no leader epoch.
 NO_EPOCH: Final = -1
 #: The type of an UpdateMetadata that is a part of all topics.
 FULL: Final = 2
@@ -59,7 +59,7 @@ Offline = Mapping[TopicPartition, Collection[int]]
 
 
 class Orderer(NamedTuple):
-    """Who orders, and for which registration of the broker that is told (the czxid of its node; -1: any)."""
+    """The controller that orders, and the registration of the receiving broker (the czxid of its node; -1: any)."""
 
     controller_id: int
     controller_epoch: int
@@ -67,7 +67,7 @@ class Orderer(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """A replica that a broker is to give up; with its data where `delete` says so."""
+    """A replica that a broker is to give up; with its data if `delete` is true."""
 
     topic_partition: TopicPartition
     leader_epoch: int = NO_EPOCH
@@ -75,14 +75,14 @@ class Stop(NamedTuple):
 
 
 class Metadata(NamedTuple):
-    """What a broker tells clients: topics, topics that are gone, and all brokers that are up."""
+    """The metadata for a broker's clients: topics, topics that are gone, and all brokers that are up."""
 
     topics: tuple[TopicPartitions, ...]
     gone: tuple[str, ...]
     brokers: Mapping[int, BrokerRegistration]
-    #: Replicas that cannot be read though their brokers are up, or as far as the controller knows.
+    #: Replicas that cannot be read though their brokers are up, as far as the controller knows.
     offline: Mapping[TopicPartition, tuple[int, ...]] = {}
-    #: `topics` are some of all that there are; the others are in the orders before and behind it that say the same.
+    #: `topics` are a part of all topics; the rest is in earlier and later orders with the same flag.
     is_all: bool = False
 
 
@@ -90,8 +90,8 @@ class Metadata(NamedTuple):
 
 
 def leader_and_isr(version: int, orderer: Orderer, topics: Sequence[TopicPartitions], leaders: Mapping[int, tuple[str, int]]) -> k04.LeaderAndIsrRequest:
-    """`leaders`: host and port at which brokers reach each broker that may lead. Partitions whose state is the first
-    that they have are told to be new: no broker has had them before."""
+    """The request. `leaders`: host and port at which brokers reach each broker that may lead. Partitions in their
+    first state are marked as new: no broker has had them before."""
     request = k04.LeaderAndIsrRequest(controller_id=orderer.controller_id, controller_epoch=orderer.controller_epoch, broker_epoch=orderer.broker_epoch)
     led_by: dict[int, None] = {}
     for part in topics:
@@ -127,7 +127,7 @@ def _leader_states(kind: type[_State], part: TopicPartitions) -> list[_State]:
 
 
 def read_leader_and_isr(request: k04.LeaderAndIsrRequest, version: int) -> tuple[TopicPartitions, ...]:
-    """InvalidRequestError, InvalidTopicException for what no partition can be."""
+    """The topics in the request. InvalidRequestError, InvalidTopicException for impossible partitions."""
     if version < _LEADER_AND_ISR_BY_TOPIC:
         return tuple(_topic(name, NO_UUID, states) for name, states in _by_topic(request.ungrouped_partition_states).items())
     return tuple(_topic(topic.topic_name, topic.topic_id, topic.partition_states) for topic in request.topic_states)
@@ -136,7 +136,7 @@ def read_leader_and_isr(request: k04.LeaderAndIsrRequest, version: int) -> tuple
 def leader_and_isr_response(
     version: int, error_code: int, topics: Sequence[TopicPartitions], error_codes: Mapping[TopicPartition, int]
 ) -> k04.LeaderAndIsrResponse:
-    """The answer about these partitions; one that `error_codes` does not name has none."""
+    """The answer about these partitions; one that is not in `error_codes` has no error."""
     response = k04.LeaderAndIsrResponse(error_code=error_code)
     for part in topics:
         codes = [(number, error_codes.get(TopicPartition(part.topic.name, number), 0)) for number in part.numbers]
@@ -152,7 +152,7 @@ def leader_and_isr_response(
 
 
 def leader_and_isr_errors(response: k04.LeaderAndIsrResponse, version: int, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, int]:
-    """The error code of each partition that has one; `topics` is what was ordered."""
+    """The error code of each partition that has one; `topics` are those of the request."""
     if version < _LEADER_AND_ISR_IDS:
         return {TopicPartition(item.topic_name, item.partition_index): item.error_code for item in response.partition_errors if item.error_code}
     names = {part.topic.topic_id: part.topic.name for part in topics}
@@ -175,8 +175,8 @@ def stops_of(order: StopReplica) -> list[Stop]:
 
 
 def stop_replica(version: int, orderer: Orderer, stops: Sequence[Stop]) -> list[k05.StopReplicaRequest]:
-    """The requests that say this: one, or two where some replicas are deleted and some are not and the version has one
-    word for all of them."""
+    """The requests for these stops: one, or two if some replicas are deleted and some are not and the version has one
+    flag for all."""
     if version >= _STOP_REPLICA_STATES:
         request = _stop_request(orderer)
         for name, of_topic in _stops_by_topic(stops).items():
@@ -221,8 +221,8 @@ def _stops_by_topic(stops: Iterable[Stop]) -> dict[str, list[Stop]]:
 
 
 def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Stop]:
-    """What is to be given up, in the order of the request. InvalidRequestError, InvalidTopicException for what no
-    partition can be."""
+    """The replicas to give up, in the order of the request. InvalidRequestError, InvalidTopicException for impossible
+    partitions."""
     if version >= _STOP_REPLICA_STATES:
         return [
             Stop(_topic_partition(topic.topic_name, state.partition_index), state.leader_epoch, state.delete_partition)
@@ -237,7 +237,7 @@ def read_stop_replica(request: k05.StopReplicaRequest, version: int) -> list[Sto
 
 
 def stop_replica_response(error_code: int, stops: Sequence[Stop], error_codes: Mapping[TopicPartition, int]) -> k05.StopReplicaResponse:
-    """The answer about these replicas; one that `error_codes` does not name has none."""
+    """The answer about these replicas; one that is not in `error_codes` has no error."""
     errors = [
         k05.StopReplicaResponsePartitionError(
             topic_name=stop.topic_partition.topic, partition_index=stop.topic_partition.partition, error_code=error_codes.get(stop.topic_partition, 0)
@@ -266,7 +266,7 @@ def update_metadata(
     is_all: bool = False,
 ) -> k06.UpdateMetadataRequest:
     """`gone`: topics that are being deleted; `brokers`: all that are up; `offline`: replicas that they cannot read;
-    `is_all`: `topics` are all that there are, or a part of them. Versions below 8 cannot say that."""
+    `is_all`: `topics` are all existing topics, or a part of them. Versions below 8 have no such flag."""
     request = k06.UpdateMetadataRequest(controller_id=orderer.controller_id, controller_epoch=orderer.controller_epoch, broker_epoch=orderer.broker_epoch)
     for parts, is_gone in ((topics, False), (gone, True)):
         for part in parts:
@@ -286,7 +286,7 @@ def _told_states(kind: type[_State], part: TopicPartitions, brokers: Mapping[int
     made = []
     for number in part.numbers:
         if number not in part.topic.partitions:
-            continue  # nobody was told of it
+            continue  # no broker was told of it
         unread = offline.get(TopicPartition(part.topic.name, number), ())
         away = [broker_id for broker_id in part.topic.node.replicas[number] if broker_id not in brokers or broker_id in unread]
         state = _filled(kind, part.topic, number, zk_version=part.topic.partitions[number].version, offline_replicas=away)
@@ -311,7 +311,8 @@ def _live_broker(version: int, broker_id: int, node: BrokerRegistration) -> k06.
 
 
 def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Metadata:
-    """InvalidRequestError, InvalidTopicException for what no partition and no broker can be."""
+    """The metadata in the request. InvalidRequestError, InvalidTopicException for impossible partitions and
+    brokers."""
     topics: list[TopicPartitions] = []
     gone: list[str] = []
     named: list[tuple[str, uuid.UUID, Sequence[Any]]] = [(topic.topic_name, topic.topic_id, topic.partition_states) for topic in request.topic_states]
@@ -327,7 +328,7 @@ def read_update_metadata(request: k06.UpdateMetadataRequest, version: int) -> Me
 
 
 def _take(name: str, topic_id: uuid.UUID, states: Sequence[_State], topics: list[TopicPartitions], gone: list[str]) -> None:
-    """What is told of a topic, to those that are there or to those that are gone."""
+    """Adds a topic of the request to `topics` or to `gone`."""
     require_topic_name(name)
     stays = [state for state in states if state.leader != DELETED_LEADER]
     if states and not stays:
@@ -352,7 +353,7 @@ def _registration(version: int, live: k06.UpdateMetadataRequestLiveBroker) -> Br
 
 
 def _filled(kind: type[_State], topic: TopicView, number: int, **further: object) -> _State:
-    """What both requests say of a partition, and what one of them says besides."""
+    """The fields of a partition in both requests, and the `further` fields of one of them."""
     state = topic.partitions[number].state
     return kind(
         topic_name=topic.name,
@@ -374,7 +375,7 @@ def _by_topic(states: Iterable[_State]) -> dict[str, list[_State]]:
 
 
 def _topic_partition(name: str, number: int) -> TopicPartition:
-    """What an order names. Orders may come from strangers: a name or a number that no partition can have is refused
+    """The partition that an order names. Orders may come from strangers: an impossible name or number is refused
     before it becomes the name of a directory, or an index. InvalidRequestError, InvalidTopicException."""
     require_topic_name(name)
     if not 0 <= number < PARTITIONS_OF_A_TOPIC_MAX:
@@ -383,7 +384,7 @@ def _topic_partition(name: str, number: int) -> TopicPartition:
 
 
 def _topic(name: str, topic_id: uuid.UUID, states: Sequence[_State]) -> TopicPartitions:
-    """A topic as far as a request tells of it."""
+    """A topic with the partitions in a request."""
     require_topic_name(name)
     replicas, adding, removing = {}, {}, {}
     partitions = {}

@@ -1,29 +1,29 @@
-"""The states of a partition as the controller sees them, and who is elected to lead it. Plain functions over values;
-what they give is written to the tree.
+"""The states of a partition as the controller sees them, and the elections of its leader. Plain functions over values;
+their results are written to the tree.
 
     state       means                                         becomes
     NEW         replicas are assigned, nothing is written     ONLINE (`elect_first`)
     ONLINE      a broker that is up leads it                  OFFLINE, when that broker goes
-    OFFLINE     nobody that is up leads it                    ONLINE (`elect_after_loss`), when somebody can
+    OFFLINE     no broker that is up leads it                 ONLINE (`elect_after_loss`), when a broker can
 
-    election    who leads                                               who is in sync then
-    first       the first replica that is up                            every replica that is up: there is nothing to
-                                                                        be behind of
+    election    the leader                                              the ISR then
+    first       the first replica that is up                            every replica that is up: there are no records
+                                                                        to lack
     after loss  the first replica that is up and in sync                those in sync that are up
-    unclean     the first replica that is up, if nobody is in sync:     it alone
-                records that only the others had are lost, so only
-                where unclean.leader.election.enable allows it
+    unclean     the first replica that is up, if none is in sync:       it alone
+                records that only other replicas had are lost, so
+                only if unclean.leader.election.enable allows it
     after a     as after loss, without those that crashed, which may    those in sync that are up and did not crash
-    crash       lack what they had. Where nobody else was in sync the
-                leader that there is, in a new epoch
+    crash       lack records. If no other was in sync, the current
+                leader, in a new epoch
     before a    the first replica that is up, in sync and stays; none   those in sync that are up and stay
-    stop        where there is no such: it leads until it has stopped
+    stop        if there is none: the leader stays until it has stopped
     preferred   the first replica, if it is up and in sync              those in sync that are up
-    none        the leader stays; others in sync have gone, and what    those in sync that are up
-                is written is not to wait for them
+    none        the leader stays; other members of the ISR have gone,   those in sync that are up
+                and writes must not wait for them
 
-Each election is a new leader epoch. Where nobody can lead, the leader is -1, and who was in sync last is kept: one of
-them has all that was committed. Sources: the chapter "Replication" of the documents, KIP-106, KIP-460, KIP-966; the
+Each election begins a new leader epoch. If no broker can lead, the leader is -1, and the last ISR is kept: one of its
+members has every committed record. Sources: the chapter "Replication" of the documents, KIP-106, KIP-460, KIP-966; the
 orders are Apache Kafka's.
 """
 
@@ -46,14 +46,14 @@ class PartitionState(Enum):
 
 
 def partition_state(written: PartitionStateNode | None, live: Collection[int]) -> PartitionState:
-    """The state of a partition for which this is written in the tree while these brokers are up."""
+    """The state of a partition with this node in the tree while these brokers are up."""
     if written is None:
         return PartitionState.NEW
     return PartitionState.ONLINE if written.leader in live else PartitionState.OFFLINE
 
 
 def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """What is written of a NEW partition."""
+    """The first state of a NEW partition."""
     isr = tuple(broker for broker in replicas if broker in live)
     leader = isr[0] if isr else NO_LEADER
     return PartitionStateNode(leader, FIRST_LEADER_EPOCH, isr or tuple(replicas), controller_epoch)
@@ -62,8 +62,8 @@ def elect_first(replicas: Sequence[int], live: Collection[int], controller_epoch
 def elect_after_loss(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int, *, unclean: bool
 ) -> PartitionStateNode | None:
-    """What is written of an OFFLINE partition; None where that changes nothing. `unclean` lets a replica lead that was
-    not in sync."""
+    """The new state of an OFFLINE partition; None if nothing changes. `unclean` lets a replica lead that was not in
+    sync."""
     up = [broker for broker in replicas if broker in live]
     leader = next((broker for broker in up if broker in written.isr), None)
     if leader is not None:
@@ -78,7 +78,8 @@ def elect_after_loss(
 
 
 def elect_again(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode:
-    """What is written of an ONLINE partition whose leader was not stopped in order, and alone was in sync."""
+    """The new state of an ONLINE partition whose leader was not stopped in order, and was the only member of the
+    ISR."""
     isr = tuple(broker for broker in written.isr if broker in live)
     return PartitionStateNode(written.leader, written.leader_epoch + 1, isr or (written.leader,), controller_epoch)
 
@@ -86,9 +87,9 @@ def elect_again(written: PartitionStateNode, live: Collection[int], controller_e
 def elect_after_crash(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], crashed: Collection[int], controller_epoch: int, *, unclean: bool
 ) -> PartitionStateNode | None:
-    """What is written of a partition when brokers that `crashed` are up again; None where that changes nothing.
+    """The new state of a partition when brokers that `crashed` are up again; None if nothing changes.
 
-    They leave an ISR that has another member: that one has all that was committed, they may not."""
+    They leave an ISR that has another member: the other has every committed record, they may not."""
     rest = tuple(broker for broker in written.isr if broker not in crashed)
     if rest == written.isr:
         return None
@@ -102,7 +103,7 @@ def elect_after_crash(
 
 
 def without_gone(written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode | None:
-    """What is written of an ONLINE partition of which brokers have gone that were in sync; None where none has."""
+    """The new state of an ONLINE partition when members of its ISR have gone; None if none has."""
     isr = tuple(broker for broker in written.isr if broker in live)
     if isr == written.isr or written.leader not in isr:
         return None
@@ -112,8 +113,8 @@ def without_gone(written: PartitionStateNode, live: Collection[int], controller_
 def elect_before_stop(
     replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], stopping: Collection[int], controller_epoch: int
 ) -> PartitionStateNode | None:
-    """What is written of a partition of which replicas are on brokers that are `stopping`, and up still; None where
-    that changes nothing: they are not in sync, or nobody else is."""
+    """The new state of a partition with replicas on brokers that are `stopping`, and still up; None if nothing
+    changes: they are not in sync, or no other replica is."""
     isr = tuple(broker for broker in written.isr if broker in live and broker not in stopping)
     if not isr or not set(written.isr) & set(stopping):
         return None
@@ -122,7 +123,7 @@ def elect_before_stop(
 
 
 def elect_preferred(replicas: Sequence[int], written: PartitionStateNode, live: Collection[int], controller_epoch: int) -> PartitionStateNode | None:
-    """What is written so that the first replica leads; None where it is not up or not in sync."""
+    """The new state when the first replica is elected; None if it is not up or not in sync."""
     if not replicas or replicas[0] not in live or replicas[0] not in written.isr:
         return None
     isr = tuple(broker for broker in written.isr if broker in live)

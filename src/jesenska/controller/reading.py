@@ -1,4 +1,4 @@
-"""The tree's facts read through a store, wherever the tree is: all of them, one topic's, one entity's settings."""
+"""Reads the tree's facts through any store: all of them, one topic's, one entity's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
-    """The view through any store, that many requests in flight; a node that goes away meanwhile is left out."""
+    """The view through any store, that many requests in flight; a node that is deleted meanwhile is left out."""
     view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)
@@ -39,7 +39,7 @@ async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
 
 
 async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once: int = 10) -> TopicView | None:
-    """One topic through any store; None where it is gone."""
+    """One topic through any store; None if it is gone."""
     found = await _get(store, paths.topic(name))
     if found is None:
         return None
@@ -57,7 +57,7 @@ async def entities(store: Store) -> list[str]:
 
 
 async def load_config(store: Store, entity: str) -> ConfigView | None:
-    """The settings of one of them; None where it has none (any more)."""
+    """The settings of one of them; None if it has no settings (any more)."""
     found = await _get(store, f"{paths.CONFIG}/{entity}")
     return None if found is None else ConfigView(decode_config(found[0]), found[1])
 

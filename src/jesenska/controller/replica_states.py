@@ -4,17 +4,18 @@
                        -> ONLINE, OFFLINE, DELETION_STARTED
     ONLINE             the broker has them, be it up or not
                        -> NEW when it gets more, OFFLINE, DELETION_STARTED
-    OFFLINE            something was to be asked of a broker that is gone
+    OFFLINE            an order is due for a broker that is gone
                        -> NEW when it is back, DELETION_STARTED when it is back too late
-    DELETION_STARTED   the broker was told to delete them
+    DELETION_STARTED   the broker was ordered to delete them
                        -> DELETION_DONE, DELETION_REFUSED, OFFLINE
     DELETION_REFUSED   it could not; the data are still there
                        -> DELETION_STARTED when it is tried again, OFFLINE
     DELETION_DONE      the data are gone
                        -> nothing, when the tree has forgotten the topic
 
-Brokers are told about whole topics, so a state is that of all replicas of a topic on a broker. Only what is not ONLINE
-is kept: most are. Source: the replica state machine of Apache Kafka's controller, by replica there."""
+Orders are about whole topics, so a state is that of all replicas of a topic on a broker. Only states other than
+ONLINE are kept: most are ONLINE. Source: the replica state machine of Apache Kafka's controller, which is by
+replica."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _BECOMES: Final = {
 
 
 class ReplicaStates:
-    """Those of all topics on all brokers."""
+    """The states of all topics on all brokers."""
 
     def __init__(self) -> None:
         self._states: dict[str, dict[int, ReplicaState]] = {}
@@ -52,7 +53,7 @@ class ReplicaStates:
         return self._states.get(topic, {}).get(broker_id, ReplicaState.ONLINE)
 
     def move(self, topic: str, broker_id: int, state: ReplicaState) -> None:
-        """Only as the table allows; a mistake of the controller's otherwise."""
+        """Moves to a state that the table allows; another is a mistake of the controller."""
         before = self.of(topic, broker_id)
         if state not in _BECOMES[before]:
             raise AssertionError(f"replicas of {topic} on broker {broker_id} cannot go from {before.value} to {state.value}")
@@ -69,5 +70,5 @@ class ReplicaStates:
         return [broker_id for broker_id, found in self._states.get(topic, {}).items() if found is state]
 
     def forget(self, topic: str) -> None:
-        """The topic is gone."""
+        """Forgets a topic that is gone."""
         self._states.pop(topic, None)

@@ -1,8 +1,8 @@
-"""Settings of topics and brokers, as one broker knows them: changed by its clients, or in the tree by anybody; written
-where they were asked for, told to every broker by a node under /config/changes, and acted on.
+"""Settings of topics and brokers, as one broker knows them: changed by its clients, or directly in the tree; written
+by the broker that was asked, announced to every broker by a node under /config/changes, and applied.
 
-Every broker keeps them for itself, whoever is controller: a topic's for the replicas that it has and for whoever asks,
-a broker's for itself. A decider: events in, effects out (`work`)."""
+Every broker keeps them for itself, whichever broker is controller: a topic's for its replicas and for its clients, a
+broker's for itself. A decider: events in, effects out (`work`)."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, NodeExistsError, NoNodeError, TreeError
 
-#: How many old nodes under /config/changes are taken away in one change of the tree.
+#: How many old nodes under /config/changes are deleted in one change of the tree.
 _OLD_AT_ONCE = 1000
 #: How often a change is planned before it is given up.
 _ATTEMPTS_MAX = 5
 
 
 class Settings(Machine):
-    """Those that one broker keeps. `configs` is what the tree held at its start, `config` the broker's settings in its
-    files; `is_topic` says whether clients of this broker see a topic of that name."""
+    """The settings that one broker keeps. `configs` is the content of the tree at its start, `config` the broker's
+    settings in its files; `is_topic` returns True if clients of this broker see a topic of that name."""
 
     def __init__(self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]) -> None:
         self._context = context = ControllerContext(configs=dict(configs))
@@ -77,8 +77,8 @@ class Settings(Machine):
         self._desk.answer(event.token)
 
     def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
-        """Another broker may have written these settings since this one has looked: then the plan is made again, on
-        what stands there."""
+        """Carries out a plan. If another broker has written these settings meanwhile, they are read, and the plan is
+        made again."""
         plan = make()
         if validate_only:
             return
@@ -104,7 +104,7 @@ class Settings(Machine):
         yield from self._looks.changes()
 
     def _read(self, event: TopicsNew) -> Steps:
-        """Settings of topics that are new here. Those of an earlier topic of the name are forgotten."""
+        """Reads the settings of new topics. Those of an earlier topic of the name are forgotten."""
         nodes = yield Read(tuple(Get(paths.topic_config(name)) for name in event.names))
         for name, node in zip(event.names, nodes, strict=True):
             entity = f"topics/{name}"
@@ -120,7 +120,7 @@ class Settings(Machine):
         self._desk.answer(event.token)
 
     def _found(self, entity: str, found: ConfigView) -> Steps:
-        """Somebody else wrote the settings of `topics/<name>` or `brokers/<id>`."""
+        """The settings of `topics/<name>` or `brokers/<id>` were changed in the tree."""
         yield from ()
         self._context.configs[entity] = found
         kind, _, name = entity.partition("/")
@@ -133,7 +133,7 @@ class Settings(Machine):
             self._desk.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
 
     def _told_of(self, path: str) -> None:
-        """Somebody left a node under /config/changes: it is taken away when it is old."""
+        """Remembers a new node under /config/changes, which is deleted when it is old."""
         self._told_changes.add(path, self._desk.now_ms)
 
     def _act(self, entity: str) -> None:

@@ -1,12 +1,12 @@
-"""Topics that are created, expanded and adopted, from the plan to the brokers' word that the logs are there.
+"""Topics that are created, expanded and adopted, from the plan to the brokers' answers that the logs are there.
 
     create    plan -> tree -> brokers make logs -> every broker shows it -> answer
-    branch    the same with logs that begin as copies (branches); the tree is told before the answer that they are made
+    branch    the same with logs that begin as copies (branches); before the answer it is written that they are made
     expand    the same with the partitions that are new
-    adopt     what somebody else wrote: an id, states, leaders where it lacks them -> tree -> the same
+    adopt     a topic written in the tree: a missing id, states, leaders -> tree -> the same
 
-A topic of which a partition has no log anywhere, since the disks take no files, is deleted again before anybody has
-seen it; so is a branch of which a leader has none."""
+A topic with a partition without a log on any broker, since the disks take no files, is deleted again before a client
+has seen it; so is a branch if a leader has no log."""
 
 from __future__ import annotations
 
@@ -32,37 +32,37 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, TopicNode, encode_config, encode_config_change
 from jesenska.metadata.tree_operations import BadVersionError, Create, MultiError, SetData, TreeError
 
-#: How often it is written that a branch is made, where others write its settings at the same time.
+#: How often the write that a branch is made is attempted, if others write its settings at the same time.
 _ATTEMPTS_MAX = 5
 
 
 @dataclass(slots=True)
 class _Beginning:
-    """Partitions that brokers were told to begin with, and who waits for that."""
+    """Partitions that brokers were ordered to begin with, and the token that waits for that."""
 
     topics: Sequence[TopicPartitions]
     token: int | None
     value: Any
     is_creation: bool
-    #: The broker that has come and is told alone; None: all are.
+    #: The broker that has come and is the only one to get the orders; None: all get them.
     comer: int | None = None
     awaited: int = 0
     without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
-    #: What it was told of topics before.
+    #: The topics that it was sent before.
     told: Mapping[str, TopicView] = field(default_factory=dict)
 
 
 class TopicChanges:
-    """Those of one controller."""
+    """The topic changes of one controller."""
 
     def __init__(self, desk: ControllerDesk, leadership: Leadership, deletions: Deletions) -> None:
         self._desk = desk
         self._context = desk.context
         self._leadership = leadership
         self._deletions = deletions
-        #: By the number of the order: the broker, and whether its answer is waited for.
+        #: By the number of the order: the broker, the beginning, and true if its answer is waited for.
         self._beginnings: dict[int, tuple[int, _Beginning, bool]] = {}
-        #: Partitions of branches that are being made, with the brokers that have said that they have their log.
+        #: Partitions of branches that are being made, with the brokers that have reported their log.
         self._branched: dict[TopicPartition, set[int]] = {}
 
     def create(self, event: CreateTopic) -> Steps:
@@ -81,8 +81,8 @@ class TopicChanges:
         yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
 
     def _settings_of_source(self, source: str | None) -> Asking:
-        """The settings of a topic that is to be branched, as they are in the tree; None where nothing is to be
-        branched, or there are none."""
+        """The settings in the tree of a topic that is to be branched; None if there is no source, or it has no
+        settings."""
         if source is None or source not in self._context.topics:
             return None
         (node,) = yield Read((Get(paths.topic_config(source)),))
@@ -105,8 +105,8 @@ class TopicChanges:
             self._desk.answer(event.token)
 
     def adopt(self, written: TopicView) -> Steps:
-        """A topic as somebody else wrote it: new, with more partitions, or with other replicas. It gets what it
-        lacks."""
+        """Adopts a topic that was written in the tree: new, with more partitions, or with other replicas. It gets a
+        missing id, states and leaders."""
         name, node, version = written.name, written.node, written.version
         known = self._context.topics.get(name)
         if known is not None and known.deleting:
@@ -124,7 +124,7 @@ class TopicChanges:
         yield from self.begin([whole(topic)])
 
     def raise_internal(self) -> Steps:
-        """Kafka's own topics get the replicas that they lack, where enough brokers are up by now."""
+        """Gives internal topics the replicas that they lack, if enough brokers are up by now."""
         for name in INTERNAL_TOPICS:
             topic = self._context.topics.get(name)
             plan = None if topic is None or topic.deleting else plan_raised(self._context, topic, self._desk.config)
@@ -138,21 +138,21 @@ class TopicChanges:
     # --- what brokers are told, and say ------------------------------------------------------------------------------
 
     def begin(self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False) -> Steps:
-        """Tells the brokers that hold replicas; when those have them that lead, every broker shows the topics, and the
-        token is answered."""
+        """Sends orders to the brokers that hold replicas; when the leaders have them, every broker shows the topics,
+        and the token is answered."""
         beginning = _Beginning(topics, token, value, is_creation)
         for broker_id in self._context.brokers:
             held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
             if held:
                 leads = any(part.topic.partitions[number].state.leader == broker_id for part in held for number in part.numbers)
-                # Who has a replica of a branch makes it from its own of the source: later it would have to fetch it.
+                # A broker makes its replica of a branch from its own of the source: later it would have to fetch it.
                 self._tell(broker_id, held, beginning, is_awaited=leads or any(self._is_being_branched(part.topic.name) for part in held))
         if not beginning.awaited:
             yield from self._end(beginning)
 
     def begin_on(self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, told: Collection[TopicPartitions]) -> None:
-        """The same for a broker that has come, which alone is told, as the others know of these topics; in the end it
-        is told what has changed since `told`."""
+        """The same for a broker that has come. Only it gets orders, as the other brokers know these topics; in the end
+        it gets the changes since `told`."""
         beginning = _Beginning(topics, token, None, is_creation=False, comer=broker_id, told={part.topic.name: part.topic for part in told})
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
         self._tell(broker_id, held, beginning, is_awaited=True)
@@ -166,7 +166,7 @@ class TopicChanges:
         self._desk.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """A broker has the replicas that it was told of, but for those that it cannot have."""
+        """A broker has the replicas that were ordered, except those without a log."""
         yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
             _, beginning, _ = self._beginnings[event.number]
@@ -177,7 +177,7 @@ class TopicChanges:
             yield from self._answered(event.number, event.without_log)
 
     def broker_gone(self, broker_id: int) -> Steps:
-        """What it was told is not answered any more."""
+        """The broker will not answer its orders any more."""
         for number in [number for number, (told, _, _) in self._beginnings.items() if told == broker_id]:
             yield from self._answered(number, frozenset())
 
@@ -220,7 +220,7 @@ class TopicChanges:
         if beginning.comer is None:
             self._desk.tell_everybody(shown)
         elif beginning.comer in self._context.brokers:
-            # Without topics, too: it is ready once it is told something behind what it is to lead.
+            # Without topics, too: the broker is ready once an UpdateMetadata follows its LeaderAndIsr.
             changed = tuple(part for part in shown if part.topic is not beginning.told.get(part.topic.name))
             self._desk.put(UpdateMetadata(beginning.comer, changed))
         self._desk.answer(beginning.token, beginning.value)
@@ -263,7 +263,7 @@ class TopicChanges:
             return
 
     def _is_nowhere(self, beginning: _Beginning) -> bool:
-        """Whether a partition has no log on any broker."""
+        """True if a partition has no log on any broker."""
         (part,) = beginning.topics
         replicas = part.topic.node.replicas
         return any(set(replicas[number]) <= beginning.without_log.get(TopicPartition(part.topic.name, number), set()) for number in part.numbers)

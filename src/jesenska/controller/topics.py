@@ -1,9 +1,8 @@
-"""Plans for topics: what must be written to the tree so that a topic comes to be, grows or goes, or the error that the
-request gets.
+"""Plans for topics: the writes to the tree that create, expand or delete a topic, or the error that the request gets.
 
-A plan's operations are one `multi`: it happens as a whole or not at all, and only while the controller's epoch is the
-one the plan was made in. So there is no topic without its partitions' states, and a controller that was replaced
-without knowing it changes nothing.
+A plan's operations are one `multi`: all or none are done, and only while the controller's epoch is the one the plan
+was made in. So there is no topic without its partitions' states, and a controller that was replaced without knowing it
+changes nothing.
 
     creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
                replica as leader
@@ -54,7 +53,7 @@ DEFAULT_COUNT = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """What is asked for: numbers (-1: the broker's default) or an assignment, and settings."""
+    """The request: numbers (-1: the broker's default) or an assignment, and settings."""
 
     name: str
     partitions: int = DEFAULT_COUNT
@@ -63,8 +62,8 @@ class TopicCreation:
     configs: Mapping[str, str | None] = field(default_factory=dict)
     #: The request assigns replicas to a partition more than once.
     assigned_twice: bool = False
-    #: Of several mistakes the one is told that Kafka in ZooKeeper mode finds first, not the one that a KRaft
-    #: controller does.
+    #: Of several mistakes the answer names the one that Kafka in ZooKeeper mode finds first, not the first of a KRaft
+    #: controller.
     checked_as_in_zookeeper_mode: bool = False
 
 
@@ -75,7 +74,7 @@ class TopicPlan:
     operations: tuple[Operation, ...]
     topic: TopicView
     config: TopicConfig
-    #: Whether the settings are among what the operations write: a creation's are, an expansion's are not.
+    #: True if the operations write the settings: a creation's do, an expansion's do not.
     writes_config: bool
 
     def apply(self, view: ControllerContext) -> None:
@@ -86,13 +85,13 @@ class TopicPlan:
 
 
 def duplicates(names: Iterable[Name]) -> set[Name]:
-    """Names (or whatever a request names things by) that stand more than once in a request: each of them gets
-    INVALID_REQUEST, the others go on."""
+    """Names (or other keys) that are more than once in a request: each of them gets INVALID_REQUEST, the rest goes
+    on."""
     return {name for name, count in Counter(names).items() if count > 1}
 
 
 def require_count(requests: Iterable[int]) -> None:
-    """PolicyViolationError where one request asks for more partitions than are created at a time."""
+    """PolicyViolationError if one request asks for more partitions than are created at a time."""
     if sum(max(count, 0) for count in requests) > PARTITIONS_PER_REQUEST_MAX:
         raise PolicyViolationError("Excessively large number of partitions per request.")
 
@@ -107,10 +106,10 @@ def plan_creation(
     shift: int,
     source_settings: Mapping[str, str] | None = None,
 ) -> TopicPlan:
-    """The plan of a new topic; KafkaError with the code and sentence of the answer where it is refused. For a branch
-    `source_settings` are those of its source, where the view may not know them.
+    """The plan of a new topic; KafkaError with the code and sentence of the answer if it is refused. For a branch
+    `source_settings` are those of its source, if the view may not know them.
 
-    `start_index` and `shift` say where placing replicas begins: chance, from 0 to the number of brokers."""
+    `start_index` and `shift` are where placing replicas begins: random numbers, from 0 to the number of brokers."""
     if request.checked_as_in_zookeeper_mode:
         _require_as_in_zookeeper_mode(view, request, broker_config)
     require_topic_name(request.name)
@@ -135,7 +134,7 @@ def plan_creation(
 def _of_source(
     view: ControllerContext, request: TopicCreation, overrides: Mapping[str, str], broker_config: BrokerConfig, source_settings: Mapping[str, str] | None
 ) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
-    """Replicas, states and settings of a branch: those of the request stand over those of its source."""
+    """Replicas, states and settings of a branch: those of the request override those of its source."""
     source = overrides[BRANCH_OF]
     if request.assigned_twice:
         raise InvalidRequestError("The manual partition assignment names a partition twice.")
@@ -188,7 +187,7 @@ def plan_expansion(view: ControllerContext, name: str, count: int, assignments: 
 
 
 def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
-    """The first step of a deletion: the mark that survives a crash. Empty where the topic is marked already."""
+    """The first step of a deletion: the mark that survives a crash. Empty if the topic is marked already."""
     if not broker_config.boolean("delete.topic.enable"):
         raise TopicDeletionDisabledError("Topic deletion is disabled.")
     topic = require_topic(view, name)
@@ -198,8 +197,8 @@ def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfi
 
 
 def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
-    """The last step, once no replica has data any more: everything about the topic goes, the mark with it (a topic
-    that nobody has seen has none)."""
+    """The last step, once no replica has data any more: deletes everything about the topic, the mark with it (a topic
+    that no client has seen has no mark)."""
     operations: list[Operation] = list(epoch_check(view))
     topic = view.topics.get(name)
     if topic is not None:
@@ -220,7 +219,7 @@ def forget_topic(view: ControllerContext, name: str) -> None:
 
 
 def require_topic(view: ControllerContext, name: str) -> TopicView:
-    """The topic; UnknownTopicOrPartitionError where there is none, or where it is being deleted."""
+    """The topic; UnknownTopicOrPartitionError if there is none."""
     topic = view.topics.get(name)
     if topic is None:
         raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
@@ -228,7 +227,7 @@ def require_topic(view: ControllerContext, name: str) -> TopicView:
 
 
 def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:
-    """The check that fences a controller which was replaced; nothing where no controller was ever elected."""
+    """The check that fences a controller which was replaced; empty if no controller was ever elected."""
     if view.controller_epoch_version is None:
         return ()
     return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
@@ -332,7 +331,7 @@ def _require_assignment(view: ControllerContext, assignment: Assignment, replica
 
 
 def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:
-    """Settings of a topic of that name may be left from before: they are replaced."""
+    """The write of a topic's settings. Settings left from an earlier topic of that name are replaced."""
     known = view.configs.get(f"topics/{name}")
     path, data = paths.topic_config(name), encode_config(overrides)
     return Create(path, data) if known is None else SetData(path, data, known.version)

@@ -1,23 +1,23 @@
-"""What others wrote in the tree, and what the controller does about it: the tools of 0.8 to 2.x (`--zookeeper`),
-ZooKeeper's shell, a person.
+"""The controller's reaction to changes in the tree by others: the tools of 0.8 to 2.x (`--zookeeper`), ZooKeeper's
+shell, a person.
 
     /brokers/topics                     a topic is new: states of its partitions, logs, clients see it
                                         it is gone: clients do not see it, its data stay
-    /brokers/topics/T                   it has more partitions, or its replicas were written anew
+    /brokers/topics/T                   it has more partitions, or its replicas were changed
     /config/changes                     settings of a topic or a broker changed
     /admin/delete_topics                topics to delete
-    /admin/reassign_partitions          asks for other replicas: what is so already is done, the rest needs brokers
-                                        that are not there
+    /admin/reassign_partitions          asks for other replicas: those that are so already are done, the rest needs
+                                        brokers that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
     /admin/jesenska_lost_brokers        brokers that never come again: deletions do not wait for them
     /isr_change_notification            leaders have written other ISRs: every broker is told
     /log_dir_event_notification         brokers have lost log directories: they are asked what they cannot read
-    /brokers/ids                        brokers have come or gone. Where this broker cannot be one of several, another
-                                        one is said in the log
+    /brokers/ids                        brokers have come or gone. If this broker cannot be one of several, another
+                                        one is reported in the log
 
-A watch names what to look at (`events.Look`). A look sets its watch anew, reads, and acts on the difference to the
-context. So it does not matter who made a change, how many were made at a time, or that this controller made it itself.
-After the store was out of reach, everything is looked at."""
+A watch names what to look at (`events.Look`). A look sets its watch again, reads, and acts on the difference to the
+context. So it does not matter who made a change, how many were made at a time, or if this controller made it. After
+the store was out of reach, everything is looked at."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, T
 
 
 class TreeLooks:
-    """The eyes of one controller."""
+    """The looks of one controller."""
 
     def __init__(self, desk: ControllerDesk, topics: TopicChanges, deletions: Deletions, brokers: Brokers, leadership: Leadership, several: bool) -> None:
         self._desk = desk
@@ -70,7 +70,7 @@ class TreeLooks:
         self._watched: set[str] = set()
 
     def look(self, event: Look) -> Steps:
-        """One thing, or everything."""
+        """Looks at one thing, or at everything."""
         if event.at.startswith(TOPIC):
             yield from self._topics_written([event.at.removeprefix(TOPIC)])
         else:
@@ -91,7 +91,7 @@ class TreeLooks:
     def _topic_names(self) -> Steps:
         names = yield from self._children(paths.TOPICS)
         topics = self._context.topics
-        # Those that this controller has made are known already, but not watched.
+        # Topics that this controller has made are known already, but not watched.
         yield from self._topics_written([name for name in names if name not in topics or name not in self._watched])
         there = set(names)
         for name, topic in [(name, topic) for name, topic in topics.items() if name not in there and not topic.deleting]:
@@ -102,7 +102,7 @@ class TreeLooks:
             self._desk.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
-        """Adopts those of the topics that are not as they are known; watches them all."""
+        """Adopts the topics that differ from the context; watches them all."""
         legal = []
         for name in names:
             problem = topic_name_problem(name)
@@ -165,14 +165,14 @@ class TreeLooks:
     # Settings
 
     def _settings_found(self, entity: str, found: ConfigView) -> Steps:
-        """Perhaps somebody may lead now what nobody does."""
+        """Takes changed settings. They may allow a leader for leaderless partitions."""
         self._context.configs[entity] = found
         if entity.startswith("brokers/"):
             self._desk.settings_changed()
         yield from self._leadership.elect_where_allowed()
 
     def _told_of_settings(self, path: str) -> None:
-        """Each broker takes such nodes away that it has left (`settings`)."""
+        """Does nothing: each broker deletes the nodes that it has left (`settings`)."""
 
     # Work for a controller
 
@@ -217,7 +217,7 @@ class TreeLooks:
         yield from self._take_away(path)
 
     def _isr_changes(self) -> Steps:
-        """What leaders have written is known and told, and the nodes that said so are taken away."""
+        """Reads the ISRs that leaders have written, sends them to the brokers, and deletes the notification nodes."""
         names = yield from self._children(paths.ISR_CHANGES)
         told = [f"{paths.ISR_CHANGES}/{name}" for name in names]
         nodes = yield Read(tuple(Get(path) for path in told))
@@ -237,8 +237,8 @@ class TreeLooks:
             yield from self._take_away(path)
 
     def _log_dir_events(self) -> Steps:
-        """Brokers whose log directories have failed are asked which replicas they cannot read, and the nodes that said
-        so are taken away."""
+        """Asks brokers whose log directories have failed which replicas they cannot read, and deletes the notification
+        nodes."""
         names = yield from self._children(paths.LOG_DIR_EVENTS)
         told = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]
         nodes = yield Read(tuple(Get(path) for path in told))
@@ -264,7 +264,7 @@ class TreeLooks:
                 self._desk.say("error", f"broker {name} has registered beside this one, which cannot be one of several yet: it gets no partitions")
 
     def _registered(self, broker_ids: Sequence[int]) -> Steps:
-        """These brokers are registered. One whose registration is another than before has gone and come back."""
+        """Takes the registered brokers. A broker with another registration than before has gone and come back."""
         nodes = yield Read(tuple(GetMade(paths.broker(broker_id)) for broker_id in broker_ids))
         came: list[BrokerCame] = []
         there: dict[int, int] = {}
@@ -287,7 +287,7 @@ class TreeLooks:
             yield from self._brokers_up.changed(gone, came)
 
     def _children(self, path: str) -> Asking:
-        """The names there; what is new is looked at."""
+        """The names of a node's children; changes lead to a look."""
         (names,) = yield Read((Children(path, path),))
         if names is None:
             raise NoNodeError(path)

@@ -2,8 +2,8 @@
 
     handle(event, now_ms) -> effects
 
-A change waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each is planned on
-what the change before it left. A look at the tree that waits for its turn already is not queued twice, since it finds
+A change waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each is planned on the
+result of the change before it. A look at the tree that waits for its turn already is not queued twice, since it finds
 everything that was written until then. A look that fails is tried again after a pause."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Work = Change | LeaderAndIsrDone | StopReplicaDone
 
 
 class Machine:
-    """One machine. `steps`: how each kind of event is dealt with."""
+    """One machine. `steps`: the handler of each kind of event."""
 
     def __init__(self, desk: Desk, steps: Mapping[type, Callable[..., Steps]]) -> None:
         self._machine_desk = desk
@@ -42,7 +42,7 @@ class Machine:
         return self._at_work is None and not self._waiting
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """What is to be done about an event; `now_ms` is a clock that nobody sets."""
+        """The effects of an event; `now_ms` is from a monotonic clock."""
         desk = self._machine_desk
         desk.now_ms = now_ms
         if isinstance(event, Done):
@@ -60,14 +60,14 @@ class Machine:
 
     def _begin(self, event: Work) -> None:
         if isinstance(event, Look):
-            # Before it reads: what is written meanwhile is looked at again.
+            # Before it reads: a write meanwhile leads to another look.
             self._looks_waiting.discard(event.at)
         self._at_work = event
         self._steps = self._steps_of[type(event)](event)
         self._go_on(Done(0))
 
     def _go_on(self, done: Done) -> None:
-        """To the next thing that the change at work waits for, or to its end."""
+        """Continues the current change to its next wait, or to its end."""
         try:
             step = self._steps.throw(done.error) if done.error is not None else self._steps.send(done.outcome)
         except StopIteration:
@@ -93,13 +93,13 @@ class Machine:
                 self._machine_desk.answer(token, error=self._told(event, error))
 
     def _told(self, event: Work, error: Exception) -> Exception:
-        """What whoever asked is told of an error."""
+        """The error that the client gets."""
         return self._for_clients(error)
 
     def _look_again(self, look: Look, error: Exception) -> None:
         failures = self._failures[look.at] = self._failures.get(look.at, 0) + 1
         pause_ms = min(_FIRST_PAUSE_MS * 2 ** (failures - 1), _LONGEST_PAUSE_MS)
-        # The first times may be a tree that is just away.
+        # The first failures may be a tree that is away for a moment.
         level = "warning" if pause_ms == _LONGEST_PAUSE_MS else "info"
         self._machine_desk.say(level, f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
         self._machine_desk.put(Wake(pause_ms, look))
