@@ -1,5 +1,5 @@
-"""What a client may do, as the bit sets that Metadata and the describe requests answer: bit N for operation N of
-Kafka's ACLs. Without an authorizer everything is allowed (KIP-430)."""
+"""The operations that a client may do, as the bit sets that Metadata and the describe requests answer: bit N for
+operation N of Kafka's ACLs. Without an authorizer everything is allowed (KIP-430)."""
 
 from __future__ import annotations
 

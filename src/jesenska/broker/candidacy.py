@@ -1,11 +1,11 @@
-"""This broker's part in the election of a controller, on its store: what `controller.controller_election` wants done
-is done here, and what comes of it is told there.
+"""This broker's part in the election of a controller, on its store: it carries out the effects of
+`controller.controller_election` and brings it their outcomes.
 
-    begin     this broker is controller of an epoch: whoever runs the controller says when it has begun (`began`)
-    end       it is not any more
-    follow    another broker is
+    begin     this broker is controller of an epoch: the runtime of the controller says when it has begun (`began`)
+    end       it is no longer controller
+    follow    another broker is controller
 
-One thing is asked of the tree at a time, in the order in which it was wanted."""
+Requests go to the tree one at a time, in the order of the effects."""
 
 from __future__ import annotations
 
@@ -48,22 +48,22 @@ logger = logging.getLogger(__name__)
 
 
 class Elected(Protocol):
-    """Who runs the controller of this broker, and knows who is controller. These are called on the loop, and come back
-    at once."""
+    """Runs the controller of this broker, and knows which broker is controller. The methods are called on the loop,
+    and return at once."""
 
     def begin(self, epoch: int, epoch_version: int) -> None:
         """This broker is controller; `Candidacy.began` is to be called when it has begun, or cannot. The version is
         that of the epoch's node."""
 
     def end(self, epoch: int) -> None:
-        """It is not any more, whether it had begun or not."""
+        """This broker is no longer controller, even if it had not begun."""
 
     def follow(self, broker_id: int) -> None:
         """That broker is controller."""
 
 
 class Candidacy:
-    """That of one broker, on the running loop. A session has begun when the broker is registered in it."""
+    """The candidacy of one broker, on the running loop. A session has begun when the broker is registered in it."""
 
     def __init__(self, store: Store, broker_id: int, clock: Clock, elected: Elected) -> None:
         self._store = store
@@ -72,7 +72,7 @@ class Candidacy:
         self._elected = elected
         self._election = Election()
         self._loop = asyncio.get_running_loop()
-        #: What the election is to be told; more may come of that while it is told.
+        #: Events for the election; handling them may add more.
         self._events: deque[Event] = deque()
         self._is_telling = False
         self._wanted: deque[Look | Claim | GiveUp] = deque()
@@ -81,7 +81,7 @@ class Candidacy:
         self._closed = False
 
     def session_began(self) -> None:
-        """There is a session, in which this broker is registered and nothing else of its is in the tree."""
+        """There is a session, in which this broker is registered and has no other nodes in the tree."""
         self._tell(SessionBegan())
 
     def session_ended(self) -> None:

@@ -1,4 +1,4 @@
-"""A broker's settings in force. They change while it runs, where an operator changes a dynamic one."""
+"""A broker's settings in force. They change while it runs, if an operator changes a dynamic one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jesenska.config.layers import BrokerConfig
 
 
 class ConfigInForce:
-    """`config` is what holds now."""
+    """`config` holds the current settings."""
 
     __slots__ = ("_changed", "config")
 
@@ -17,11 +17,11 @@ class ConfigInForce:
         self._changed: list[Callable[[BrokerConfig], None]] = []
 
     def on_change(self, apply: Callable[[BrokerConfig], None]) -> None:
-        """Has `apply` called with the settings whenever they are others, in the order in which it was asked for."""
+        """Has `apply` called with the settings when they change; functions are called in the order of registration."""
         self._changed.append(apply)
 
     def change(self, config: BrokerConfig) -> None:
-        """Other settings are in force."""
+        """Puts other settings in force."""
         self.config = config
         for apply in self._changed:
             apply(config)

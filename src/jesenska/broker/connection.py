@@ -1,8 +1,8 @@
 """A client's connection with its requests in work: from a frame to its handler, and from the handler's answer to the
 socket.
 
-A handler is `handle(uses, request, context)`; `uses` is the broker's value of its family (`broker.families`). What it
-returns says what happens:
+A handler is `handle(uses, request, context)`; `uses` is the broker's value of its family (`broker.families`). Its
+result says what happens:
 
     a Message      the answer, sent at once
     NO_ANSWER      nothing is sent (acks=0)
@@ -55,7 +55,7 @@ _HEAD_V0 = struct.Struct(">ii")
 _HEAD_V1 = struct.Struct(">iib")
 _LENGTH = struct.Struct(">i")
 _PRODUCE: Final = b"\0\0"
-#: A client that has closed its half of the connection is answered if that takes no longer; then it has gone.
+#: A client that has closed its half of the connection is still answered within this time; after it the client is gone.
 _GONE_AFTER_SECONDS = 5.0
 
 
@@ -76,7 +76,7 @@ Outcome = Message | _Marker | Coroutine[Any, Any, Message]
 
 
 class Context:
-    """One request in work: who asked, and how to answer."""
+    """One request in work: its client, and the way to answer."""
 
     __slots__ = (
         "api",
@@ -116,10 +116,10 @@ class Context:
         self.ended_at = 0.0
         #: The next request may be taken before this one is answered.
         self.lets_next = False
-        #: The answer is known, or that there is none; it may have to wait for those of earlier requests.
+        #: The answer is known, or there is none; it may have to wait for those of earlier requests.
         self.is_answered = False
         self.response: Message | None = None
-        #: Called when the connection closes while the request waits, so that whoever holds it lets go.
+        #: Called when the connection closes while the request waits, so that its holder lets go.
         self.on_abandoned: Callable[[], None] | None = None
 
     def keep(self, view: memoryview) -> memoryview:
@@ -127,7 +127,7 @@ class Context:
         return self.connection.framed.keep(view)
 
     def answer(self, response: Message) -> None:
-        """Sends what a handler that returned LATER has to say."""
+        """Sends the answer of a handler that returned LATER."""
         self.connection.answer_later(self, response)
 
     def no_answer(self) -> None:
@@ -140,7 +140,7 @@ class Context:
         self.connection.take_next()
 
     def close(self, reason: str) -> None:
-        """Closes the connection: how an error is told to a producer that wants no answers."""
+        """Closes the connection: this is how a producer that wants no answers learns of an error."""
         self.connection.framed.close(reason)
 
     @property
@@ -150,8 +150,8 @@ class Context:
 
 
 class SharedByConnections:
-    """What the connections of a broker share. `families`: for the handlers; `partition_count`: how many partitions
-    there are; `closed` is told of each connection that closes, and why."""
+    """The state shared by the connections of a broker. `families`: for the handlers; `partition_count`: the number of
+    partitions; `closed` is called with each connection that closes, and the reason."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class SharedByConnections:
         self.tasks: dict[asyncio.Task[None], None] = {}
 
     def answer_room_bytes(self) -> int:
-        """How large a converted answer may be: half of what is left of their memory."""
+        """The limit of a converted answer: half of their memory that is left."""
         return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
 
     def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
@@ -205,14 +205,14 @@ class Connection:
         self._shared = shared
         self.client_host = client_host
         self.listener_name = listener_name
-        #: The requests that are not answered, or whose answers wait for earlier ones, in their order.
+        #: Requests without an answer, or whose answers wait for earlier ones, in order.
         self._in_work: list[Context] = []
         self._returning = False
         self._sending_since: tuple[float, Stages] | None = None
         #: Memory of the answer that was converted for it.
         self._lent_bytes = 0
         self._progress = (0, 0)
-        #: When its last request came or its last answer left, or when bytes of one were last seen to move.
+        #: The time at which its last request came or its last answer left, or bytes of one were last seen to move.
         self.active_at = shared.monotonic()
         self.framed = FramedConnection(shared.loop, sock, shared.read_buffer, shared.max_request_bytes, self._on_frame, self._on_closed, self._on_drained)
 
@@ -224,7 +224,7 @@ class Connection:
         try:
             served, version, correlation_id, client_id, request = shared.gate.admit(view, self.client_host)
         except UnknownApiVersionsError as unknown:
-            # A name of its own: compiled code gives a name one type.
+            # A separate name: compiled code gives a name one type.
             return self._refuse_api_versions(unknown.correlation_id)
         except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
             self.framed.close(f"a request that cannot be read: {error}")
@@ -310,7 +310,7 @@ class Connection:
                 self._send(context, context.response)
 
     def _send(self, context: Context, response: Message) -> None:
-        """Encodes and sends; `_sending_since` says whether something of it has not left."""
+        """Encodes and sends; `_sending_since` is set if part of it has not left."""
         version, api = context.version, context.api
         if api.response_header_version(version):
             head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
@@ -344,11 +344,11 @@ class Connection:
             self._sending_since = (ready_at, stages)
 
     def answer_room_bytes(self) -> int:
-        """How large a converted answer may be."""
+        """The limit of a converted answer."""
         return self._shared.answer_room_bytes()
 
     def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
-        """Says in the log, once for each client, that it asks for something that is not served."""
+        """Logs, once for each client, that it asks for something that is not served."""
         self._shared.gate.unserved.tell_of(self.client_host, client_id, kind, what)
 
     def lend(self, size_bytes: int) -> None:
@@ -363,8 +363,7 @@ class Connection:
         self._lent_bytes = 0
 
     def look(self, now: float) -> None:
-        """Notes whether bytes have moved, and closes the connection of a client that has gone while a request of its
-        waits."""
+        """Notes if bytes have moved, and closes the connection of a client that has gone while its request waits."""
         progress = self.framed.progress
         if progress != self._progress:
             self._progress = progress
@@ -374,7 +373,7 @@ class Connection:
 
     @property
     def waits_for_us(self) -> bool:
-        """True while a request of its is in work: then it is not idle, however long that takes."""
+        """True while one of its requests is in work: then it is not idle."""
         return bool(self._in_work)
 
     def _refuse_api_versions(self, correlation_id: int) -> bool:

@@ -1,12 +1,12 @@
-"""How many connections are taken, from whom, and how long they may be idle: max.connections, max.connections.per.ip
-with its overrides, connections.max.idle.ms, and the sizes of the sockets' buffers where the configuration sets them.
+"""The limits of connections, in all and by address, and of their idle time: max.connections, max.connections.per.ip
+with its overrides, connections.max.idle.ms, and the sizes of the sockets' buffers if the configuration sets them.
 
-Where it does not, they are left to the system, which adapts them to the path. Not so what is sent to a client on this
-machine: the system lets megabytes gather there, and to push them costs a third more of the broker's time than in
+Otherwise they are left to the system, which adapts them to the path. The exception is the send buffer to a client on
+this machine: the system lets megabytes gather there, and sending them costs a third more of the broker's time than in
 pieces that the client takes at once (0.6 M x 1000 B in lz4 read in a group: 0.42 CPU seconds against 0.30 to 0.34 with
 100 to 400 kB, and a rate 5 to 10 % lower).
 
-`dispatch` keeps to these: it takes connections, and closes those that are idle.
+`dispatch` applies these: it takes connections, and closes idle ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ConnectionLimits:
         self._receive_bytes = _explicit(config, "socket.receive.buffer.bytes")
 
     def refuse(self, host: str, connections: int, from_host: int) -> str | None:
-        """Why another connection from the host is not taken; None if it is."""
+        """The reason why another connection from the host is refused; None if it is accepted."""
         if connections >= self._all:
             return f"max.connections={self._all} is reached"
         limit = self._overrides.get(host, self._per_host)
@@ -48,8 +48,8 @@ class ConnectionLimits:
         return now - self._idle_seconds
 
     def watch_peer(self, sock: socket.socket) -> None:
-        """Has the system ask a peer that says nothing whether it is still there, as Kafka does: one that lost its
-        network never says that it has gone."""
+        """Has the system probe a silent peer (keepalive), as Kafka does: a peer that lost its network never closes the
+        connection."""
         with suppress(OSError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 

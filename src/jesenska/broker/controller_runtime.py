@@ -1,9 +1,9 @@
-"""What runs a controller for as long as this broker is it.
+"""Runs the controller while this broker is controller.
 
 LeaderAndIsr, StopReplica, UpdateMetadata
                   to this broker: done one after the other (`order_desk`); to another one: sent to it (`order_sender`)
 OffsetsForgotten  done by this broker
-Answer            after everything that stands before it is done here: whoever is answered finds it done"""
+Answer            after every earlier effect is done here: an answered client finds it done"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from jesenska.metadata.tree_operations import BadVersionError, MultiError, TreeE
 
 logger = logging.getLogger(__name__)
 
-#: How long an order that could not be carried out is put off.
+#: The pause before an order that could not be carried out is repeated.
 _PAUSE_SECONDS: Final = 0.3
 
 ToBroker = LeaderAndIsr | StopReplica | UpdateMetadata
@@ -61,7 +61,7 @@ class ControllerRuntime(MachineRuntime):
         self._fenced = fenced
         self._orders: deque[ToBroker | OffsetsForgotten | Answer] = deque()
         self._working: asyncio.Task[None] | None = None
-        #: By broker; the registration of the broker beside each.
+        #: By broker, each with the broker's registration.
         self._senders: dict[int, tuple[int, OrderSender]] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._balancing: asyncio.TimerHandle | None = None
@@ -120,7 +120,7 @@ class ControllerRuntime(MachineRuntime):
         return Orderer(self._core.broker_id, context.controller_epoch, context.broker_epochs.get(broker_id, -1))
 
     async def _work(self) -> None:
-        """What this broker is told, in order."""
+        """Carries out the orders to this broker, in order."""
         try:
             while self._orders:
                 order = self._orders.popleft()
@@ -137,7 +137,7 @@ class ControllerRuntime(MachineRuntime):
             self._working = None
 
     async def _carry_out_here(self, order: ToBroker) -> None:
-        """As another broker is told (`order_sender`): again, where the order could not be carried out."""
+        """Repeats an order until it is carried out, as for other brokers (`order_sender`)."""
         while True:
             try:
                 await self._carry_out_once(order)
@@ -175,7 +175,7 @@ class ControllerRuntime(MachineRuntime):
         broker_id = order.broker_id
         node = self.controller.context.brokers.get(broker_id)
         if node is None:
-            return  # it is gone, and told everything when it is back
+            return  # it is gone, and gets everything when it is back
         orderer = self._orderer(broker_id)
         known = self._senders.get(broker_id)
         if known is not None and known[0] != orderer.broker_epoch:

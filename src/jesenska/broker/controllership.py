@@ -1,5 +1,5 @@
-"""Whether this broker is controller, and what it does as such: a controller is there from one election to its end
-(`candidacy`), and begins with what the tree holds then."""
+"""The controllership of this broker: a controller exists from an election to the end of its term (`candidacy`), and
+begins with the content of the tree."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 
 class Controllership:
-    """That of one broker, on the running loop. `config` is the broker's settings in its files; `facts` gives what the
-    tree says."""
+    """The controllership of one broker, on the running loop. `config` is the broker's settings in its files; `facts`
+    gives the content of the tree."""
 
     def __init__(
         self,
@@ -55,14 +55,14 @@ class Controllership:
         self._runtime: ControllerRuntime | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
-        #: The broker that is controller as far as this one has seen in the tree; -1 while it does not know.
+        #: The controller, as last seen in the tree; -1 while it is not known.
         self.controller_id = -1
-        #: Set while somebody is known to be controller.
+        #: Set while a controller is known.
         self.is_settled = asyncio.Event()
 
     @property
     def runtime(self) -> ControllerRuntime:
-        """NotControllerError where another broker is controller."""
+        """The runtime of the controller; NotControllerError if another broker is controller."""
         if self._runtime is None:
             raise NotControllerError
         return self._runtime
@@ -72,7 +72,7 @@ class Controllership:
         return self._runtime is not None
 
     def look(self, at: str) -> None:
-        """Somebody may have written there."""
+        """Something may have been written there."""
         if self._runtime is not None:
             self._runtime.look(at)
 
@@ -142,7 +142,7 @@ class Controllership:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def stop_watching(self) -> None:
-        """What others write from now on is not looked at; who asks is answered still."""
+        """Changes of others in the tree are ignored from now on; requests are still answered."""
         if self._runtime is not None:
             self._runtime.stop_watching()
 
@@ -152,7 +152,7 @@ class Controllership:
             task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """Ends what is at work. The place goes with the session."""
+        """Ends the current work. The place goes with the session."""
         await self.candidacy.close()
         if self._beginning is not None:
             self._beginning.cancel()

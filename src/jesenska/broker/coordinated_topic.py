@@ -1,12 +1,12 @@
-"""A topic whose partitions' leaders coordinate what it keeps: groups, or transactions. Says when shards come and go
-with the topic and its leaders, and which shard keeps a key.
+"""A topic whose partitions' leaders are coordinators: of groups, or of transactions. It starts and ends shards with
+the topic and its leaders, and finds the shard of a key.
 
 Each partition that this broker leads has a shard, which `coordination.runtime` runs. The topic is made when the first
 client asks for a coordinator.
 
-A key belongs to the partition that the number of partitions gives which the topic had when it came here, as the tree
-says: orders may name some of them first. More partitions change nothing until the next start, as in Kafka. When the
-topic is deleted, its shards go, and whoever waits is told to look for the coordinator anew.
+The partition of a key follows from the number of partitions that the topic had in the tree when it came here: orders
+may name only some of them first. More partitions change nothing until the next start, as in Kafka. When the topic is
+deleted, its shards end, and waiting requests are answered NOT_COORDINATOR.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CoordinatedTopic(Generic[S]):
         self._store = store
         self._create_topic = create_topic
         self._runtime = Runtime(tenant, Reading(core.pool.executor, core.read_region), core.clock)
-        #: How many partitions the topic had when it was taken over; None while it is not here.
+        #: The number of partitions of the topic when it was taken over; None while it is not here.
         self._partition_count: int | None = None
 
     # --- coming and going --------------------------------------------------------------------------------------------
@@ -65,8 +65,8 @@ class CoordinatedTopic(Generic[S]):
         return topic
 
     async def count_partitions(self) -> None:
-        """Reads in the tree how many partitions the topic has, where that is not known; TreeError where the tree
-        cannot be reached."""
+        """Reads the number of the topic's partitions in the tree, if it is not known; TreeError if the tree cannot be
+        reached."""
         if self._partition_count is not None:
             return
         try:
@@ -76,7 +76,7 @@ class CoordinatedTopic(Generic[S]):
         self._partition_count = len(TopicNode.decode(data).replicas)
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """Coordinates what every partition of the topic keeps that is led here, and nothing else."""
+        """Runs a shard for every partition of the topic that is led here, and for no other."""
         topic = topic or self._core.view.topics.get(self.topic_name)
         told = list(self._told_to_new())
         if topic is None:
@@ -91,7 +91,7 @@ class CoordinatedTopic(Generic[S]):
                 self._resign(number)
 
     def give_up(self) -> None:
-        """The topic is gone: whoever waits is told NOT_COORDINATOR, and nothing is kept."""
+        """The topic is gone: waiting requests are answered NOT_COORDINATOR, and nothing is kept."""
         count, self._partition_count = self._partition_count, None
         for number in range(count or 0):
             self._resign(number)
@@ -100,7 +100,7 @@ class CoordinatedTopic(Generic[S]):
         self._runtime.resign(number)
 
     def _told_to_new(self) -> Iterable[Any]:
-        """Events for the shards that come with the first take-over."""
+        """Events for the shards of the first take-over."""
         return ()
 
     def topic_deleted(self, topic: str) -> None:
@@ -110,11 +110,11 @@ class CoordinatedTopic(Generic[S]):
 
     def shard_of(self, key: str) -> S:
         """The shard that keeps a key, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
-        COORDINATOR_LOAD_IN_PROGRESS otherwise."""
+        COORDINATOR_LOAD_IN_PROGRESS if it is not ready."""
         return self._runtime.shard(self.partition_for(key))
 
     def leader_for(self, key: str) -> int:
-        """The broker that leads the partition which keeps a key; -1 where nobody does."""
+        """The leader of the partition that keeps a key; -1 if there is none."""
         topic = self._core.view.topics.get(self.topic_name)
         if topic is None or self._partition_count is None:
             return -1
@@ -122,12 +122,12 @@ class CoordinatedTopic(Generic[S]):
         return topic.partitions[number].leader if number < len(topic.partitions) else -1
 
     def shards(self) -> list[S]:
-        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. One whose log cannot be read
-        does not hide the others."""
+        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. A shard whose log cannot be
+        read is left out."""
         return self._runtime.shards()
 
     def submit(self, key: str, make: Callable[[Token], Any], reply: Callable[[Any], None]) -> None:
-        """Gives the shard of a key the event that `make` makes of a token; `reply` is called with the answer.
+        """Passes the shard of a key the event that `make` makes of a token; `reply` is called with the answer.
         KafkaError if there is none."""
         self._runtime.submit(self.partition_for(key), make, reply)
 

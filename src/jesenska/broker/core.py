@@ -1,5 +1,5 @@
-"""What the rooms of a broker share: its id, its settings in force, its machine, its threads, who waits, what it knows
-of the cluster, its logs."""
+"""The parts that the rooms of a broker share: its id, its settings in force, its machine, its threads, waiting
+requests, its metadata cache, its logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jesenska.replication.partition import Partition
 
 @dataclass(frozen=True, slots=True)
 class BrokerCore:
-    """One broker, for those of its rooms that know neither requests nor each other."""
+    """One broker, for its rooms that know neither requests nor each other."""
 
     broker_id: int
     in_force: ConfigInForce

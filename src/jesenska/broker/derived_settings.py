@@ -1,4 +1,4 @@
-"""From settings to what the rooms take: a topic's settings as its log's values, a broker's as those of its
+"""Turns settings into the values of the rooms: a topic's settings into its log's, a broker's into those of its
 directories."""
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from jesenska.records.check import CheckRules, MovingRules
 from jesenska.records.header import Codec
 from jesenska.replication.follower_link import LinkSettings
 
-#: What lz4's frames have as levels of high compression, and Kafka's default.
+#: The levels of high compression of lz4's frames, and Kafka's default.
 _LZ4_HIGH_MIN, _LZ4_HIGH_MAX, _LZ4_DEFAULT_LEVEL = 3, 16, 9
 
 
 def log_config_of(topic: TopicConfig) -> LogConfig:
-    """What a partition's log needs of its topic's settings."""
+    """A partition's log settings from its topic's settings."""
     policy = topic.strings("cleanup.policy")
     return LogConfig(
         segment_bytes=topic.integer("segment.bytes"),
@@ -60,7 +60,7 @@ def magic_of(release: str) -> int:
 
 
 def check_rules_of(topic: TopicConfig, config: LogConfig) -> MovingRules:
-    """The check of produced batches."""
+    """The rules for the check of produced batches."""
     codec, level = _codec_of(topic)
     rules = CheckRules(
         max_message_bytes=config.max_message_bytes,
@@ -84,7 +84,7 @@ def _codec_of(topic: TopicConfig) -> tuple[int, int | None]:
         return int(Codec.SNAPPY), None
     level = topic.integer(f"compression.{name}.level")
     if name == "lz4":
-        # Kafka's default stands for the fast compressor, the other levels for that of high compression.
+        # Kafka's default means the fast compressor, the other levels mean high compression.
         return int(Codec.LZ4), None if level == _LZ4_DEFAULT_LEVEL else max(_LZ4_HIGH_MIN, min(level, _LZ4_HIGH_MAX))
     return int(Codec[name.upper()]), level
 
@@ -102,7 +102,7 @@ def directory_settings_of(config: BrokerConfig) -> DirectorySettings:
 
 
 def cleaner_settings_of(config: BrokerConfig) -> CleanerSettings:
-    """How this broker compacts."""
+    """The settings of compaction."""
     return CleanerSettings(
         enable=config.boolean("log.cleaner.enable"),
         threads=config.integer("log.cleaner.threads"),
@@ -115,13 +115,13 @@ def cleaner_settings_of(config: BrokerConfig) -> CleanerSettings:
 
 
 def move_settings_of(config: BrokerConfig) -> MoveSettings:
-    """How this broker moves replicas between its log directories."""
+    """The settings of moves of replicas between log directories."""
     threads = config.value("num.replica.alter.log.dirs.threads")
     return MoveSettings(threads if isinstance(threads, int) else None, config.integer("replica.alter.log.dirs.io.max.bytes.per.second"))
 
 
 def cordoned_paths_of(config: BrokerConfig, directories: Sequence[Path]) -> set[Path]:
-    """The log directories that get no new replicas; `*` stands for all of them."""
+    """The log directories that get no new replicas; `*` means all of them."""
     named = config.strings("cordoned.log.dirs")
     if EVERY_DIRECTORY in named:
         return {path.absolute() for path in directories}
@@ -129,7 +129,7 @@ def cordoned_paths_of(config: BrokerConfig, directories: Sequence[Path]) -> set[
 
 
 def link_settings_of(broker_id: int, config: BrokerConfig) -> LinkSettings:
-    """How this broker follows others."""
+    """The settings of this broker as a follower."""
     return LinkSettings(
         broker_id,
         wait_max_ms=config.integer("replica.fetch.wait.max.ms"),

@@ -1,5 +1,5 @@
-"""What a broker does when one of its log directories fails: the partitions that are there have no log any more, the
-controller is told, so that others lead them, and everything else goes on. Where no directory is left the broker stops.
+"""Failures of log directories: the partitions in a failed directory have no log any more, the controller is notified,
+so that other brokers lead them, and everything else goes on. If no directory is left the broker stops.
 
     disk error -> LogDirectory.fail -> look -> logs given up, replicas know
                                             -> /log_dir_event_notification -> the controller asks what cannot be read
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class DirectoryFailures:
-    """Those of one broker, on the running loop."""
+    """The failures of one broker, on the running loop."""
 
     def __init__(self, directories: LogDirectories, replicas: ReplicaManager, store: Store, broker_id: int) -> None:
         self._directories = directories
@@ -35,8 +35,8 @@ class DirectoryFailures:
         self._telling: asyncio.Task[None] | None = None
 
     def look(self) -> None:
-        """Takes what has failed offline, and tells the controller, again where that did not succeed. To be called when
-        a directory has failed, and now and then."""
+        """Takes failed directories offline, and notifies the controller, again if that failed before. To be called
+        when a directory has failed, and now and then."""
         for directory in self._directories.directories:
             if directory.is_offline and directory.logs:
                 lost = self._directories.take_offline(directory)
@@ -49,7 +49,7 @@ class DirectoryFailures:
             self.tell()
 
     def tell(self) -> None:
-        """Has the controller ask this broker which of its replicas it cannot read."""
+        """Notifies the controller, which then asks this broker which of its replicas it cannot read."""
         self._is_untold = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.get_running_loop().create_task(self._tell())

@@ -1,6 +1,5 @@
 """The dispatcher: all connections of a broker. It takes new ones within the limits, closes those that are idle or
-whose clients have gone, and lets requests in work finish when the broker stops. What happens to a request is
-`connection`.
+whose clients have gone, and lets requests in work finish when the broker stops. `connection` handles each request.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Dispatcher:
         self._shared = SharedByConnections(families, partition_count, loop, clock, max_request_bytes, self._forget)
         self._monotonic = clock.monotonic
         self.gate = self._shared.gate
-        #: Those that are open, in the order in which they came.
+        #: The open connections, in the order of arrival.
         self.connections: dict[Connection, None] = {}
         self._by_host: Counter[str] = Counter()
         self._refused_at = -_SECONDS_BETWEEN_WARNINGS
@@ -48,7 +47,7 @@ class Dispatcher:
         return self._shared.lent_bytes
 
     def accept(self, sock: socket.socket, client_host: str, listener_name: str) -> None:
-        """Takes a new connection, or closes it where a limit is reached."""
+        """Takes a new connection, or closes it if a limit is reached."""
         refused = self.limits.refuse(client_host, len(self.connections), self._by_host[client_host])
         if refused is not None:
             sock.close()

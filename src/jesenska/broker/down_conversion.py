@@ -1,13 +1,13 @@
-"""Answers for consumers of before 0.11, and from topics with a `message.format.version` of that age: the batches of a
+"""Answers for consumers from before 0.11, and from topics with a `message.format.version` below 0.11: the batches of a
 fetch as message sets (Fetch 0 and 1: format v0, 2 and 3: v1).
 
-What was found in the log is a piece of a file, which nobody reads when it goes to a newer consumer; here it is read
-whole and converted, in the pool. What does not fit the old formats makes an error in place of the partition's records:
-zstd UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
+The records found in the log are a piece of a file, which is not read when it goes to a newer consumer; here it is read
+whole and converted, in the pool. Records that do not fit the old formats become an error of the partition: zstd
+UNSUPPORTED_COMPRESSION_TYPE, as in Apache Kafka 3.9.1.
 
 A megabyte of memory that is new costs more than a megabyte converted (the kernel clears each page), so each thread
-reads into a buffer that it keeps, the messages are written to where they are sent from, and that memory is used again
-when they have left.
+reads into a buffer that it keeps, the messages are written into the memory of the answer, which is used again when
+they have left.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def magic_for(fetch_version: int) -> int | None:
 
 
 def refuse(answer: FetchResponsePartition, code: ErrorCode) -> None:
-    """Makes it the answer of a partition whose records cannot be given in the consumer's format."""
+    """Makes it the error answer of a partition whose records cannot be given in the consumer's format."""
     answer.error_code = code
     answer.records = b""
     answer.high_watermark = answer.log_start_offset = -1
@@ -60,11 +60,11 @@ class DownConversion:
         return 0 if records is None else len(records)
 
     def run(self) -> None:
-        """Puts the records into the answer, or an error in their place. The region stays its owner's to release."""
+        """Puts the records into the answer, or an error instead. The owner of the region must still release it."""
         answer = self._answer
         answer.records = b""
         try:
-            # A small answer would give back only what it needs, and large ones would go without.
+            # A small answer would give back only a small buffer, and large answers would get none.
             memory = _answers.take() if self.region.size_bytes >= CONVERTED_KEPT_MIN_BYTES else bytearray()
             with _read(self.region) as batches:
                 memory = from_batches(batches, self._magic, self._first_offset, memory)
@@ -78,15 +78,14 @@ class DownConversion:
 
 
 class _Answers:
-    """Memory of answers: lent while somebody has a view of it, which a bytearray says by not letting its size
-    change."""
+    """Memory of answers: in use while a view of it exists; a bytearray refuses to change its size then."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._memory: list[bytearray] = []
 
     def take(self) -> bytearray:
-        """That of an answer that has left, or an empty one."""
+        """The memory of an answer that has left, or an empty bytearray."""
         with self._lock:
             for index, memory in enumerate(self._memory):
                 try:
@@ -97,7 +96,7 @@ class _Answers:
         return bytearray()
 
     def keep(self, memory: bytearray) -> None:
-        """To be used again as soon as nobody has a view of it."""
+        """Keeps memory, to be used again once no view of it exists."""
         if CONVERTED_KEPT_MIN_BYTES <= len(memory) <= CONVERSION_BUFFER_MAX_BYTES:
             with self._lock:
                 if len(self._memory) < CONVERTED_KEPT_MAX:
@@ -108,7 +107,7 @@ _answers = _Answers()
 
 
 class _Kept(threading.local):
-    """A thread's buffer, as large as it has needed one yet, up to a limit."""
+    """A thread's buffer, as large as its largest need so far, up to a limit."""
 
     def __init__(self) -> None:
         self.buffer = bytearray()
@@ -118,7 +117,7 @@ _kept = _Kept()
 
 
 def _read(region: FileRegion) -> memoryview:
-    """The bytes of the region that are there; until the thread reads the next one."""
+    """The available bytes of the region; valid until the thread reads the next one."""
     size = region.size_bytes
     buffer = _kept.buffer
     if size > len(buffer):

@@ -1,15 +1,15 @@
-"""What handlers of requests use, by family of requests: a few parts of the broker each. A handler gets the value of
-its family with each request, as its first argument, and so can be tested without a broker.
+"""The parts of the broker that handlers use, by family of requests. A handler gets the value of its family with each
+request, as its first argument, and so can be tested without a broker.
 
     ProduceFamily        Produce
     FetchFamily          Fetch, of consumers and of followers
-    LogFamily            what single logs and log directories are asked for
-    ClusterFamily        what is told of the cluster, its brokers and their settings
+    LogFamily            requests about single logs and log directories
+    ClusterFamily        descriptions of the cluster, its brokers and their settings
     GroupFamily          groups and their offsets
     TransactionFamily    producer ids and transactions
     TopicFamily          topics created, changed, deleted; leaders elected; replicas moved
-    PeerFamily           what brokers and controllers ask of each other
-    SecurityFamily       users, rights and quotas, which nothing is kept for yet
+    PeerFamily           requests between brokers and controllers
+    SecurityFamily       users, rights and quotas, which are not kept yet
 
 A broker fills them at its start (`broker.server`); nothing in them is set later."""
 
@@ -59,7 +59,7 @@ class ProduceFamily:
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """`max_bytes`: of one answer. `by_rack`: consumers are sent to followers in their rack."""
+    """`max_bytes`: the limit of one answer. `by_rack`: consumers are sent to followers in their rack."""
 
     max_bytes: int
     by_rack: bool
@@ -129,7 +129,7 @@ class TopicFamily:
 
 @dataclass(frozen=True, slots=True)
 class PeerFamily:
-    """`may_have_peers`: other brokers may be in the tree, whose requests among each other are served then."""
+    """`may_have_peers`: other brokers may be in the tree; then the requests between brokers are served."""
 
     clock: Clock
     marker_writer: MarkerWriter
@@ -139,8 +139,8 @@ class PeerFamily:
     topics: Topics
 
     def require_peers(self) -> None:
-        """ClusterAuthorizationFailedError where nobody can be another broker of this cluster: then a sender of what
-        brokers send each other is none."""
+        """ClusterAuthorizationFailedError if there can be no other broker in this cluster: then the sender of a
+        request between brokers is not a broker."""
         if not self.may_have_peers:
             raise ClusterAuthorizationFailedError("This broker has its tree for itself: there is no other broker that may ask for this.")
 

@@ -1,8 +1,8 @@
-"""Whether a feature may have another level: a decision, with the sentences that Apache Kafka 4.3.1 answers.
+"""Decides if the level of a feature may change, with the sentences that Apache Kafka 4.3.1 answers.
 
-A level is the one in force, 0 for a feature that is not. A broker offers levels up to its highest; one that says
-nothing of a feature offers 0. A level goes up with an upgrade and down with a downgrade, safe or not: no feature here
-loses anything on its way down."""
+The current level is the one in force, 0 for a feature that is not in force. A broker offers levels up to its highest;
+one that does not name a feature offers 0. A level goes up with an upgrade and down with a downgrade, safe or not: no
+feature here loses anything on its way down."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enum import IntEnum
 
 
 class Way(IntEnum):
-    """How a level is to be changed, by the number in the request."""
+    """The kind of change of a level, by the number in the request."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -23,13 +23,13 @@ class Way(IntEnum):
 class Update:
     feature: str
     level: int
-    #: A number of `Way`, or any other.
+    #: A number of `Way`, or an unknown number.
     way: int
 
 
 def refusal(update: Update, current: Mapping[str, int], offered: Mapping[str, Mapping[int, int]]) -> str | None:
-    """Why the update is refused; None where it is not. `current`: the level of each feature that this software knows.
-    `offered`: of each of them the highest level of each broker."""
+    """The reason why the update is refused; None if it is accepted. `current`: the level of each feature that this
+    software knows. `offered`: of each of them the highest level of each broker."""
     why = _why(update, current.get(update.feature), offered.get(update.feature, {}))
     if why is None:
         return None

@@ -4,12 +4,12 @@
                           with each transaction, and leaders add partitions to transactions for them (KIP-890)
 
 The level in force is the highest that every registered broker offers, unless UpdateFeatures has set a limit below
-that. So a broker of Apache Kafka 3.9, which offers none, takes it to 0 while it is there. Limits stand in the node
-`/feature`, in a field of our own: brokers of Apache Kafka end themselves where that node names a feature as finalised
-that they do not know.
+that. So a broker of Apache Kafka 3.9, which offers none, lowers it to 0 while it is there. Limits are in the node
+`/feature`, in a field of our own: brokers of Apache Kafka exit if that node names a finalised feature that they do not
+know.
 
 The epoch is the tree's number of the last change, of the brokers or of that node: the same for every broker, and
-larger with each change, so that clients know which of two answers is newer. Watches tell a broker when to look.
+larger with each change, so that clients know which of two answers is newer. A broker looks when a watch fires.
 
 A mover.
 """
@@ -33,12 +33,12 @@ from jesenska.metadata.watches import WatchEvent
 logger = logging.getLogger(__name__)
 
 TRANSACTION_VERSION: Final = "transaction.version"
-#: What this software serves, by feature: the lowest and the highest level.
+#: The lowest and highest level that this software serves, by feature.
 SUPPORTED: Final = {TRANSACTION_VERSION: (0, 2)}
 
 
 class Features:
-    """What this broker knows of them."""
+    """This broker's knowledge of the features."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -46,10 +46,10 @@ class Features:
         self.transaction_version = 0
         #: -1 until the tree has been looked at.
         self.epoch = -1
-        #: What each registered broker offers, and the limits that were set.
+        #: The level that each registered broker offers, and the limits that were set.
         self._offered: dict[int, int] = {}
         self._limits: dict[str, int] = {}
-        #: Of the node that has these limits.
+        #: The version of the node with these limits.
         self._limits_version = ANY_VERSION
         self._looking: asyncio.Task[None] | None = None
         self._again = False
@@ -77,7 +77,7 @@ class Features:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
-        """Sets levels, all or none; this broker knows them when it returns, others soon after.
+        """Sets levels, all or none; this broker knows them when it returns, other brokers soon after.
         InvalidUpdateVersionError with the reason for the first that is refused; TreeError."""
         while True:
             await self._look()
@@ -113,7 +113,7 @@ class Features:
             try:
                 await self._look()
             except TreeError as error:
-                # The tree says when it is back. Until then what is known goes on.
+                # A watch fires when the tree is back. Until then the known levels stay.
                 logger.info("features cannot be looked at: %s", error)
             if not self._again:
                 return
@@ -129,7 +129,7 @@ class Features:
             offered[int(name)] = transaction_level_of(data)
         limits: Mapping[str, int] = {}
         changed, version = brokers.pzxid, ANY_VERSION
-        # Also where there is no such node yet: the watch tells of its coming.
+        # Also if there is no such node yet: the watch fires when it is created.
         if await self._store.exists(paths.FEATURE, self._changed) is not None:
             data, stat = await self._store.get(paths.FEATURE)
             limits, changed, version = decode_feature_limits(data), max(changed, stat.mzxid), stat.version
@@ -143,7 +143,7 @@ class Features:
 
 
 def transaction_level_of(registration: bytes) -> int:
-    """The highest level of transaction.version that a broker's node offers; 0 where it says nothing of it."""
+    """The highest level of transaction.version that a broker's node offers; 0 if it does not name the feature."""
     try:
         found = json.loads(registration)["features"][TRANSACTION_VERSION]["max_version"]
     except (ValueError, KeyError, TypeError, RecursionError):

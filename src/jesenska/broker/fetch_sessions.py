@@ -1,5 +1,5 @@
-"""Fetch sessions (KIP-227): what a client that fetches again and again has said once, and what it knows. A decider: it
-reads no log and sends nothing.
+"""Fetch sessions (KIP-227): the state of a client that fetches repeatedly, so that it names only changes and gets only
+changes. A decider: it reads no log and sends nothing.
 
     session id   epoch      a request that
     any          -1         wants no session; the one it names ends
@@ -9,31 +9,31 @@ reads no log and sends nothing.
                             topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
 
 After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, a nearer replica to
-read from, or another high watermark or log start offset than the client was told last.
+read from, or another high watermark or log start offset than in the last answer.
 
 A partition of a session is in one of two states:
 
     ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records, an error
-            or a nearer replica, something happened to it
-    idle    nothing more to be had at its offset, and the client knows all about it; it stands among the watchers of
-            its `Partition`, which makes it ready with the next append or move of an offset
+            or a nearer replica, or it has changed
+    idle    there is nothing more at its offset, and the client knows its offsets; it is a watcher of its `Partition`,
+            which makes it ready with the next append or move of an offset
 
-so a fetch costs what its ready partitions cost, however many are idle. Ready ones are read in the session's order: as
-they were first named, and what was answered with records goes to the end, so that a small limit of bytes starves none.
+So the cost of a fetch depends only on its ready partitions, not on idle ones. Ready ones are read in the session's
+order: as they were first named, and a partition that was answered with records goes to the end, so that a small limit
+of bytes starves none.
 
-Java's consumers let go of (forget) the partitions of which they still hold records, and meanwhile ask for the others,
-one request at a time. Where none of those has anything new, a wait of `max_wait_ms` keeps such a consumer from what it
-wants as soon as it has used up what it holds: with Apache Kafka it stands still for half a second. Here it waits no
-longer than it is ago that the client let go of a partition that has more for it, at least a millisecond, and is then
-answered with what there is: ten such answers within the default of 500 ms, none where the client has been given
-everything.
+Java's consumers let go of (forget) partitions of which they still hold records, and meanwhile fetch the other
+partitions, one request at a time. If none of those has anything new, a wait of `max_wait_ms` delays such a consumer
+once it has used up its records: with Apache Kafka it pauses for half a second. Here the wait is at most the time since
+the client let go of a partition that has more for it, at least a millisecond; then it is answered with what there is.
+That gives ten such answers within the default of 500 ms, none if the client has got everything.
 
-The cache holds a number of sessions. When it is full a new one takes the place of one that was not used for two
-minutes, else of the smallest one that has had its two minutes, if the new one is larger; a follower's may replace any
-consumer's. Otherwise the client gets session id 0: none.
+The cache holds a number of sessions. When it is full a new session replaces one that was not used for two minutes,
+else the smallest one that is older than two minutes, if the new one is larger; a follower's may replace any
+consumer's. Otherwise the client gets session id 0: no session.
 
-Nothing of this is on disk: after a restart clients are told FETCH_SESSION_ID_NOT_FOUND and begin anew. What is counted
-against: the slots, the partitions of one session and those of all (base/limits.py).
+Nothing of this is on disk: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin again. The limits: the
+slots, the partitions of one session and those of all (base/limits.py).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from jesenska.wire.messages.k01_fetch import FetchRequestForgottenTopicsData, Fe
 
 #: Session id of requests and answers without a session.
 NO_SESSION: Final = 0
-#: Epochs of requests that are in no session yet, and that want none.
+#: Epochs of requests that want a new session, and that want none.
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 #: A session may be replaced by a larger one after this time, and by any if it was not used for as long. Kafka's own
@@ -79,16 +79,16 @@ class WantedPartition:
         self.fetch_offset = fetch_offset
         self.current_leader_epoch = current_leader_epoch
         self.max_bytes = max_bytes
-        #: The last answer held less than there was.
+        #: The last answer held fewer records than there were.
         self.has_more = False
         self.partition: Partition | None = None
-        #: Why there is no partition. A class and not an error: what was raised holds on to the frames of the fetch
-        #: that it was raised in.
+        #: The reason why there is no partition. A class and not an error: a raised error keeps the frames of its fetch
+        #: alive.
         self.error: type[KafkaError] | None = None
 
 
 class SessionPartition(WantedPartition):
-    """One partition of a session: what the client wants of it and what it was told last."""
+    """One partition of a session: the client's request and the offsets in the last answer."""
 
     __slots__ = ("high_watermark", "log_start_offset", "order", "session", "topic", "topic_id")
 
@@ -113,7 +113,7 @@ class SessionPartition(WantedPartition):
 
 
 class _Worth(NamedTuple):
-    """What a session is worth to the cache; the least is replaced first."""
+    """The worth of a session to the cache; the least is replaced first."""
 
     is_privileged: bool
     size: int
@@ -148,22 +148,21 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.closed = False
         self.size = 0
-        #: Told when a partition becomes ready.
+        #: Called when a partition becomes ready.
         self.wake = wake
-        #: The cache's: under which worth it stands in its lists, and in which of them.
+        #: For the cache: the session's worth in its lists, and the lists that it is in.
         self.worth: _Worth | None = None
         self.replaceable = (False, False)
         self._topics: dict[str | uuid.UUID, dict[int, SessionPartition]] = {}
         self._ready: set[SessionPartition] = set()
         self._next_order = 0
-        #: When the client last let go of a partition that has more for it.
+        #: The last time that the client let go of a partition that has more for it.
         self._left_ms: int | None = None
 
     # --- partitions --------------------------------------------------------------------------------------------------
 
     def add(self, topic: str, topic_id: uuid.UUID, part: SessionPartition) -> None:
-        """One more partition, at the end of the order and ready; one that is there already takes over what is
-        wanted."""
+        """One more partition, at the end of the order and ready; one that is there already gets the new wants."""
         parts = self._topics.setdefault(topic_id if self.uses_topic_ids else topic, {})
         known = parts.get(part.index)
         if known is not None:
@@ -178,8 +177,8 @@ class FetchSession:
         self._ready.add(part)
 
     def update(self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int) -> bool:
-        """Takes in what a request says is new or different, then what it says is no longer wanted; False if that is
-        more than a session holds."""
+        """Applies a request's new and changed partitions, then its forgotten ones; False if that is more than a
+        session holds."""
         by_id = self.uses_topic_ids
         for asked in topics:
             if self.size + len(asked.partitions) > FETCH_SESSION_PARTITIONS_MAX or len(asked.topic) > TOPIC_NAME_MAX_CHARS:
@@ -211,36 +210,35 @@ class FetchSession:
         return True
 
     def held(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition:
-        """What the session keeps of a partition, which it must have; a request that named it twice has made two of it
-        and left one here."""
+        """The session's entry of a partition, which must exist. A request that named a partition twice has made two
+        entries and left one here."""
         return self._topics[topic_id if self.uses_topic_ids else topic][index]
 
     def find(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition | None:
-        """The same; None where it keeps nothing of it."""
+        """The same; None if there is no entry."""
         return self._topics.get(topic_id if self.uses_topic_ids else topic, {}).get(index)
 
     def partitions(self) -> list[SessionPartition]:
-        """All of them, in their order."""
+        """All partitions, in order."""
         return sorted((part for parts in self._topics.values() for part in parts.values()), key=_order)
 
     def ready(self) -> list[SessionPartition]:
-        """What the next answer has to look at, in the session's order."""
+        """The partitions that the next answer has to look at, in the session's order."""
         return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
 
     def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
-        """How long a request of this session may wait that is ready to wait for `max_wait_ms`."""
+        """How long a request of this session with this `max_wait_ms` may wait."""
         return max_wait_ms if self._left_ms is None else min(max_wait_ms, max(now_ms - self._left_ms, _WAIT_MIN_MS))
 
     def mark(self, part: SessionPartition) -> None:
-        """A partition is to be looked at."""
+        """Marks a partition as ready."""
         self._ready.add(part)
         self.wake(self)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
     def told(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
-        """The client is being told this of a partition: what it knows then, and whether there is anything more to be
-        had."""
+        """Records a partition's answer: the offsets that the client knows then, and if it becomes idle."""
         if answer.error_code:
             part.high_watermark = _UNKNOWN  # so that the partition is in the answer again when the error has gone
             part.log_start_offset = answer.log_start_offset
@@ -254,8 +252,7 @@ class FetchSession:
             part.partition.watch(part)
 
     def must_tell(self, part: SessionPartition, answer: FetchResponsePartition) -> bool:
-        """Takes in what was found for a partition; True if the client is to be told, in the answer that is being
-        made."""
+        """Records what was found for a partition; True if it must be in the answer that is being made."""
         news = (
             bool(answer.records)
             or answer.error_code != 0
@@ -270,7 +267,7 @@ class FetchSession:
         return news
 
     def close(self) -> None:
-        """The session has ended: nothing of it stays with the partitions, and a request that waits in it is told."""
+        """Ends the session: removes its watchers from the partitions, and wakes a request that waits in it."""
         self.closed = True
         for parts in self._topics.values():
             for part in parts.values():
@@ -279,8 +276,8 @@ class FetchSession:
 
 
 class FetchSessions:
-    """The cache. `new_id` gives a random number from 1 to 2^31-1, `wake` is told of a session with something new,
-    `now_ms` never goes back."""
+    """The cache. `new_id` gives a random number from 1 to 2^31-1, `wake` is called with a session that has something
+    new, `now_ms` never goes back."""
 
     def __init__(self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None) -> None:
         self.slots = slots
@@ -291,7 +288,7 @@ class FetchSessions:
         self._wake = wake
         #: Least recently used first.
         self._sessions: dict[int, FetchSession] = {}
-        #: What a follower's session may replace, and what a consumer's may; least worth first.
+        #: The sessions that a follower's session may replace, and those that a consumer's may; least worth first.
         self._by_privileged: list[_Worth] = []
         self._by_all: list[_Worth] = []
 
@@ -310,8 +307,8 @@ class FetchSessions:
         forgotten: Sequence[FetchRequestForgottenTopicsData],
         now_ms: int,
     ) -> FetchSession | ErrorCode:
-        """The session that a request (neither a first nor a last one) goes on in, with what the request changes; or
-        what is wrong. A session that has no partitions any more is ended, and closed in what is given."""
+        """The session of a request (neither a first nor a last one), with the request's changes; or the error. A
+        session that has no partitions any more is ended, and is returned closed."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -321,7 +318,7 @@ class FetchSessions:
             return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
         within = session.update(topics, forgotten, now_ms)
         if not within or self.partitions - self._counted(session) + session.size > FETCH_SESSIONS_PARTITIONS_MAX:
-            # The client begins anew and is given no session this time.
+            # The client begins again and gets no session this time.
             self.end(session_id)
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
         if session.size == 0:
@@ -351,14 +348,14 @@ class FetchSessions:
         return session
 
     def end(self, session_id: int) -> None:
-        """Ends a session, if there is one of that id."""
+        """Ends a session, if the id exists."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self._unlist(session)
             session.close()
 
     def close(self) -> None:
-        """Ends all of them."""
+        """Ends all sessions."""
         for session_id in list(self._sessions):
             self.end(session_id)
 

@@ -1,14 +1,14 @@
-"""The states of a fetch, and what leads from one to the next: one table.
+"""The states of a fetch, and the transitions between them: one table.
 
     state           what a fetch does when it comes into it
     READING         reads what there is
-    WARMING         lets go of what it has read; the pool brings into memory what finding the offsets takes
-    WAITING         lets go of what it has read; stands in the waiting room
+    WARMING         releases what it has read; the pool loads what finding the offsets needs
+    WAITING         releases what it has read; is in the waiting room
     ANSWERING       makes the answer
     READING_AHEAD   the pool reads the pages of records that are not in memory
-    CONVERTING      the pool makes message sets of the batches (`down_conversion`), and reads ahead all others
+    CONVERTING      the pool makes message sets of the batches (`down_conversion`), and reads the rest ahead
     DONE            is answered
-    GONE            lets go of what it has read; it is not answered
+    GONE            releases what it has read; it is not answered
 
     state           what happens                             goes to
     READING         an offset could not be found             WARMING
@@ -38,10 +38,10 @@
                     CLIENT_GONE                              GONE
 
 A fetch begins with READING. It never stays there, nor in ANSWERING: `after_read` and `after_answer` are their rows,
-and the first row that holds counts. `HAPPENS` has the rows of events. Nothing leads out of DONE and GONE. When the
-broker stops, a fetch that the pool works for is not told: its connection is closed, and then the client is gone.
+and the first row that holds counts. `HAPPENS` has the rows of events. DONE and GONE are final. When the broker stops,
+a fetch that the pool works for gets no event: its connection is closed, and then the client is gone.
 
-A decider: `fetches` does what a state asks for.
+A decider: `fetches` carries out the states.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from __future__ import annotations
 from enum import IntEnum, auto
 from typing import Final
 
-#: How often the pool may bring into memory what one fetch needs before the fetch waits for the disk.
+#: How often the pool may load data for one fetch before the fetch waits for the disk.
 WARM_UPS_MAX: Final = 3
 
 
 class FetchState(IntEnum):
-    """Numbers, as they are looked up for each fetch that waits, and a number is found soonest."""
+    """The values are integers: they are looked up for each waiting fetch, and integers are fastest."""
 
     READING = auto()
     WARMING = auto()
@@ -67,13 +67,13 @@ class FetchState(IntEnum):
 
 
 class FetchEvent(IntEnum):
-    """What a fetch waits for."""
+    """The events that a fetch waits for."""
 
     #: The pool has done its work.
     POOL_DONE = auto()
-    #: The pool takes no work: too much waits for it.
+    #: The pool takes no work: its queue is full.
     POOL_FULL = auto()
-    #: Something happened to a partition, or to the session.
+    #: A partition or the session has changed.
     NEWS = auto()
     #: It has waited as long as it may.
     TIME_UP = auto()
@@ -99,7 +99,7 @@ TIME_UP: Final = FetchEvent.TIME_UP
 STOP: Final = FetchEvent.STOP
 CLIENT_GONE: Final = FetchEvent.CLIENT_GONE
 
-#: Where each event leads to, out of the states in which a fetch waits for one.
+#: The next state for each event, in the states in which a fetch waits.
 HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
     WARMING: {POOL_DONE: READING, POOL_FULL: READING, CLIENT_GONE: GONE},
     WAITING: {NEWS: READING, TIME_UP: READING, STOP: READING, CLIENT_GONE: GONE},
@@ -109,8 +109,8 @@ HAPPENS: Final[dict[FetchState, dict[FetchEvent, FetchState]]] = {
 
 
 def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, is_time_up: bool) -> FetchState:
-    """Where a read leads to. `is_cold`: an offset could not be found without perhaps waiting for the disk. `must_end`:
-    it is to be answered whatever else comes."""
+    """The state after a read. `is_cold`: finding an offset could have waited for the disk. `must_end`: the fetch must
+    be answered now."""
     if is_cold:
         return WARMING
     if found_bytes >= min_bytes or must_end or is_time_up:
@@ -119,7 +119,7 @@ def after_read(is_cold: bool, found_bytes: int, min_bytes: int, must_end: bool, 
 
 
 def after_answer(converts: bool, is_cold: bool) -> FetchState:
-    """Where an answer that is made leads to. `is_cold`: some of its records are not in memory."""
+    """The state after the answer is made. `is_cold`: some of its records are not in memory."""
     if converts:
         return CONVERTING
     if is_cold:
@@ -128,6 +128,5 @@ def after_answer(converts: bool, is_cold: bool) -> FetchState:
 
 
 def waits_for_disk(warm_ups: int, event: FetchEvent) -> bool:
-    """Whether the read after so many warm-ups, of which the last ended with this event, finds its offsets even if that
-    means to wait for the disk."""
+    """True if the next read may wait for the disk: after so many warm-ups, of which the last ended with this event."""
     return event is POOL_FULL or warm_ups >= WARM_UPS_MAX

@@ -2,18 +2,18 @@
 as `fetch_states` says.
 
 The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache.
-Until they are in the answer a fetch holds them, and lets go of them before it waits for anything but the pool's work
-on them.
+Until they are in the answer a fetch holds them, and releases them before it waits for anything but the pool's work on
+them.
 
-Nothing here waits for the disk: where finding an offset could (its index is not loaded, pages are not in memory) the
-pool gets what it takes, and the fetch is tried again; the pages of the records themselves are looked after when the
-answer is known. Where the pool is overloaded, or has warmed up in vain, the fetch waits for the disk after all.
+Nothing here waits for the disk: if finding an offset could (its index is not loaded, pages are not in memory) the pool
+loads what is needed, and the fetch is tried again; the pages of the records themselves are loaded when the answer is
+known. If the pool is overloaded, or has warmed up in vain, the fetch waits for the disk after all.
 
 In a session only those partitions are read that have something new, in the session's order; without one all of them,
 in the order of the request.
 
-A follower is read like a leader, up to what it knows to be committed. Where this broker leads and chooses replicas by
-rack, a consumer that has a nearer one is told which, and gets no records.
+A follower is read like a leader, up to its high watermark. If this broker leads and chooses replicas by rack, a
+consumer with a nearer replica gets its id and no records.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ Plan = list[tuple[FetchRequestTopic, list[WantedPartition]]]
 
 
 class Fetch:
-    """A fetch in work (a `waiting.Waiter`). Subclasses know which partitions, and what the answer looks like."""
+    """A fetch in work (a `waiting.Waiter`). Subclasses know the partitions and the form of the answer."""
 
     __slots__ = (
         "_cold",
@@ -113,51 +113,50 @@ class Fetch:
         self._context = context
         self.max_bytes = min(request.max_bytes, uses.rules.max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
-        #: The leaders that the answer names; None for nobody.
+        #: The leaders that the answer names; None if there are none.
         self._moved: set[int] | None = None
         self._leader_only = context.version < _FIRST_AT_FOLLOWERS
-        #: Where the consumer stands; empty where it is sent to nobody else.
+        #: The consumer's rack; empty if it is not sent to a follower.
         self._rack = request.rack_id if uses.rules.by_rack else ""
         self._read_committed = request.isolation_level == _READ_COMMITTED
         self._state = READING
         self._response: FetchResponse | None = None
         self._regions: list[FileRegion] = []
-        #: The format of message sets that the client wants, and what the last read found for it.
+        #: The format of message sets that the client wants, and the conversions of the last read.
         self._magic = magic_for(context.version)
         self._conversions: list[DownConversion] = []
-        #: What the last read could not find without perhaps waiting for the disk.
+        #: The logs and offsets that the last read could not find without a possible wait for the disk.
         self._cold: list[tuple[PartitionLog, int]] = []
         self._warm_ups = 0
         self._waits_for_disk = False
         self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
         self._time_is_up = self._max_wait_ms <= 0
-        #: It waited for any record at all, and has been woken: what it found was appended a moment ago, and is in
-        #: memory.
+        #: It waited for any record, and has been woken: the records were appended a moment ago, and are in memory.
         self._is_woken = False
-        #: When its time is up; None while the whole of it is left.
+        #: The end of its wait; None before it has begun to wait.
         self._until: float | None = None
         #: Bytes that may still be converted for this answer, once the first have been.
         self._room_bytes: int | None = None
 
     def read(self) -> FetchState:
-        """Reads what there is now; where that leads to."""
+        """Reads what there is now; returns the next state."""
         raise NotImplementedError
 
     def watch(self) -> None:
-        """Sees to it that news reach the waiting room."""
+        """Watches the partitions, so that changes reach the waiting room."""
 
     def wait(self) -> None:
         """Waits for more than there is, in the waiting room."""
         raise NotImplementedError
 
     def response(self) -> FetchResponse:
-        """What was read, as the answer; once, and then it is sent."""
+        """The answer with what was read; called once, and then it is sent."""
         raise NotImplementedError
 
     # --- from state to state -----------------------------------------------------------------------------------------
 
     def go_on(self, state: FetchState) -> FetchResponse | None:
-        """Goes from state to state until something else must happen; the answer if it is there. A fetch begins with
+        """Goes from state to state until it must wait; returns the answer if it is ready. A fetch begins with
         READING."""
         cold: list[FileRegion] | None = None
         while True:
@@ -196,11 +195,11 @@ class Fetch:
                 return None
 
     def _after(self, event: FetchEvent) -> FetchState:
-        """Where an event leads to; a client that has gone comes before it."""
+        """The state after an event; a client that has gone counts first."""
         return HAPPENS[self._state][CLIENT_GONE if self._context.gone else event]
 
     def _enter(self, state: FetchState) -> None:
-        """Goes on, after others had their turn."""
+        """Goes on, after other work had its turn."""
         response = self.go_on(state)
         if response is not None:
             self._context.answer(response)
@@ -226,7 +225,7 @@ class Fetch:
         self._enter(self._after(STOP))
 
     def seconds_left(self) -> float:
-        """How much longer it may wait."""
+        """The rest of its wait."""
         if self._until is None:
             return self._max_wait_ms / 1000
         return self._until - self._uses.clock.monotonic()
@@ -234,7 +233,7 @@ class Fetch:
     # --- what the pool does ------------------------------------------------------------------------------------------
 
     def _warm_up(self) -> bool:
-        """Has what the last read could not find brought into memory; False if the pool is full."""
+        """Has the pool load what the last read could not find; False if the pool is full."""
         self.release()
         cold, self._cold = self._cold, []
         self._warm_ups += 1
@@ -260,8 +259,7 @@ class Fetch:
         return True
 
     def _read_ahead(self, cold: list[FileRegion]) -> bool:
-        """Has these records brought into memory, so that the loop does not wait for the disk; False if the pool is
-        full."""
+        """Has the pool load these records, so that the loop does not wait for the disk; False if the pool is full."""
 
         def read_all() -> None:
             for region in cold:
@@ -277,8 +275,8 @@ class Fetch:
         return True
 
     def _convert(self) -> bool:
-        """Has message sets made of what the client, or the topic, wants so; False if the pool is full, and the
-        connection is closed."""
+        """Has the pool convert batches to message sets for the client, or the topic; False if the pool is full: the
+        connection is closed then."""
         conversions = self._conversions
         converted = {id(conversion.region) for conversion in conversions}
         others = [region for region in self._regions if id(region) not in converted]
@@ -306,7 +304,7 @@ class Fetch:
             return False
         return True
 
-    # --- what is told of a partition ---------------------------------------------------------------------------------
+    # --- the answer of a partition -----------------------------------------------------------------------------------
 
     def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
         """Puts an error into a partition's answer; True if it ends the wait."""
@@ -324,8 +322,8 @@ class Fetch:
         return True
 
     def sends_elsewhere(self, wanted: WantedPartition, partition: Partition, answer: FetchResponsePartition) -> bool:
-        """Whether the consumer is to read a partition from a nearer follower: then the answer says from which. It ends
-        the wait. The errors of a read by whoever knows another epoch."""
+        """True if the consumer is to read a partition from a nearer follower: then the answer names it. That ends the
+        wait. Raises the errors of a read with another leader epoch."""
         if not partition.leads:
             return False
         log = partition.leader_log(max(wanted.current_leader_epoch, -1))
@@ -341,7 +339,7 @@ class Fetch:
         return True
 
     def read_from(self, wanted: WantedPartition, partition: Partition, max_bytes: int, minimum_one_batch: bool) -> ReadResult:
-        """What there is of a partition for this fetch, in at most so many bytes; the errors of `Partition.read`."""
+        """Reads a partition for this fetch, at most so many bytes; the errors of `Partition.read`."""
         return partition.read(
             wanted.fetch_offset,
             min(wanted.max_bytes, max_bytes),
@@ -353,7 +351,7 @@ class Fetch:
         )
 
     def found(self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
-        """Puts what was read into a partition's answer; its bytes of records."""
+        """Puts what was read into a partition's answer; returns the bytes of its records."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset
@@ -385,8 +383,8 @@ class Fetch:
         return region.size_bytes
 
     def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
-        """What of a region may be converted: a converted answer is in memory until the client has taken it. The first
-        batch of the answer always may."""
+        """The part of a region that may be converted: a converted answer is in memory until the client has taken it.
+        The first batch of the answer is always allowed."""
         room = self._room_bytes
         if room is None:
             room = self._context.connection.answer_room_bytes()
@@ -407,7 +405,7 @@ class Fetch:
         self._cold.append((wanted.partition.replica_log(), wanted.fetch_offset))
 
     def release(self) -> None:
-        """Lets go of what was read and is not sent."""
+        """Releases what was read and is not sent."""
         for region in self._regions:
             region.release()
         self._regions = []
@@ -415,7 +413,7 @@ class Fetch:
         self._room_bytes = None
 
     def tell_endpoints(self, response: FetchResponse) -> None:
-        """Puts into an answer where the leaders are that it names."""
+        """Puts the endpoints of the leaders that an answer names into it."""
         response.node_endpoints = [
             FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
             for node, host, port in self._uses.view.endpoints_for(self._context.connection.listener_name)
@@ -486,7 +484,7 @@ class FullFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, self._watched(), self.seconds_left())
 
     def _begin_session(self) -> int:
-        """Remembers what was asked and what is answered; the session's id, 0 if there is no room for one."""
+        """Creates a session from the request and the answer; returns its id, 0 if there is no room."""
         by_id, view = self._by_id, self._uses.view
         parts: list[tuple[str, uuid.UUID, SessionPartition]] = []
         for asked, items in self._plan:
@@ -504,7 +502,7 @@ class FullFetch(Fetch):
 
 
 class SessionFetch(Fetch):
-    """A fetch that goes on in a session: looks only at what is ready there."""
+    """A fetch that goes on in a session: looks only at its ready partitions."""
 
     __slots__ = ("_epoch", "_found", "_session")
 
@@ -551,7 +549,7 @@ class SessionFetch(Fetch):
             size_bytes = self.found(wanted, partition, result, answer)
             total += size_bytes
             left -= size_bytes
-        # As Kafka has it, the unknown ones come last, and end the wait only if there is nothing else to wait for.
+        # As in Kafka, the unknown ones come last, and end the wait only if there is no other partition to wait for.
         self._found += unknown
         must_end = ends or len(unknown) == session.size
         return after_read(bool(self._cold), total, self.min_bytes, must_end, self._time_is_up)
@@ -559,8 +557,7 @@ class SessionFetch(Fetch):
     def response(self) -> FetchResponse:
         session = self._session
         if session.epoch != self._epoch:
-            # Another request of this session came meanwhile: what is answered now would contradict what that one is
-            # told.
+            # Another request of this session came meanwhile: an answer now would contradict the answer to it.
             self.release()
             return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
         responses: list[FetchResponseTopic] = []
@@ -582,14 +579,14 @@ class SessionFetch(Fetch):
         self._context.on_abandoned = self._uses.waiting.add(self, (self._session,), self.seconds_left())
 
     def watch(self) -> None:
-        """What is ready, and has less than was asked for, wakes this fetch when there is more of it."""
+        """Ready partitions with fewer bytes than asked for wake this fetch when they have more."""
         for wanted in self._session.ready():
             if wanted.partition is not None:
                 wanted.partition.watch(wanted)
 
 
 def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
-    """Finds a session's partition, which was not known before or is gone."""
+    """Finds a session's partition that was not known before or is gone."""
     wanted.unwatch()
     wanted.partition = None
     if by_id and not wanted.topic:

@@ -1,16 +1,16 @@
-"""A broker's figures in one line of JSON, for a person who wants to know what it is doing and for benchmarks: after
-`kill -USR1 <pid>` it stands on stderr as `figures {...}`.
+"""A broker's figures in one line of JSON, for operators and for benchmarks: after `kill -USR1 <pid>` it is on stderr
+as `figures {...}`.
 
     uptime_s                 since it could be connected to
     loop_lag_ms              how late the event loop is (broker.loop_lag): samples, p50, p99, max over `seconds`, since
-                             the figures were asked for last
+                             the last request for figures
     loop_lag_ms_since_start  the same, since the start
     connections, waiting_requests, fetch_sessions, fetch_session_partitions, partitions
     offline_directories      log directories that have failed, and why; offline_partitions: how many were there
     moves                    replicas on their way to another log directory: from, to, state (log.moving), bytes copied
                              of how many, records that the copy lacks
-    uncleanable_partitions   those that are not compacted, and why
-    requests                 by API that was asked: count, mean microseconds in each stage (broker.gate: queue, local,
+    uncleanable_partitions   partitions that are not compacted, and why
+    requests                 by API that was called: count, mean microseconds in each stage (broker.gate: queue, local,
                              remote, send), bytes answered
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def figures_of(dispatcher: Dispatcher, directories: LogDirectories, sessions: FetchSessions, waiting: WaitingRoom, loop_lag: LoopLag) -> dict[str, Any]:
-    """The figures now; the span of `loop_lag_ms` begins anew."""
+    """The figures now; starts a new span of `loop_lag_ms`."""
     requests: dict[str, Any] = {}
     for key, stages in dispatcher.gate.stages.items():
         if stages.count:
@@ -76,7 +76,7 @@ def _moves(directories: LogDirectories) -> dict[str, dict[str, Any]]:
 
 
 def line_of(figures: dict[str, Any]) -> str:
-    """As it stands on stderr."""
+    """The line for stderr."""
     return "figures " + json.dumps(figures, separators=(",", ":"))
 
 

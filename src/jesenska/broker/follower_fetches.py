@@ -1,19 +1,18 @@
-"""Fetches of followers: brokers that have replicas of what this broker leads.
+"""Fetches of followers: brokers that have replicas of partitions that this broker leads.
 
-A follower gets everything up to the log's end, committed or not, as it stands in the log. What it asks for says what
-it has: that is noted once a request for each partition that the request names, and may commit something, or bring the
-follower into the ISR. A partition that it does not name stays where it was.
+A follower gets everything up to the log end, committed or not, as it is in the log. Its fetch offset is its log end
+offset: that is noted once a request for each partition in the request, and may raise the high watermark, or bring the
+follower into the ISR. The offset of a partition that it does not name is unchanged.
 
-Where the follower's last batch is of an epoch that ended sooner in this log, its log is another one from there on: it
-is told where (a diverging epoch), gets no records, and what it asked for does not count. That ends the wait, as an
-error does.
+If the follower's last batch is of an epoch that ended sooner in this log, its log diverges from there on: it gets the
+place (a diverging epoch) and no records, and its fetch offset does not count. That ends the wait, as an error does.
 
-A follower learns with the records what is committed, and so is one answer behind. Where consumers are sent to
-followers (`replica.selector.class`) it is answered as soon as there is a high watermark that it does not know, so that
-they do not wait for `replica.fetch.wait.max.ms`, as with Apache Kafka.
+A follower learns the high watermark with the records, and so is one answer late. If consumers are sent to followers
+(`replica.selector.class`) it is answered as soon as there is a high watermark that it does not know, so that they do
+not wait for `replica.fetch.wait.max.ms`, as they do with Apache Kafka.
 
-A broker that has no replica of a partition is told NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH where it tells the
-current epoch: then it knows of an assignment that this broker is still to hear of. Sources: KIP-101, KIP-227, KIP-279,
+A broker that has no replica of a partition gets NOT_LEADER_OR_FOLLOWER, or UNKNOWN_LEADER_EPOCH if it sends the
+current epoch: then it knows an assignment that this broker does not know yet. Sources: KIP-101, KIP-227, KIP-279,
 KIP-595."""
 
 from __future__ import annotations
@@ -37,12 +36,12 @@ from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse, FetchR
 
 _FIRST_WITH_IDS = 13
 _NO_EPOCH = -1
-#: The high watermark of a partition that is in the next answer of its session, whatever else is new.
+#: The high watermark of a partition that must be in the next answer of its session.
 _NOT_TOLD = -1
 
 
 def replica_of(request: FetchRequest) -> int:
-    """The broker that a request comes from; below 0 for a consumer."""
+    """The broker id of a follower's request; below 0 for a consumer."""
     return max(request.replica_id, request.replica_state.replica_id)
 
 
@@ -66,7 +65,8 @@ def handle_follower(uses: FetchFamily, request: FetchRequest, context: Context) 
 
 
 def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -> FetchSession:
-    """A session with what a request names; one that nobody comes back to where none is wanted, or there is no room."""
+    """A session with the partitions of a request; one for this request only, if no session is wanted or there is no
+    room."""
     parts = [
         (asked.topic, asked.topic_id, SessionPartition(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes))
         for asked in request.topics
@@ -81,7 +81,7 @@ def _begun(uses: FetchFamily, request: FetchRequest, by_id: bool, now_ms: int) -
 
 
 class FollowerFetch(SessionFetch):
-    """A fetch of a follower, which is always in a session, if only in one for itself."""
+    """A fetch of a follower, which is always in a session, if only one for this request."""
 
     __slots__ = ("_diverging", "_hurries", "_replica_id", "_unnoted")
 
@@ -89,10 +89,10 @@ class FollowerFetch(SessionFetch):
         super().__init__(uses, request, context, session)
         self._replica_id = replica_of(request)
         self._hurries = uses.rules.by_rack
-        #: Where a follower's log is another one, by partition; None where nobody can say.
+        #: The places where a follower's log diverges, by partition; None if that is not known.
         self._diverging: dict[SessionPartition, tuple[int, int] | None] = {}
         #: The epochs of the follower's last batches and where its logs start, of partitions that this broker does not
-        #: lead yet. They are noted when it does: the follower need not say it again.
+        #: lead yet. They are noted when it does: the follower need not repeat them.
         self._unnoted: dict[SessionPartition, tuple[int, int]] = {}
         self._note(request)
         if uses.joining:
@@ -101,7 +101,7 @@ class FollowerFetch(SessionFetch):
     # --- what the follower has ---------------------------------------------------------------------------------------
 
     def _note(self, request: FetchRequest) -> None:
-        """What the request says of the follower's logs."""
+        """Notes the state of the follower's logs in the request."""
         session = self._session
         for asked in request.topics:
             for part in asked.partitions:
@@ -110,7 +110,7 @@ class FollowerFetch(SessionFetch):
                     self._note_partition(wanted, part.last_fetched_epoch, part.log_start_offset)
 
     def _join(self, joining: set[Partition]) -> None:
-        """A request in a session says again what the session has of partitions that it does not name."""
+        """A request in a session repeats the session's offsets of partitions that it does not name."""
         if self._replica_id not in self._uses.view.brokers:
             return
         for partition in list(joining):
@@ -146,7 +146,7 @@ class FollowerFetch(SessionFetch):
             ):
                 self._uses.isr_changes.propose(partition)
         except KafkaError:
-            self._unnoted[wanted] = last_epoch, log_start_offset  # reading it finds the same, or that it is led by now
+            self._unnoted[wanted] = last_epoch, log_start_offset  # reading it gives the same, or finds that it is led by now
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
         if wanted.partition is None or not wanted.partition.is_served:
@@ -210,7 +210,7 @@ class FollowerFetch(SessionFetch):
         return read_log(log, wanted.fetch_offset, max_bytes, None, minimum_one_batch, self._waits_for_disk)
 
     def _tell(self, wanted: SessionPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition) -> int:
-        """Puts what was read into a partition's answer, as it stands in the log; its bytes."""
+        """Puts what was read into a partition's answer, as it is in the log; returns its bytes."""
         answer.high_watermark = partition.high_watermark
         answer.last_stable_offset = partition.last_stable_offset
         answer.log_start_offset = result.log_start_offset

@@ -3,16 +3,15 @@
     in     the key is served, in that version; the header and the body can be read, and name no more than can exist
     out    counted: how many, how long in each stage, how many bytes
 
-What is served stands in `broker.served`; ApiVersions announces just that. The file of a handler is imported at the
-first request of its key, unless that has happened before, and registers the handler here (`handles`). Unknown keys,
-versions outside the announced range and malformed requests are refused with an exception, and the connection is
-closed, which is how old clients find out what a broker knows; only ApiVersions answers UNSUPPORTED_VERSION, in version
-0.
+`broker.served` lists what is served; ApiVersions announces just that. The file of a handler is imported at the first
+request of its key, unless that has happened before, and registers the handler here (`handles`). Unknown keys, versions
+outside the announced range and malformed requests are refused with an exception, and the connection is closed, which
+is how old clients find out the versions of a broker; only ApiVersions answers UNSUPPORTED_VERSION, in version 0.
 
 Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
 byte written. `Stages` adds them up per API.
 
-Left out, with their place here: who asks (SASL, TLS), whether it may (ACLs), and how much (quotas). Everybody may
+Left out, with their place here: authentication (SASL, TLS), authorization (ACLs), and quotas. Every client may do
 everything.
 """
 
@@ -36,11 +35,11 @@ from jesenska.wire.registry import API_VERSIONS, APIS, Api
 Handler = Callable[[Any, Any, Any], Any]
 H = TypeVar("H", bound=Handler)
 
-#: CreateTopics and CreatePartitions, and what a controller orders.
+#: CreateTopics and CreatePartitions, and the orders of a controller.
 _DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
-#: ControlledShutdown: its version 0 has a header of its own.
+#: ControlledShutdown: its version 0 has a different header.
 _WITHOUT_CLIENT_ID: Final = 7
-#: Key, version and correlation id; the client id comes behind them.
+#: Key, version and correlation id; the client id comes after them.
 _HEADER_MIN_BYTES: Final = 8
 
 
@@ -73,7 +72,7 @@ def handles(request: type[Message], family: type) -> Callable[[H], H]:
 
 
 def served_by(key: int) -> Served | None:
-    """The handler of a key with its versions; None where the key is not served."""
+    """The handler of a key with its versions; None if the key is not served."""
     found = _HANDLERS.get(key)
     if found is None and key in VERSIONS:
         handlers.load(key)
@@ -96,8 +95,8 @@ class Stages:
 
 
 class UnknownApiVersionsError(Exception):
-    """ApiVersions in a version from after this broker's time: it is answered, in version 0, with what this broker
-    knows of it."""
+    """ApiVersions in a version that is too new for this broker: it is answered, in version 0, with the broker's range
+    of this key."""
 
     def __init__(self, correlation_id: int) -> None:
         super().__init__(correlation_id)
@@ -105,8 +104,8 @@ class UnknownApiVersionsError(Exception):
 
 
 class Gate:
-    """One broker's. `partition_count` says how many partitions there are: a request may name them all, and some that
-    are not there."""
+    """The gate of one broker. `partition_count` gives the number of partitions: a request may name them all, and some
+    that do not exist."""
 
     def __init__(self, partition_count: Callable[[], int]) -> None:
         self._partition_count = partition_count
@@ -114,14 +113,14 @@ class Gate:
         self.unserved = UnservedRequests()
         low, high = VERSIONS[API_VERSIONS]
         own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=low, max_version=high)
-        #: What a client is told that asks for versions in one that is not served: with this key's range it comes back
-        #: in one that is.
+        #: The answer to ApiVersions in a version that is not served: with this key's range the client asks again in a
+        #: served one.
         self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
 
     def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
-        """What is in a frame: who serves it, version, correlation id, client id, and the request.
-        MalformedMessageError, struct.error or UnicodeDecodeError where the connection is to be closed,
-        UnknownApiVersionsError where it is to be told."""
+        """The content of a frame: its handler, version, correlation id, client id, and the request.
+        MalformedMessageError, struct.error or UnicodeDecodeError if the connection is to be closed,
+        UnknownApiVersionsError if it is to be answered."""
         limit = len(view)
         if limit < _HEADER_MIN_BYTES:
             raise MalformedMessageError("a request is shorter than its header")
@@ -143,7 +142,7 @@ class Gate:
         if api.flexible is not None and version >= api.flexible:
             position = skip_header_tags(view, position, limit)
         if limit > REQUEST_ELEMENTS_MAX:
-            # Only now it can name so much: an element takes a byte and more.
+            # Only now it can name so many: an element takes a byte or more.
             room = CREATION_ELEMENTS_MAX if key in _DESCRIBING else REQUEST_ELEMENTS_MAX
             request, position = decoder(api.request, version)(view, position, limit, room + self._partition_count())
         else:
@@ -151,8 +150,8 @@ class Gate:
         return served, version, correlation_id, client_id, request
 
     def left(self, key: int, received_at: float, begun_at: float, ended_at: float, ready_at: float, size_bytes: int) -> Stages:
-        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if it went on waiting (0.0:
-        it did not)."""
+        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if the request waited
+        longer (0.0: it did not)."""
         stages = self.stages[key]
         stages.count += 1
         stages.queue += begun_at - received_at

@@ -1,7 +1,7 @@
 """The consumer groups that this broker coordinates: a shard of the group coordinator (`groups.coordinator`) for each
 partition of `__consumer_offsets` that it leads.
 
-Offsets of a topic that is deleted are forgotten, also while groups are being loaded: then it is done when they are.
+Offsets of a deleted topic are forgotten; for groups that are being loaded, once they are loaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
             encode=encode_record,
             read=read_record,
             timeout_ms=settings.offsets_commit_timeout_ms,
-            # Any number but 0 and 1 asks for all in sync: counts of replicas are of 0.8's time.
+            # Any number but 0 and 1 means the whole ISR: counts of replicas are from 0.8.
             acks=acks if acks in (0, 1) else -1,
         )
         super().__init__(OFFSETS_TOPIC, tenant, core, store, create_topic)
@@ -65,17 +65,17 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
 
     @property
     def record_max_bytes(self) -> int:
-        """How large a record of a group can be at most: `max.message.bytes` of the offsets topic."""
+        """The largest record of a group: `max.message.bytes` of the offsets topic."""
         topic = self._core.view.topics.get(OFFSETS_TOPIC)
         return topic.log_config.max_message_bytes if topic is not None else self._core.config.integer("message.max.bytes")
 
     def keeps(self, number: int) -> bool:
-        """Whether a partition of the offsets topic keeps groups; those that were added later keep none."""
+        """True if a partition of the offsets topic keeps groups; partitions that were added later keep none."""
         return self._partition_count is not None and number < self._partition_count
 
     def end(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
-        """Marks the end of a transaction in a partition of the offsets topic; its groups know it when that is
-        committed, and `done` is called. KafkaError if they are not here."""
+        """Marks the end of a transaction in a partition of the offsets topic; once it is committed its groups apply
+        it, and `done` is called. KafkaError if they are not here."""
 
         def reply(response: Response) -> None:
             assert isinstance(response, ErrorAnswer)
@@ -88,7 +88,7 @@ class Groups(CoordinatedTopic[GroupCoordinator]):
         return [TopicDeleted(name) for name in deleted or ()]
 
     def topic_deleted(self, topic: str) -> None:
-        """Groups forget the offsets of a topic that is gone, those that are being loaded as soon as they are."""
+        """Groups forget the offsets of a deleted topic; groups that are being loaded do so once they are loaded."""
         if self._deleted_early is not None:
             self._deleted_early.append(topic)
         self._runtime.tell(TopicDeleted(topic))

@@ -1,13 +1,13 @@
 """The levels of this process's loggers as settings of the resource BROKER_LOGGER (type 8, KIP-412), named by the
 broker's id.
 
-    name     a logger of Python's logging: `jesenska`, `jesenska.broker.groups`, …; `root` is the one above all
+    name     a logger of Python's logging: `jesenska`, `jesenska.broker.groups`, …; `root` is above all others
     value    TRACE, DEBUG, INFO, WARN, ERROR or FATAL: the level in force, its own or that of the nearest logger above
              that has one
 
-A change holds until the process ends. DELETE gives a logger back to the one above; `root` has none. Lists (APPEND,
-SUBTRACT) make no sense here, and AlterConfigs (key 33) does not know the type. A request's mistakes are judged before
-anything changes.
+A change holds until the process ends. DELETE makes a logger inherit from the one above; `root` has none above. Lists
+(APPEND, SUBTRACT) are refused, and AlterConfigs (key 33) does not know the type. A request is checked before anything
+changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jesenska.controller.config_changes import ConfigOp, OpType
 BROKER_LOGGER_RESOURCE: Final = 8
 _ROOT: Final = "root"
 _PACKAGE: Final = "jesenska"
-#: As Java reads one; the bound keeps the conversion cheap.
+#: An integer as Java reads it; the bound keeps the conversion cheap.
 _INTEGER = re.compile(r"[+-]?\d{1,20}")
 _LEVELS: Final = {
     "TRACE": 5,
@@ -43,12 +43,12 @@ def _loggers() -> dict[str, logging.Logger]:
 
 
 def _name_of(level: int) -> str:
-    """Kafka's name of a level: that of the highest which is not above it."""
+    """Kafka's name of a level: the highest of Kafka's levels that is not above it."""
     return next((name for name, least in reversed(_LEVELS.items()) if level >= least), "TRACE")
 
 
 def describe_loggers(resource: str, names: Collection[str] | None, broker_id: int) -> list[Described]:
-    """The loggers by these names (null or none: all), as DescribeConfigs answers them. InvalidRequestError where
+    """The loggers by these names (null or none: all), as DescribeConfigs answers them. InvalidRequestError if
     `resource` is not this broker."""
     if not resource:
         raise InvalidRequestError("Broker id must not be empty")
@@ -63,8 +63,8 @@ def describe_loggers(resource: str, names: Collection[str] | None, broker_id: in
 
 
 def alter_loggers(resource: str, operations: Sequence[ConfigOp], broker_id: int, *, validate_only: bool) -> None:
-    """Carries out an IncrementalAlterConfigs; InvalidRequestError or InvalidConfigError where it is refused, and then
-    nothing has changed."""
+    """Carries out an IncrementalAlterConfigs; InvalidRequestError or InvalidConfigError if it is refused; then nothing
+    has changed."""
     _refuse_malformed(operations)
     named = _number(resource, "Node id")
     if named != broker_id:

@@ -1,10 +1,10 @@
-"""How late the event loop is: what a request that arrives at any moment waits before its bytes are looked at, because
-the loop does something else.
+"""The lag of the event loop: the time that an arriving request waits before its bytes are read, because the loop is
+busy.
 
 A timer that is due every 20 ms notes how late it comes. The system wakes a sleeper only to the millisecond, so the
 first millisecond is not counted. The times go into a histogram of fixed size, whose buckets grow by a ninth (2^(1/6)
-from one to the next): a quantile is at most that much too large, the maximum is exact. Since when: the start, the last
-minute (logged at DEBUG), and the last time that somebody asked (`figures`)."""
+from one to the next): a quantile is at most that much too large, the maximum is exact. There are three spans: since
+the start, the last minute (logged at DEBUG), and since the last request for `figures`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ INTERVAL_SECONDS = 0.02
 _TIMER_GRAIN_SECONDS = 0.001
 _LOGGED_EVERY_SECONDS = 60.0
 
-#: Buckets: up to 0.1 ms, then 6 for each doubling; the last takes whatever is longer than about 26 s.
+#: Buckets: up to 0.1 ms, then 6 for each doubling; the last takes all times over about 26 s.
 _FIRST_SECONDS = 0.0001
 _BUCKETS_PER_DOUBLING = 6
 _BUCKETS = 18 * _BUCKETS_PER_DOUBLING + 2
@@ -75,7 +75,7 @@ class LagHistogram:
 
 
 class LoopLag:
-    """Measures from its construction on, until `close`; never where it is told that there is nothing to measure."""
+    """Measures from its construction until `close`; not at all if `measures` is false."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, measures: bool = True) -> None:
         self._loop = loop
@@ -105,7 +105,7 @@ class LoopLag:
         return self._since_start.figures(self._loop.time())
 
     def since_asked(self) -> LagFigures:
-        """Since this was asked last, or the start; the next span begins now."""
+        """The figures since the last call, or the start; the next span begins now."""
         now = self._loop.time()
         found, self._since_asked = self._since_asked.figures(now), LagHistogram(now)
         return found

@@ -1,7 +1,7 @@
-"""What a broker has of the machine that it runs on: clock, chance, ids, files, network, threads. A simulation replaces
-it as a whole.
+"""The machine that a broker runs on: clock, randomness, ids, files, network, threads. A simulation replaces it as a
+whole.
 
-Time-outs and tasks are the event loop's, which whoever runs the broker brings."""
+Time-outs and tasks belong to the event loop, which the caller provides."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jesenska.log.files import FileLayer
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 
-#: So many threads of that name.
+#: Makes an executor with so many threads of that name.
 Threads = Callable[[int, str], Executor]
 
 
@@ -26,14 +26,14 @@ def _threads(count: int, name: str) -> Executor:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The system's own, unless said otherwise."""
+    """The system's own parts by default."""
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)
-    #: Connections to the tree's server, and of it.
+    #: Connections to the tree's server, and of that server.
     streams: Streams = field(default_factory=SystemStreams)
     #: Makes the threads of the pool, of log directories and of the tree's journal, which give their results back to
     #: the event loop.
@@ -41,5 +41,5 @@ class Machine:
     #: Makes the threads among which `LogDirectories` divides a start and a stop; another thread waits for their
     #: results.
     helpers: Threads = _threads
-    #: Whether the event loop may call later than it is asked to; then the broker measures by how much.
+    #: True if the event loop may call later than requested; then the broker measures the lag.
     loop_may_be_late: bool = True

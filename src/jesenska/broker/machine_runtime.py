@@ -1,11 +1,11 @@
-"""What runs a machine of `controller.work`: it carries out its effects, and brings it the events. It decides nothing.
+"""Runs a machine of `controller.work`: carries out its effects, and brings it the events. It decides nothing.
 
 Step      the tree is read or written, one step at a time
-Answer    to whoever asked
+Answer    to the requester
 Wake      a timer
 Say       a line of the log
 
-The other effects are for whoever knows what they are about (`_do`)."""
+Subclasses carry out all other effects (`_do`)."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ class MachineRuntime(ABC):
         self._last_token = 0
         self._step: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
-        #: One callback for each thing to look at: the tree takes equal ones for one.
+        #: One callback for each thing to look at: the tree treats equal callbacks as one.
         self._hearing: dict[str, WatchCallback] = {}
         self._listens, self._closed = True, False
 
     # --- events in ---------------------------------------------------------------------------------------------------
 
     async def ask(self, make: Callable[[int], Event]) -> Any:
-        """The answer to the event that `make` makes of a token; the error that stands in its place, or `_ended` where
-        the machine is closed before."""
+        """The answer to the event that `make` makes of a token; raises its error instead, or `_ended` if the machine
+        is closed before."""
         if self._closed:
             raise self._ended()
         self._last_token += 1
@@ -72,16 +72,16 @@ class MachineRuntime(ABC):
             self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
 
     def look(self, at: str) -> None:
-        """Somebody may have written there."""
+        """Something may have been written there."""
         if self._listens:
             self.submit(Look(at))
 
     def stop_watching(self) -> None:
-        """What others write from now on is not looked at; who asks is answered still."""
+        """Changes of others in the tree are ignored from now on; requests are still answered."""
         self._listens = False
 
     def close(self) -> list[asyncio.Task[None]]:
-        """Ends what is at work: the tasks that are about to end. Whoever waits for an answer is told."""
+        """Ends the current work; returns the tasks that are about to end. Waiting requests get the error `_ended`."""
         self._closed = True
         for timer in self._timers:
             timer.cancel()
@@ -95,7 +95,7 @@ class MachineRuntime(ABC):
 
     @abstractmethod
     def _ended(self) -> Exception:
-        """What those are told who asked a machine that is closed."""
+        """The error for requests to a closed machine."""
 
     # --- effects out -------------------------------------------------------------------------------------------------
 
@@ -112,12 +112,12 @@ class MachineRuntime(ABC):
 
     @abstractmethod
     def _do(self, effect: Effect) -> None:
-        """Carries out an effect that is none of the others."""
+        """Carries out an effect that is not one of the common ones."""
 
     def _answer(self, answer: Answer) -> None:
         asked = self._answers.get(answer.token)
         if asked is None or asked.done():
-            return  # whoever asked has gone
+            return  # the requester has gone
         if answer.error is not None:
             asked.set_exception(answer.error)
         else:
@@ -149,7 +149,7 @@ class MachineRuntime(ABC):
             self._refused(error)
 
     def _refused(self, error: Exception) -> None:  # noqa: B027
-        """The tree has refused a step, or could not be reached; the machine knows."""
+        """The tree has refused a step, or could not be reached; the machine has the error."""
 
     async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
         hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)

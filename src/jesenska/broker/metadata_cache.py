@@ -1,5 +1,5 @@
-"""What this broker knows of the cluster, in memory: topics, partitions, brokers, who is controller. Requests read it
-without touching the tree; it changes as the controller says (`broker.replica_manager`)."""
+"""This broker's knowledge of the cluster, in memory: topics, partitions, brokers, the controller. Requests read it
+without the tree; the controller's orders change it (`broker.replica_manager`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Topic:
     partitions: list[Partition]
     config: TopicConfig
     log_config: LogConfig
-    #: The check of produced batches.
+    #: The rules for the check of produced batches.
     rules: MovingRules
     is_internal: bool
 
@@ -55,13 +55,13 @@ class MetadataCache:
     _offline: dict[TopicPartition, tuple[int, ...]] = field(default_factory=dict)
 
     def has(self, topic_partition: TopicPartition) -> bool:
-        """Whether there is such a partition."""
+        """True if there is such a partition."""
         topic = self.topics.get(topic_partition.topic)
         return topic is not None and 0 <= topic_partition.partition < len(topic.partitions)
 
     def offline_replicas(self, partition: Partition, broker_id: int) -> list[int]:
-        """The replicas of a partition that cannot be read, as far as that broker knows, whose view this is: their
-        brokers are gone, or it has no log of its own replica."""
+        """The replicas of a partition that cannot be read, as far as `broker_id`, the owner of this view, knows: their
+        brokers are gone, the controller says so, or it has no log of its own replica."""
         told = self._offline.get(partition.topic_partition, ())
         return [number for number in partition.replicas if number not in self.brokers or number in told or (number == broker_id and not partition.has_log)]
 
@@ -74,12 +74,12 @@ class MetadataCache:
                 yield node, endpoint[0], endpoint[1]
 
     def rack_of(self, broker_id: int, listener_name: str) -> str | None:
-        """The rack of a broker that has a listener of that name; None where it has none, or is in no rack."""
+        """The rack of a broker that has a listener of that name; None if it has no such listener, or no rack."""
         node = self.brokers.get(broker_id)
         return node.rack if node is not None and listener_name in node.endpoints else None
 
     def tell_offline(self, metadata: Metadata) -> None:
-        """Which replicas cannot be read, as the controller tells."""
+        """Takes the controller's list of replicas that cannot be read."""
         for part in metadata.topics:
             for number in part.numbers:
                 self._offline.pop(TopicPartition(part.topic.name, number), None)

@@ -1,11 +1,12 @@
-"""Where orders of controllers arrive, this broker's own and others', and are done in the order in which they came.
+"""Receives orders of controllers, of this broker's own and of other brokers', and carries them out in order of
+arrival.
 
-    lead_and_follow    have these replicas; lead them, or follow who leads them
+    lead_and_follow    have these replicas; lead them, or follow their leaders
     stop               give replicas up
-    update_metadata    tell clients this
+    update_metadata    metadata for clients
 
 An order of a controller that was replaced, or for an earlier registration of this broker, is refused
-(`controller.order_fence`). What is to be done is `replica_manager`'s."""
+(`controller.order_fence`). `replica_manager` carries out the orders."""
 
 from __future__ import annotations
 
@@ -28,11 +29,11 @@ _REFUSED: Final = {
 
 
 class OrderDesk:
-    """That of one broker."""
+    """The desk of one broker."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        #: The epoch of the broker's registration; -1 where it has none. `registration` says so.
+        #: The epoch of the broker's registration; -1 if it has none. `registration` sets it.
         self.broker_epoch = -1
         self._told: list[Callable[[int], Awaitable[None]]] = []
         self._told_epoch = -1
@@ -40,13 +41,13 @@ class OrderDesk:
         self._turn = asyncio.Lock()
         self._gone = TopicsGone()
         self.fence = OrderFence()
-        #: A controller has told of topics or brokers.
+        #: A controller has sent topics or brokers.
         self.knows_cluster = False
-        #: Set once a controller has told this registration of its replicas, and after that of the cluster.
+        #: Set once a controller has sent this registration its replicas, and after that the metadata of the cluster.
         self.is_told = asyncio.Event()
 
     def on_told(self, told: Callable[[int], Awaitable[None]]) -> None:
-        """Has `told` awaited with the broker's epoch once a controller has told that registration of its replicas."""
+        """Has `told` awaited with the broker's epoch once a controller has sent that registration its replicas."""
         self._told.append(told)
 
     def _admit(self, orderer: Orderer) -> None:
@@ -55,7 +56,7 @@ class OrderDesk:
             raise KafkaError.of(code, _REFUSED[code])
 
     async def lead_and_follow(self, orderer: Orderer, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
-        """What is wrong with those that could not be had as ordered; KafkaError where the order is refused."""
+        """The errors of replicas that could not be had as ordered; KafkaError if the order is refused."""
         async with self._turn:
             self._admit(orderer)
             errors = await self._replicas.lead_and_follow(topics)
@@ -75,7 +76,7 @@ class OrderDesk:
             return await self._replicas.stop(stops)
 
     async def update_metadata(self, orderer: Orderer, metadata: Metadata) -> None:
-        """KafkaError where the order is refused."""
+        """Carries out the order; KafkaError if it is refused."""
         async with self._turn:
             self._admit(orderer)
             gone = self._gone.told(orderer, metadata, self._replicas.known_topics)

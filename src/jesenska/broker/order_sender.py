@@ -1,11 +1,12 @@
-"""Sends one broker what the controller orders it, over a connection of its own: one request at a time, again until it
-is answered. What comes meanwhile is put together (`controller.order_queue`).
+"""Sends one broker the controller's orders, over a separate connection: one request at a time, repeated until it is
+answered. Orders that come meanwhile are merged (`controller.order_queue`).
 
-    answered                      the controller is told, by an event for each order in the request
-    not answered, another error   sent again after a pause; the connection is made anew. A broker that is registered
-                                  and was not reached for ten seconds is named in a warning
-    STALE_CONTROLLER_EPOCH        somebody else is controller: nothing is sent any more, and `refused` is told
-    STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to what it was, and the same
+    answered                      the controller gets an event for each order in the request
+    not answered, another error   sent again after a pause, over a new connection. A registered broker that was not
+                                  reached for ten seconds is named in a warning
+    STALE_CONTROLLER_EPOCH        another broker is controller: nothing more is sent, and `refused` is called
+    STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to the old registration, and
+                                  `refused` is called
 
 A mover."""
 
@@ -44,18 +45,18 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
 
-#: A broker that has gone is registered until its session ends. One that stays has another cause.
+#: A broker that has gone is registered until its session ends. A longer failure has another cause.
 _WARNED_AFTER_SECONDS: Final = 10.0
-#: Partitions in one request: neither side does anything else while it is made and read.
+#: Partitions in one request: both sides are busy while it is made and read.
 _PARTITIONS_AT_ONCE: Final = 500
 _FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
-#: A broker that answers this about a partition has no log of it: its disk does not let it, or it has data of an
-#: earlier topic of that name. Its own log says which, and what is to be done. It is told again when it comes again.
+#: A broker that answers this about a partition has no log of it: its disk prevents it, or it has data of an earlier
+#: topic of that name. Its own messages say which, and the remedy. It gets the order again when it comes again.
 WITHOUT_LOG: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
 
 
 class _RefusedError(Exception):
-    """Nothing more is to be sent."""
+    """Nothing more may be sent to the broker."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -63,9 +64,9 @@ class _RefusedError(Exception):
 
 
 class OrderSender(PeerTask):
-    """One broker's, in one epoch of the controller and one registration of the broker; on the running loop. `brokers`
-    gives all that are up, `offline` the replicas that they cannot read, and `listener_name` is that over which brokers
-    reach each other."""
+    """Sends the orders to one broker, in one epoch of the controller and one registration of the broker; on the
+    running loop. `brokers` gives all brokers that are up, `offline` the replicas that they cannot read, and
+    `listener_name` is the listener between brokers."""
 
     def __init__(
         self,
@@ -94,11 +95,11 @@ class OrderSender(PeerTask):
         self._timeout_seconds = timeout_seconds
         self._warned_after_seconds = warned_after_seconds
         self._queue = OrderQueue()
-        #: Since when nothing was taken; None while the last request was.
+        #: The beginning of the failures; None if the last request was taken.
         self._failing_since: float | None = None
 
     def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
-        """Comes after what was put before."""
+        """Adds an order after the earlier ones."""
         self._queue.put(order)
         self._news.set()
 
@@ -157,7 +158,7 @@ class OrderSender(PeerTask):
             message = leader_and_isr(version, self._orderer, topics, self._leaders())
             answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
             errors = leader_and_isr_errors(answer, version, topics)
-            # The others do not say that there is no log: an order that was not answered is refused the second time.
+            # Other errors do not mean that there is no log: an order whose answer was lost is refused the second time.
             without_log |= {at for at, code in errors.items() if code in WITHOUT_LOG}
         for number in request.numbers:
             self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))
@@ -183,8 +184,8 @@ class OrderSender(PeerTask):
             self._answered(StopReplicaDone(order.number, self.broker_id, error))
 
     async def _ask(self, channel: Channel, message: Message, response: type[Answer], version: int) -> Answer:
-        """The answer of a broker that has taken the request. _RefusedError where there is nothing more to be said to
-        that broker, KafkaError where it is to be said again."""
+        """The answer of a broker that has taken the request. _RefusedError if nothing more may be sent to that broker,
+        KafkaError if the request must be repeated."""
         answer = await channel.request(message, response, timeout_seconds=self._timeout_seconds, at_most=version)
         if answer.error_code in _FINAL:
             raise _RefusedError(answer.error_code)
@@ -193,7 +194,7 @@ class OrderSender(PeerTask):
         return answer
 
     def _leaders(self) -> dict[int, tuple[str, int]]:
-        """Where brokers are reached by others."""
+        """The host and port at which other brokers reach each broker."""
         found = {}
         for broker_id, node in self._brokers().items():
             for item in node.endpoints:
@@ -203,7 +204,7 @@ class OrderSender(PeerTask):
 
 
 def in_pieces(topics: Sequence[TopicPartitions], at_once: int = _PARTITIONS_AT_ONCE) -> list[list[TopicPartitions]]:
-    """The same in pieces of so many partitions, each topic in one piece where that can be; one empty piece for no
+    """The topics in pieces of so many partitions, each topic in one piece if possible; one empty piece for no
     topics."""
     pieces: list[list[TopicPartitions]] = [[]]
     room = at_once

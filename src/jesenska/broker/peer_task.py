@@ -1,4 +1,4 @@
-"""A task that tells one other broker what there is to be told, over a connection of its own. A mover."""
+"""A task that sends messages to one other broker, over a separate connection. A mover."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from jesenska.net.channel import Channel
 
 
 class PeerTask(ABC):
-    """`connect` gives a connection; it is opened when it is needed and kept. Whoever has something to be told sets
-    `_news`, and `_run` waits for that."""
+    """`connect` gives a connection; it is opened when it is needed and kept. `_news` is set when there is something to
+    send, and `_run` waits for that."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
         self._connect = connect
@@ -21,7 +21,7 @@ class PeerTask(ABC):
 
     @abstractmethod
     async def _run(self) -> None:
-        """Tells things, one after the other, until it is cancelled."""
+        """Sends messages, one after the other, until it is cancelled."""
 
     async def _connected(self) -> Channel:
         """The connection that is kept, or a new one."""
@@ -35,7 +35,7 @@ class PeerTask(ABC):
             self._channel = None
 
     async def close(self) -> None:
-        """Tells nothing more; what was not answered is not."""
+        """Sends nothing more; unanswered requests stay unanswered."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         self._disconnect()

@@ -12,7 +12,7 @@ from jesenska.net.connection import ReadBuffer
 
 
 class Peers:
-    """Those of one broker."""
+    """The connections of one broker."""
 
     def __init__(self, core: BrokerCore, listener_name: str) -> None:
         self._core = core
@@ -29,7 +29,7 @@ class Peers:
         return await self._open(*endpoint)
 
     async def connect_to(self, node: BrokerRegistration) -> Channel:
-        """A connection to a broker that is registered so."""
+        """A connection to a broker with this registration."""
         for item in node.endpoints:
             if item.name == self.listener_name:
                 return await self._open(item.host, item.port)
@@ -50,5 +50,5 @@ class Peers:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.strerror is None:
                 raise
-            # The sentence of a client names a flag, which nobody can give here.
+            # The client's sentence names a flag, which does not apply here.
             raise NetworkException(f"{host}:{port}: {cause.strerror}") from cause

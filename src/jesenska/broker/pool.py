@@ -1,5 +1,5 @@
-"""The threads for what would hold up the loop: checks of large or compressed batches, cold reads, recovery. Work that
-keeps the interpreter lock does not belong here. A task is refused once `POOL_QUEUE_MAX` of them wait."""
+"""The threads for work that would block the loop: checks of large or compressed batches, cold reads, recovery. Work
+that keeps the interpreter lock does not belong here. A task is refused once `POOL_QUEUE_MAX` of them wait."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ class Pool:
     def submit(self, work: Callable[[], object], finished: Callable[[], None]) -> None:
         """Calls `work` in a thread, then `finished` on the loop. RequestTimedOutError if too much waits already.
 
-        An exception of `work` is a defect: it is logged, and `finished` is called all the same so that no request
-        hangs."""
+        An exception of `work` is a defect: it is logged, and `finished` is still called so that no request hangs."""
         if self._waiting >= POOL_QUEUE_MAX:
             raise RequestTimedOutError("the broker is overloaded: too many requests wait for a thread")
         self._waiting += 1

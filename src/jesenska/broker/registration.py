@@ -1,16 +1,14 @@
-"""A broker's place among several in the tree: its node under /brokers/ids, for as long as its session lives, and with
-it its part in the election of a controller.
+"""A broker's registration in the tree: its node under /brokers/ids, while its session lives, and with it its part in
+the election of a controller.
 
-    free      nobody else has this broker's addresses, nor its id where its directories are new: looked at before
-              anything is written. What a session of before has left is waited for, as long as such a session may live
-    join      registered, once its logs are recovered; the same is waited for. Then it takes part in the election
-    renew     the same with another session, without waiting: whoever has the place meanwhile keeps it, and it is tried
-              again
-    told      a controller has told this broker of its replicas: that it crashed is dealt with, and its node says so no
-              longer
+    free      no other broker has this broker's addresses, nor its id if its directories are new: checked before
+              anything is written. Nodes of an earlier session are waited for, as long as such a session may live
+    join      registered, once its logs are recovered; with the same wait. Then it takes part in the election
+    renew     the same with another session, without a wait: another broker that has the place meanwhile keeps it, and
+              it is tried again
+    told      a controller has sent this broker its replicas: its crash is dealt with, and is removed from its node
 
-Each registration has a number, the broker's epoch (KIP-380): what a controller orders for an earlier one is not
-done."""
+Each registration has a number, the broker's epoch (KIP-380): a controller's orders for an earlier one are refused."""
 
 from __future__ import annotations
 
@@ -34,14 +32,13 @@ from jesenska.metadata.watches import WatchEvent
 logger = logging.getLogger(__name__)
 
 Progress = Callable[[str], None]
-#: A server looks at its sessions from time to time: one that has ended may still be there for so long (ZooKeeper's
-#: tick is 2 or 3 s).
+#: A server checks its sessions from time to time: an ended one may remain for so long (ZooKeeper's tick is 2 or 3 s).
 _LATE_SECONDS = 4.0
 
 
 class Registration:
-    """That of one broker, on the running loop. `node` says whether the broker has crashed; `orders` are obeyed for the
-    registration that there is; `begin` is awaited between each registration and its part in the election."""
+    """The registration of one broker, on the running loop. `node` tells if the broker has crashed; `orders` are obeyed
+    for the current registration; `begin` is awaited between each registration and its part in the election."""
 
     def __init__(
         self,
@@ -71,7 +68,7 @@ class Registration:
         return self._orders.broker_epoch
 
     async def join(self, on_progress: Progress | None = None) -> None:
-        """JesenskaError with one sentence where another broker has the id; TreeError."""
+        """Registers the broker. JesenskaError with one sentence if another broker has the id; TreeError."""
         ends = _end_of_patience(self._clock, self._session_timeout_ms)
         while self.broker_epoch < 0:
             try:
@@ -81,7 +78,7 @@ class Registration:
                     raise JesenskaError(str(error)) from error
 
     async def renew(self) -> None:
-        """ConnectionLossError where the place is another's still."""
+        """Registers the broker in a new session. ConnectionLossError if another broker still has the place."""
         try:
             await self._register()
         except BrokerIdTaken as error:
@@ -96,7 +93,7 @@ class Registration:
         self._candidacy.session_began()
 
     async def told(self, broker_epoch: int) -> None:
-        """A controller has told this registration of its replicas."""
+        """A controller has sent this registration its replicas."""
         if not self._node.crashed or broker_epoch != self.broker_epoch:
             return
         self._node = node = replace(self._node, crashed=False)
@@ -105,7 +102,7 @@ class Registration:
             if stat is not None and stat.czxid == broker_epoch:
                 await self._store.set(paths.broker(self._broker_id), node.encode(), stat.version)
         except TreeError as error:
-            # A later controller takes it for crashed once more, which costs elections and nothing else.
+            # A later controller takes it for crashed again, which only costs elections.
             logger.info("that broker %d crashed stays in its node: %s", self._broker_id, error)
 
     def _entered(self, state: SessionState) -> None:
@@ -124,10 +121,10 @@ async def require_free(
     *,
     is_new: bool,
 ) -> None:
-    """Returns when no other broker has one of these addresses, nor this id where the broker `is_new` (no directory of
-    it says that it has been there before). JesenskaError with one sentence where another keeps it; TreeError.
+    """Returns when no other broker has one of these addresses, nor this id if the broker `is_new` (none of its
+    directories has been used by it before). JesenskaError with one sentence if another broker keeps it; TreeError.
 
-    A controller would send the orders for one of two brokers at the same address to the other."""
+    With two brokers at one address a controller would send the orders for one to the other."""
     ends = _end_of_patience(clock, session_timeout_ms)
     if is_new and not await _wait_until_gone(store, clock, paths.broker(broker_id), ends, on_progress):
         raise JesenskaError(str(BrokerIdTaken(broker_id)))
@@ -157,7 +154,7 @@ def _end_of_patience(clock: Clock, session_timeout_ms: int) -> float:
 
 
 async def _wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:
-    """Waits until a node goes; False where it stays beyond that time of the monotonic clock."""
+    """Waits until a node is deleted; False if it is still there at that time of the monotonic clock."""
     gone = asyncio.Event()
 
     def changed(_: WatchEvent) -> None:

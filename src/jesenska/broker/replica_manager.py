@@ -1,9 +1,9 @@
-"""The replicas of this broker, and what it tells clients of topics: what the controller orders is done here, on the
-disk and in the view.
+"""The replicas of this broker, and its metadata for clients: carries out the controller's orders, on the disk and in
+the view.
 
-    lead_and_follow     logs are made where they are lacking, those of a branch from its source (controller.branches);
-                        partitions lead or follow as their states say
-    stop                replicas are given up. Data of a topic that is being deleted are renamed, and go after
+    lead_and_follow     missing logs are made, those of a branch from its source (controller.branches); partitions lead
+                        or follow by their states
+    stop                replicas are given up. Data of a topic that is being deleted are renamed, and deleted after
                         file.delete.delay.ms
     update_metadata     brokers and topics come into the view, change in it, go from it
     settings_changed    settings take effect
@@ -13,7 +13,7 @@ KAFKA_STORAGE_ERROR, to clients and to the controller. So does one whose data ar
 another broker leads it.
 
 After a crash between two steps: a topic that is in the tree and has no directory gets one at the next start; a
-directory whose topic is not in the tree is named and left alone; a deletion that was begun stands in
+directory whose topic is not in the tree is reported and left alone; a deletion that was begun is in
 /admin/delete_topics and is finished at the next start."""
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
-#: Partitions that come into the view since one UpdateMetadata names others behind them.
+#: Partitions added to the view because one UpdateMetadata names only partitions with higher numbers.
 _UNTOLD_PARTITIONS_MAX = 10_000
 
 
 class Keeper(Protocol):
-    """Who coordinates what a topic of Kafka's own keeps, and has to know what becomes of topics."""
+    """The coordinator of an internal topic, which has to know of changes to topics."""
 
     topic_name: str
 
     async def count_partitions(self) -> None:
-        """The topic is about to be here."""
+        """The topic is about to come."""
 
     def take_over(self, topic: Topic | None = None) -> None:
-        """The topic is there, has become larger, or is led by others."""
+        """The topic is there, has more partitions, or has other leaders."""
 
     def give_up(self) -> None:
         """The topic is gone."""
@@ -74,7 +74,7 @@ class Keeper(Protocol):
 
 
 class ReplicaManager:
-    """That of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows."""
+    """The replicas of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows."""
 
     def __init__(self, core: BrokerCore, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
@@ -85,34 +85,34 @@ class ReplicaManager:
         self._keepers: dict[str, Keeper] = {}
         #: Partitions of topics that are not in the view yet, by topic.
         self._new: dict[str, dict[int, Partition]] = {}
-        #: Partitions of this broker that have no log, since the disk did not let one be made.
+        #: Partitions of this broker without a log, since the disk prevented it.
         self._lacking: set[TopicPartition] = set()
-        #: Of these, branches that are being made.
+        #: Those of them that are branches being made.
         self._branching: set[TopicPartition] = set()
         #: One of them was made since `make_missing_logs` was called last.
         self._has_branched = False
-        #: Those that have lost data, and are not led here.
+        #: Replicas that have lost data, and are not led here.
         self._without_data: set[TopicPartition] = set()
         self._found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None
         self._looks_for_lag_at_ms = 0
-        # One object for all partitions: a method is made anew each time it is looked up.
+        # One object for all partitions: each look-up of a method makes a new object.
         self._notify, self._elapsed = core.waiting.notify, self._elapsed_ms
 
     def keep(self, *keepers: Keeper) -> None:
-        """Tells these what becomes of topics."""
+        """Registers the keepers, which are called for changes to topics."""
         self._keepers |= {keeper.topic_name: keeper for keeper in keepers}
 
     def refuse_to_lead(self, topic_partitions: Iterable[TopicPartition], found: Callable[[Collection[TopicPartition]], Awaitable[None]] | None = None) -> None:
         """These replicas have lost data: they are not led here before another broker has led them. `found` is awaited
-        before this broker has them from others; TreeError where that cannot be written down."""
+        before this broker gets the data from other brokers; TreeError if that cannot be written down."""
         self._without_data.update(topic_partitions)
         self._found = found
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
     async def lead_and_follow(self, topics: Sequence[TopicPartitions]) -> dict[TopicPartition, ErrorCode]:
-        """Has the replicas of these partitions, in the state that is told; gives what is wrong with those that it
-        cannot have so. Ten thousand take seconds: others are served in between."""
+        """Takes the replicas of these partitions, in the ordered state; returns the errors of those that failed. Ten
+        thousand take seconds: requests are served in between."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         await self._read_settings(topics)
@@ -141,7 +141,7 @@ class ReplicaManager:
             return ErrorCode.INCONSISTENT_TOPIC_ID
         partition = self._known(topic_partition)
         if partition is not None and topic.topic_id is not None and partition.topic_id not in (NO_UUID, topic.topic_id):
-            self._hide(topic.name)  # that it was deleted has not been heard
+            self._hide(topic.name)  # its deletion was missed
             partition = None
         if partition is None:
             partition = self._new.setdefault(topic.name, {})[number] = self._partition(topic, number, config)
@@ -158,7 +158,7 @@ class ReplicaManager:
                 partition.topic_id = topic.topic_id
                 self._core.directories.assign_topic_id(topic_partition, topic.topic_id)
             elif topic.partitions[number].state.leader_epoch == partition.leader_epoch:
-                # A newer ISR is taken all the same.
+                # A newer ISR is taken nevertheless.
                 error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
             leads = topic.partitions[number].state.leader == self._core.broker_id
@@ -175,7 +175,7 @@ class ReplicaManager:
         return error
 
     def _holds_another(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> bool:
-        """Whether this broker has data of an earlier topic of that name, which is logged: nobody has told it to delete
+        """True if this broker has data of an earlier topic of that name, which is logged: there was no order to delete
         them, so they stay."""
         log = self._core.directories.get(topic_partition)
         if log is None or topic_id is None or log.topic_id in (None, topic_id):
@@ -189,8 +189,8 @@ class ReplicaManager:
         return True
 
     async def _find_data(self, topics: Sequence[TopicPartitions]) -> None:
-        """Replicas that have lost data will have them from their leaders, if there are any; KafkaStorageError where
-        the tree cannot be reached."""
+        """Replicas that have lost data get them from their leaders, if there are any: writes that down.
+        KafkaStorageError if the tree cannot be reached."""
         if self._found is None or not self._without_data:
             return
         found = [
@@ -206,12 +206,12 @@ class ReplicaManager:
             raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _waits_for_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """Whether this replica has lost data and nobody is there who has them."""
+        """True if this replica has lost data and no other broker leads with them."""
         is_led = leader not in (NO_LEADER, self._core.broker_id)
         return topic_partition in self._without_data and not is_led and not config.boolean("unclean.leader.election.enable")
 
     def _has_lost_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """Whether this replica has lost data and is to wait for somebody who has them, which is logged."""
+        """True if this replica has lost data and has to wait for a broker that has them, which is logged."""
         if self._waits_for_data(topic_partition, leader, config):
             logger.error(
                 "%s is not led here: this broker was in sync, and its log is gone, is an older one, or ends before what it had. Start a broker that has the "
@@ -226,8 +226,8 @@ class ReplicaManager:
         return False
 
     async def _read_settings(self, topics: Sequence[TopicPartitions]) -> None:
-        """Those of topics that this broker did not know; and how many partitions coordinators are divided by.
-        KafkaStorageError where the tree cannot be reached: then nothing of the order is done, and it comes again."""
+        """Reads the settings of new topics, and the number of partitions of coordinators' topics. KafkaStorageError if
+        the tree cannot be reached: then nothing of the order is done, and it comes again."""
         shown = self._core.view.topics
         try:
             for topic, _ in topics:
@@ -246,8 +246,8 @@ class ReplicaManager:
             self._links.follow(partition.topic_partition, log, partition.topic_id, partition.leader, partition.leader_epoch)
 
     async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
-        """A log that is to be led may still be cut for the leader that it followed. Where it is led from is known when
-        that is done."""
+        """A log that is to be led may still be being truncated for its former leader. Waits for that: the leader's
+        first offset is known then."""
         partition = self._known(topic_partition)
         log = None if partition is None else partition.follower_log
         if log is None or not log.is_being_cut:
@@ -258,7 +258,7 @@ class ReplicaManager:
         await settled
 
     async def stop(self, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
-        """Gives up replicas, some with their data; what is wrong with those that it could not."""
+        """Gives up replicas, some with their data; returns the errors of those that failed."""
         slices = Slices(self._core.clock)
         errors: dict[TopicPartition, ErrorCode] = {}
         deletes = False
@@ -276,15 +276,14 @@ class ReplicaManager:
             deletes = deletes or delete
         if deletes and not errors:
             try:
-                # Before the tree forgets the topic: else a crash of the machine could leave directories that nobody
-                # knows.
+                # Before the tree forgets the topic: else a crash of the machine could leave unknown directories.
                 await asyncio.get_running_loop().run_in_executor(self._core.pool.executor, self._core.directories.sync_names)
             except OSError as error:
                 logger.error("the names of deleted partitions could not be synced: %s", error)
         return errors
 
     def _delete(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
-        """Whether the data are gone, or are about to."""
+        """Deletes a replica's data. True if they are gone, or are about to be."""
         self._lacking.discard(topic_partition)
         made = self._new.get(topic_partition.topic)
         if made is not None:
@@ -301,7 +300,7 @@ class ReplicaManager:
         return True
 
     async def update_metadata(self, metadata: Metadata, controller_id: int) -> None:
-        """What clients are told of topics and brokers from now on, and who is controller."""
+        """Takes the metadata of topics and brokers for clients, and the controller's id."""
         await self._read_settings(metadata.topics)
         view = self._core.view
         view.controller_id = controller_id
@@ -321,7 +320,7 @@ class ReplicaManager:
                 if shown.topic_id == NO_UUID:
                     view.identify(shown, topic.topic_id)
                 else:
-                    self._hide(topic.name)  # that it was deleted has not been heard
+                    self._hide(topic.name)  # its deletion was missed
                     shown = None
             count, known = max(numbers) + 1, 0 if shown is None else len(shown.partitions)
             gaps_left -= max(0, count - known - len(numbers))
@@ -334,13 +333,13 @@ class ReplicaManager:
             for number in numbers:
                 partition = view.topics[topic.name].partitions[number]
                 state = topic.partitions[number].state
-                # Replicas of this broker have been told who leads them, but for those that it cannot read.
+                # Replicas of this broker know their leaders already, except those that it cannot read.
                 is_ours = self._core.broker_id in topic.node.replicas[number] and not partition.is_offline
                 if not is_ours or state.leader_epoch == partition.leader_epoch:
                     self._told(partition, topic)
 
     def settings_changed(self, entity: str) -> None:
-        """Those of `topics/<name>` or `brokers/<id>` are others."""
+        """The settings of `topics/<name>` or `brokers/<id>` have changed."""
         kind, _, name = entity.partition("/")
         if kind == "topics":
             self._configure(name)
@@ -362,7 +361,7 @@ class ReplicaManager:
 
     @property
     def known_topics(self) -> Collection[str]:
-        """The names of the topics that clients are told of."""
+        """The names of the topics that clients see."""
         return self._core.view.topics.keys()
 
     def _known(self, topic_partition: TopicPartition) -> Partition | None:
@@ -378,7 +377,7 @@ class ReplicaManager:
         return Partition(topic_partition, topic.topic_id or NO_UUID, replicas, self._notify, self._elapsed)
 
     def _told(self, partition: Partition, topic: TopicView) -> None:
-        """What the controller says of a partition."""
+        """Applies the controller's state of a partition."""
         number = partition.topic_partition.partition
         state, version = topic.partitions[number].state, topic.partitions[number].version
         if partition.replicas != topic.node.replicas[number]:
@@ -388,7 +387,8 @@ class ReplicaManager:
             self._core.isr_syncs.ask(partition)
 
     async def _branch(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig, point: BranchPoint) -> None:
-        """Makes the log of a partition of a branch from that of its source, if it is not there and that one is."""
+        """Makes the log of a partition of a branch from that of its source, if it does not exist and the source
+        does."""
         if self._core.directories.get(topic_partition) is None and topic_partition not in self._branching:
             made = asyncio.get_running_loop().create_future()
             self._begin_branch(topic_partition, topic_id, log_config, point, lambda log: None if made.done() else made.set_result(None))
@@ -402,8 +402,8 @@ class ReplicaManager:
         point: BranchPoint,
         done: Callable[[PartitionLog | None], None],
     ) -> None:
-        """`done` is called with the log, or with None where none could be made: a follower begins an empty one then,
-        and fetches what its leader has."""
+        """`done` is called with the log, or with None if it could not be made: a follower then begins an empty log,
+        and fetches from its leader."""
         source = TopicPartition(point.source, topic_partition.partition)
         origin = self._core.directories.get(source)
         if origin is None or origin.topic_id not in (None, point.topic_id):
@@ -423,8 +423,8 @@ class ReplicaManager:
     def _log(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig, config: TopicConfig, *, leads: bool
     ) -> PartitionLog | None:
-        """The partition's log, made if it is not there; None if the disk does not let it, or it is to lead a branch of
-        which it has nothing, which is logged."""
+        """The partition's log, made if it does not exist; None, which is logged, if the disk prevents it, or this
+        broker is to lead a branch of which it has no log."""
         if topic_partition in self._core.directories.offline:
             logger.error("%s has no log here while a log directory is offline", topic_partition, extra={"once_a_minute": ("", "offline")})
             return None
@@ -451,7 +451,7 @@ class ReplicaManager:
         return log
 
     def lost(self, topic_partitions: Sequence[TopicPartition]) -> None:
-        """The logs of these are gone: their directory has failed."""
+        """The logs of these partitions are gone: their directory has failed."""
         for topic_partition in topic_partitions:
             self._links.leave(topic_partition)
             partition = self._known(topic_partition)
@@ -459,7 +459,7 @@ class ReplicaManager:
                 partition.lose_log()
 
     def make_missing_logs(self) -> bool:
-        """Tries again to make the logs that the disk did not let be made; whether one was. Called now and then."""
+        """Tries again to make logs that the disk prevented. True if one was made. Called now and then."""
         made, self._has_branched = self._has_branched, False
         for topic_partition in list(self._lacking):
             topic = self._core.view.topics.get(topic_partition.topic)
@@ -491,8 +491,8 @@ class ReplicaManager:
             self._has_branched = self._has_branched or branched is not None
 
     async def propose_isrs(self, propose: Callable[[Partition], None]) -> None:
-        """Has ISRs proposed without followers that lag behind, and looks for those that have caught up; called now and
-        then. For the former it looks twice within replica.lag.time.max.ms. Others are served in between."""
+        """Has ISRs proposed without lagging followers, and with followers that have caught up; called now and then.
+        Lag is checked twice within replica.lag.time.max.ms. Requests are served in between."""
         slices = Slices(self._core.clock)
         now_ms = self._elapsed_ms()
         looks_for_lag = now_ms >= self._looks_for_lag_at_ms
@@ -510,8 +510,8 @@ class ReplicaManager:
                     self._core.joining.add(partition)
 
     def _show(self, topic: TopicView, count: int) -> None:
-        """Puts a topic with so many partitions into the view, or in the place of a smaller one. Replicas that this
-        broker was told of, and clients are not yet, are kept for later."""
+        """Puts a topic with so many partitions into the view, or replaces a smaller one. Replicas that clients do not
+        see yet are kept for later."""
         name, config = topic.name, self._settings_of(topic.name)
         before = self._core.view.topics.get(name)
         partitions = list(before.partitions) if before is not None else []
@@ -550,12 +550,13 @@ class ReplicaManager:
                 keeper.topic_deleted(name)
 
     def _elapsed_ms(self) -> int:
-        """A clock that nobody sets."""
+        """Milliseconds of the monotonic clock."""
         return int(self._core.clock.monotonic() * 1000)
 
 
 def known_to(context: ControllerContext, settings_of: Callable[[str], TopicConfig]) -> Known:
-    """What the log directories ask: the settings of a partition, None for one that the tree does not know."""
+    """The function for the log directories: gives the settings of a partition, None for one that the tree does not
+    know."""
     configs = {name: log_config_of(settings_of(name)) for name in context.topics}
 
     def known(topic_partition: TopicPartition, topic_id: uuid.UUID | None) -> LogConfig | None:

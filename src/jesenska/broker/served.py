@@ -1,5 +1,5 @@
-"""What a broker serves: API keys with their first and last version. ApiVersions announces this table and nothing else,
-and the gate lets nothing else in. The handler of a key is the file `handlers/kNN_….py` with its number."""
+"""The served API keys with their first and last version. ApiVersions announces this table and nothing else, and the
+gate accepts nothing else. The handler of a key is the file `handlers/kNN_….py` with its number."""
 
 from __future__ import annotations
 

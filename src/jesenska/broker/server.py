@@ -1,17 +1,17 @@
 """A broker: the order in which it starts and stops.
 
     start   listeners bound -> directories locked -> tree opened, here or on a ZooKeeper server -> cluster id settled
-            -> logs loaded and recovered -> registered in the tree, which takes part in the election of a controller
-            -> told by the controller, this broker or another, of its replicas, topics and brokers -> ready
-    stop    others lead what it has led -> no new connections -> requests in work answered -> logs synced, marked
-            clean -> session closed -> directories given up
+            -> logs loaded and recovered -> registered in the tree, where it takes part in the election of a controller
+            -> gets its replicas, topics and brokers from the controller, this broker or another -> ready
+    stop    leaderships moved -> no new connections -> requests in work answered -> logs synced, marked clean ->
+            session closed -> directories given up
 
-Binding first means that a taken port is told before anything is touched; clients that connect during recovery wait in
-the backlog. Connections are accepted once this broker knows what to tell them; where another broker is controller that
-is sooner, since it has to be told over one.
+Binding first means that a taken port is reported before anything is touched; clients that connect during recovery wait
+in the backlog. Connections are accepted once this broker has metadata for them; if another broker is controller that
+is sooner, since its orders come over a connection.
 
-After a crash the tree has what was answered, the logs are recovered past their recovery points, and each partition's
-leader epoch is raised, so that a consumer can tell a log that was cut from one that went on.
+After a crash the tree has every answered change, the logs are recovered past their recovery points, and each
+partition's leader epoch is raised, so that a consumer can tell a log that was cut from one that went on.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ logger = logging.getLogger(__name__)
 _TICK_SECONDS = 1.0
 _STOP_GRACE_SECONDS = 5.0
 _POOL_THREADS = 2
-#: The longest pause before the controller is asked again to let others lead.
+#: The longest pause before the controller is asked again to move leaderships.
 _STOP_PAUSE_SECONDS = 1.0
 _PROGRESS_SECONDS = 2.0
-#: Who waits for a controller says so ever more seldom.
+#: The message about waiting for a controller is logged at growing intervals.
 _LONGEST_PROGRESS_SECONDS = 60.0
 
 
@@ -111,7 +111,7 @@ class Broker:
         self.view = MetadataCache("", -1)
         slots = config.integer("max.incremental.fetch.session.cache.slots")
         self.fetch_sessions = FetchSessions(slots, lambda: self.machine.random.randint(1, 2**31 - 1), self.waiting.notify)
-        # What a start has made so far.
+        # The parts that a start has made so far.
         self._ports: tuple[Port, ...] = ()
         self._storage: Storage | None = None
         self._place: TreePlace | None = None
@@ -129,17 +129,17 @@ class Broker:
 
     @property
     def broker_id(self) -> int:
-        """-1 until it is known."""
+        """The broker's id; -1 until it is known."""
         return self.config.integer("broker.id") if self._place is None else self._place.broker_id
 
     @property
     def is_loaded(self) -> bool:
-        """It has its logs, and takes part in the cluster, or is about to."""
+        """True if it has its logs, and takes part in the cluster, or is about to."""
         return self._serving is not None
 
     @property
     def storage(self) -> Storage | None:
-        """None until the log directories are locked."""
+        """The log directories; None until they are locked."""
         return self._storage
 
     @property
@@ -175,7 +175,7 @@ class Broker:
 
     @property
     def loop_lag(self) -> LoopLag:
-        """From the moment on that clients can connect."""
+        """The loop's lag, measured once clients can connect."""
         assert self._loop_lag is not None, "the broker is starting"
         return self._loop_lag
 
@@ -191,18 +191,18 @@ class Broker:
 
     @property
     def tree_served_at(self) -> tuple[str, int] | None:
-        """Host (empty: every address) and port where ZooKeeper's clients are answered; None where they are not."""
+        """Host (empty: every address) and port where ZooKeeper's clients are answered; None if they are not."""
         return self._place.home.served_at if self._place is not None else None
 
     def figures(self) -> dict[str, Any]:
-        """What it is doing (`broker.figures`); the span of the loop's lag begins anew."""
+        """The broker's figures (`broker.figures`); starts a new span of the loop's lag."""
         return figures_of(self.dispatcher, self.directories, self.fetch_sessions, self.waiting, self.loop_lag)
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
         """Returns when clients can connect; JesenskaError with one sentence if this broker cannot start. `on_progress`
-        is told of long recoveries."""
+        is called during long recoveries."""
         try:
             await self._start(on_progress)
         except (TreeError, JournalError, NodeFormatError) as error:
@@ -230,12 +230,12 @@ class Broker:
         await self._join(self._serving, on_progress)
 
     async def _join(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
-        """Has the broker's node made, and waits until a controller has told it what it has."""
+        """Registers the broker, and waits until a controller has sent it its replicas."""
         place, controlling = serving.place, serving.control
         home, store, settings = place.home, place.store, serving.replication.settings
         home.on_renewed(controlling.registration.renew)
         if home.is_shared:
-            # Whoever becomes controller in this start looks again at what it could not read.
+            # A broker that becomes controller in this start looks again at what it could not read.
             store.on_state(self._tree_state)
         await place.until_reached(partial(controlling.registration.join, on_progress))
         await controlling.controllership.is_settled.wait()
@@ -248,7 +248,7 @@ class Broker:
             await home.serve()
             settings.look(EVERYTHING)
         else:
-            # The controller, too, writes settings: of a branch, that it is made.
+            # The controller, too, writes settings: that a branch is made.
             settings.look(tree_paths.CONFIG_CHANGES)
         self._accept(serving)
         self._ticking = self._loop.create_task(self._tick(serving))
@@ -256,7 +256,7 @@ class Broker:
         logger.info("broker %d of cluster %s is ready with %d partitions", place.broker_id, place.cluster_id, len(serving.core.directories.logs))
 
     def _families(self, core: BrokerCore, place: TreePlace, controlling: Control, coordinating: Coordinators) -> Families:
-        """What handlers of requests use."""
+        """The values of the families for the handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
         topics, features, producer_ids = controlling.topics, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification
@@ -279,7 +279,7 @@ class Broker:
         dispatcher = Dispatcher(families, lambda: view.partition_count, self._loop, core.clock, max_request_bytes, self._limits)
 
         def limit(config: BrokerConfig) -> None:
-            """What is wrong with a dynamic setting is logged, and the old value stays."""
+            """Applies connection limits. A dynamic setting that is not valid is logged, and the old value stays."""
             try:
                 dispatcher.limits = ConnectionLimits(config)
             except InvalidConfigError as error:
@@ -294,11 +294,11 @@ class Broker:
         return Listener(self._loop, name, port.listening, lambda sock, host: dispatcher.accept(sock, host, name))
 
     async def failed(self) -> None:
-        """Returns when every log directory has failed: nothing is left for this broker to do."""
+        """Returns when every log directory has failed: the broker cannot go on then."""
         await self.replication.failures.all_failed.wait()
 
     def _accept(self, serving: Serving) -> None:
-        """Takes connections from now on; a second call changes nothing."""
+        """Starts to take connections; a second call changes nothing."""
         if self._accepts:
             return
         self._accepts = True
@@ -307,7 +307,7 @@ class Broker:
             logger.info("listener %s takes connections at port %d", listener.name, listener.port)
 
     async def _wait_to_be_told(self, serving: Serving, on_progress: Callable[[str], None] | None) -> None:
-        """Until a controller has told this broker of its replicas and of the cluster."""
+        """Waits until a controller has sent this broker its replicas and the metadata of the cluster."""
         orders, controllership = serving.control.orders, serving.control.controllership
         pause = silent = 0.0
         while True:
@@ -317,7 +317,7 @@ class Broker:
                 return
             except TimeoutError:
                 if orders.knows_cluster and not controllership.is_controller:
-                    return  # Apache Kafka's controller says nothing of replicas to a broker that has none
+                    return  # Apache Kafka's controller sends no replicas to a broker that has none
                 controller_id = controllership.controller_id
                 if controller_id not in (-1, self.broker_id):
                     self._accept(serving)
@@ -327,7 +327,7 @@ class Broker:
                     pause, silent = min(max(2 * pause, _PROGRESS_SECONDS), _LONGEST_PROGRESS_SECONDS), 0.0
 
     def _waits_for(self, controller_id: int, endpoints: Sequence[Endpoint]) -> str:
-        """Whom it waits for, and what keeps that one from it where an address is wrong."""
+        """A sentence about the controller it waits for, with the address that may be wrong."""
         if controller_id in (-1, self.broker_id):
             return "waiting for a controller to tell this broker of its partitions"
         name = self._listeners_config.inter_broker
@@ -366,7 +366,7 @@ class Broker:
         self._stopped = True
         serving = self._serving
         if self._ticking is not None and serving is not None:
-            # A follower that went on would be taken into the ISRs again that the controller has it leave.
+            # A follower that went on would be taken into the ISRs again that it leaves now.
             serving.replication.links.close()
             await self._leave_to_others(serving)
         for listener in () if serving is None else serving.listeners:
@@ -393,7 +393,7 @@ class Broker:
         if self._place is not None:
             await self._place.home.close()
         if self._storage is not None:
-            # A start that has not come so far leaves what it found.
+            # A start that has not come so far changes no marks.
             await self._loop.run_in_executor(None, partial(self._storage.directories.close, clean=self._ticking is not None))
 
     async def _stop_rooms(self, serving: Serving) -> None:
@@ -410,7 +410,7 @@ class Broker:
         await controlling.orders.close()
 
     async def _leave_to_others(self, serving: Serving) -> None:
-        """Has the controller let others lead what this broker leads (controlled.shutdown.*)."""
+        """Has the controller move this broker's leaderships (controlled.shutdown.*)."""
         if not self.config.boolean("controlled.shutdown.enable"):
             return
         pause_seconds = self.config.integer("controlled.shutdown.retry.backoff.ms") / 1000
@@ -431,7 +431,7 @@ class Broker:
         logger.warning("this broker stops though it leads partitions still: they have no leader until another replica may lead")
 
     async def _ask_to_stop(self, serving: Serving) -> Sequence[TopicPartition]:
-        """The partitions that this broker leads still."""
+        """Asks the controller; returns the partitions that this broker still leads."""
         if serving.control.topics.is_controller:
             return await serving.control.topics.stop_wanted(self.broker_id)
         channel = await serving.replication.peers.connect(serving.control.controllership.controller_id)

@@ -1,4 +1,4 @@
-"""What runs a broker's settings (`controller.settings`)."""
+"""Runs a broker's settings (`controller.settings`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SettingsRuntime(MachineRuntime):
         self._changed: list[Callable[[str], None]] = []
 
     def on_change(self, changed: Callable[[str], None]) -> None:
-        """Has `changed` called with `topics/<name>` or `brokers/<id>` whenever those settings are others."""
+        """Has `changed` called with `topics/<name>` or `brokers/<id>` when those settings change."""
         self._changed.append(changed)
 
     @property
@@ -36,8 +36,7 @@ class SettingsRuntime(MachineRuntime):
         return self._settings.topic_config(name)
 
     async def read(self, topics: Sequence[str]) -> None:
-        """Has the settings of topics that are new here; TreeError, KafkaStorageError where the tree cannot be
-        reached."""
+        """Reads the settings of new topics; TreeError, KafkaStorageError if the tree cannot be reached."""
         if topics:
             await self.ask(lambda token: TopicsNew(token, tuple(topics)))
 

@@ -1,4 +1,4 @@
-"""Something long, done in pieces with others in between."""
+"""Long work done in slices, with other work in between."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SLICE_SECONDS = 0.005
 
 
 class Slices:
-    """To be awaited between two steps of something long: now and then it lets others have the loop."""
+    """To be awaited between two steps of long work: now and then it yields the loop to other work."""
 
     def __init__(self, clock: Clock) -> None:
         self._monotonic = clock.monotonic

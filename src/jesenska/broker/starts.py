@@ -1,13 +1,13 @@
-"""The starts of one broker, in its directories and in the tree: which directories are older than the last start
-(`replication.older_directories`), and what the broker lacks since.
+"""The starts of one broker, in its directories and in the tree: finds directories that are older than the last start
+(`replication.older_directories`), and keeps the replicas that have lost data since.
 
-    look    at a start, when the logs are loaded: logs in older directories count as logs that have lost their ends
+    look    at a start, when the logs are loaded: logs in older directories count as having lost their ends
     lack    replicas that have lost data and are alone in sync
-    begin   the broker is registered, and no controller has spoken yet: the start is written down, in the directories
-            first. Where it ends in between, the directories know a start that the tree does not, which changes nothing
-    found   others lead what was lacking: this broker will have it from them
+    begin   the broker is registered, and has no orders yet: the start is written down, in the directories first. If
+            the broker ends in between, the directories have a start that the tree does not have, which changes nothing
+    found   other brokers lead the replicas that lacked data: this broker will fetch from them
 
-Where some directories are offline and the tree has nothing of the broker, nothing is written yet: they would be taken
+If some directories are offline and the tree has no start of the broker, nothing is written yet: they would be taken
 for older ones when they are mended."""
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _NODE_BYTES_MAX: Final = 1 << 19
 
 
 class Starts:
-    """Those of one broker. `new_uuid` makes ids of directories and of starts."""
+    """The starts of one broker. `new_uuid` makes ids of directories and of starts."""
 
     def __init__(self, store: Store, broker_id: int, directories: LogDirectories, new_uuid: Callable[[], UUID]) -> None:
         self._store = store
         self._path = paths.broker_starts(broker_id)
         self._directories = directories
         self._new_uuid = new_uuid
-        #: What the tree has; None: nothing.
+        #: The broker's starts in the tree; None if there are none.
         self._written: BrokerStarts | None = None
         self._lacking: frozenset[TopicPartition] = frozenset()
         self._has_begun = False
@@ -79,7 +79,7 @@ class Starts:
         self._has_begun = True
 
     async def found(self, topic_partitions: Collection[TopicPartition]) -> None:
-        """Others lead these partitions, or may; TreeError."""
+        """Other brokers lead these partitions, or may; TreeError."""
         if self._written is not None and not self._lacking.isdisjoint(topic_partitions):
             await self._write(without(self._written, topic_partitions))
             self._lacking = self._lacking.difference(topic_partitions)
@@ -97,6 +97,6 @@ class Starts:
                 try:
                     await self._store.create(path, content)
                 except NodeExistsError:
-                    pass  # another broker was faster, or an attempt of before
+                    pass  # another broker was faster, or an earlier attempt
             await self._store.set(self._path, data)
         self._written = starts

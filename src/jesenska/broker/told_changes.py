@@ -1,4 +1,4 @@
-"""A line in the log, at INFO, for each change that a client has asked for: what was changed, and by whom."""
+"""A line in the log, at INFO, for each change that a client has asked for: the change, and the client."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from jesenska.broker.topics import TOPIC_RESOURCE
 
 logger = logging.getLogger(__name__)
 
-#: What a client calls itself can be as long as a request.
+#: A client id can be as long as a request.
 _CLIENT_ID_MAX = 100
 
 
 def tell(context: Context, what: str) -> None:
-    """Says what the request of `context` has changed. What the client calls itself is shown with escapes, so that it
-    cannot begin a line of its own."""
+    """Logs the change made by the request of `context`. The client id is shown with escapes, so that it cannot begin a
+    new line."""
     client = ascii((context.client_id or "")[:_CLIENT_ID_MAX])
     logger.info("%s, as client %s at %s has asked", what, client, context.connection.client_host)
 

@@ -1,6 +1,5 @@
-"""What handlers ask of the controller: topics created, expanded, deleted, settings changed, leaders elected. Each
-returns when it is done and seen by clients; KafkaError with the code and sentence of the answer where it is
-refused."""
+"""The handlers' requests to the controller: topics created, expanded, deleted, settings changed, leaders elected. Each
+returns when it is done and seen by clients; KafkaError with the code and sentence of the answer if it is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, Create
 
 logger = logging.getLogger(__name__)
 
-#: How long the controller may take for a topic that is created automatically, and then to tell this broker of it.
+#: How long the controller may take to create a topic automatically, and then to send it to this broker.
 _CREATION_SECONDS: Final = 30.0
 _SHOWN_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.005
@@ -47,8 +46,8 @@ SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
 
 
 class Topics:
-    """The topics of the cluster, for those who change them. What only a controller does raises NotControllerError
-    where another broker is controller."""
+    """Changes to the topics of the cluster. Methods that only a controller can do raise NotControllerError if another
+    broker is controller."""
 
     def __init__(self, core: BrokerCore, controllership: Controllership, settings: SettingsRuntime, peers: Peers) -> None:
         self._core = core
@@ -64,20 +63,20 @@ class Topics:
 
     @property
     def facts(self) -> ControllerContext:
-        """What the tree holds, as the controller knows it. To be read only."""
+        """The controller's view of the tree. Read only."""
         return self._controllership.runtime.controller.context
 
     async def _ask(self, make: Callable[[int], Event]) -> Any:
         return await self._controllership.runtime.ask(make)
 
     async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
-        """Creates a topic; its plan, and the topic unless it was only validated, or has gone again meanwhile."""
+        """Creates a topic; returns its plan, and the topic unless it was only validated, or is gone again."""
         plan: TopicPlan = await self._ask(lambda token: CreateTopic(token, wanted, validate_only))
         return plan, None if validate_only else self._core.view.topics.get(wanted.name)
 
     async def create_automatically(self, name: str) -> None:
-        """Creates a topic that a client asked for, with the broker's defaults, or with those of Kafka's own topics.
-        Where another broker is controller, it is asked; LeaderNotAvailableError where that leads to nothing."""
+        """Creates a topic that a client asked for, with the broker's defaults, or with those of internal topics. If
+        another broker is controller, it is asked; LeaderNotAvailableError if that fails."""
         wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
         if self.is_controller:
             plan, _ = await self.create(wanted)
@@ -119,26 +118,26 @@ class Topics:
         await self._ask(lambda token: DeleteTopic(token, name))
 
     async def elect_uncleanly(self, name: str, number: int) -> bool:
-        """Lets a replica lead that was not in sync, if nobody leads the partition and one is up. False where that does
-        not help."""
+        """Elects a replica that is not in the ISR, if the partition has no leader and one is up. False if there is
+        still no leader."""
         elected: bool = await self._ask(lambda token: ElectUncleanly(token, TopicPartition(name, number)))
         return elected
 
     async def elect_preferred(self, topic_partitions: Sequence[TopicPartition] | None) -> Mapping[TopicPartition, type[KafkaError] | None]:
-        """Lets the first replica of these partitions lead (None: of all): the error of each partition for which that
-        was not done, None for the others; of all partitions, those that were led so already are left out."""
+        """Elects the first replica of these partitions (None: of all). Returns the error of each partition for which
+        that was not done, None for the rest; for all partitions, those that it led already are left out."""
         asked = None if topic_partitions is None else tuple(topic_partitions)
         errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(lambda token: ElectPreferred(token, asked))
         return errors
 
     async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
-        """What stands of a partition after its leader has proposed another ISR, by the event that `make` makes of a
-        token; KafkaError with the code of the answer where that is refused."""
+        """The state of a partition after its leader has proposed another ISR, by the event that `make` makes of a
+        token; KafkaError with the code of the answer if that is refused."""
         stands: PartitionView = await self._ask(make)
         return stands
 
     async def stop_wanted(self, broker_id: int) -> Sequence[TopicPartition]:
-        """Others lead what a broker leads that is about to stop; the partitions that it leads still."""
+        """Moves the leaderships of a broker that is about to stop; returns the partitions that it still leads."""
         stays: Sequence[TopicPartition] = await self._ask(lambda token: StopWanted(token, broker_id))
         return stays
 
@@ -170,7 +169,7 @@ def _request(wanted: TopicCreation) -> CreateTopicsRequest:
 
 
 def as_kafka_error(error: Exception) -> KafkaError:
-    """What a request's answer says of an error that has no code."""
+    """The error for the answer; for an error without a code UnknownServerError."""
     if isinstance(error, KafkaError):
         return error
     logger.error("an administrative request failed", exc_info=error)

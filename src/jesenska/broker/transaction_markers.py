@@ -1,13 +1,13 @@
-"""Has the end of a transaction marked in every partition that it wrote to: on this broker at once, on others over a
-connection to each, again until it is done.
+"""Writes the marker of a transaction's end to every partition of the transaction: on this broker at once, on other
+brokers over a connection to each, repeated until it is done.
 
-    the partition's topic is gone            nothing is left to be marked
-    nobody leads it, or its leader refuses   again after a pause, with whoever leads it then
+    the partition's topic is gone            there is nothing to mark
+    no leader, or its leader refuses         again after a pause, with the leader at that time
     INVALID_PRODUCER_EPOCH                   the producer has gone on, so this end is marked, or not needed
-    this broker's shard is given up          nothing more is sent: who coordinates now sends it all again
+    this broker's shard is given up          nothing more is sent: the new coordinator sends it all again
 
 A marker that comes twice is written twice, which changes nothing. `MarkerWriter` is the leader's side, for the markers
-of this broker's own coordinator and for those that others ask for (WriteTxnMarkers).
+of this broker's own coordinator and for those of other brokers (WriteTxnMarkers).
 
 A mover.
 """
@@ -43,9 +43,9 @@ logger = logging.getLogger(__name__)
 
 _PAUSE_SECONDS: Final = 0.1
 _TIMEOUT_SECONDS: Final = 30.0
-#: Markers in one request: neither side does anything else while it is made and read.
+#: Markers in one request: both sides are busy while it is made and read.
 _MARKERS_AT_ONCE: Final = 500
-#: No coordinator sends it; Apache Kafka 4.3.1 fails where it is to write such a marker.
+#: No coordinator sends it; Apache Kafka 4.3.1 fails to write such a marker.
 _UNKNOWN_VERSION: Final = -1
 
 
@@ -57,8 +57,9 @@ class MarkerWriter:
         self._groups = groups
 
     def write(self, topic_partition: TopicPartition, marker: Marker, transaction_version: int, done: Callable[[ErrorCode], None]) -> None:
-        """Calls `done`, perhaps at once, when the marker is committed, or with what is wrong. With transaction version
-        2 a marker has a newer epoch than the transaction that it ends; one of the epoch that is open now is late."""
+        """Calls `done`, perhaps at once, when the marker is committed, or with the error. With transaction version 2 a
+        marker has a newer epoch than the transaction that it ends; one with the epoch of the open transaction is
+        late."""
         topic = self._core.view.topics.get(topic_partition.topic)
         if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
             done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -89,7 +90,7 @@ class MarkerWriter:
 
 
 class _End:
-    """The end of one transaction, as far as it is not marked."""
+    """The end of one transaction, with the partitions that lack its marker."""
 
     __slots__ = ("lacking", "number", "order")
 
@@ -100,7 +101,7 @@ class _End:
 
 
 class TransactionMarkers:
-    """Those of the transactions that this broker coordinates. `connect` gives a connection to a broker."""
+    """The markers of transactions that this broker coordinates. `connect` gives a connection to a broker."""
 
     def __init__(self, core: BrokerCore, writer: MarkerWriter, connect: Callable[[int], Awaitable[Channel]]) -> None:
         self._core = core
@@ -109,17 +110,18 @@ class TransactionMarkers:
         self._loop = asyncio.get_running_loop()
         self._ends: dict[tuple[int, str], _End] = {}
         self._peers: dict[int, _Peer] = {}
-        #: What is sent again after a pause.
+        #: The markers that are sent again after a pause.
         self._later: dict[_End, set[TopicPartition]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Set by who coordinates: the epoch of a shard, None where it is given up; and who is told what is marked.
+        #: Set by the coordinator: the epoch of a shard, None if it is given up; and the function called with what is
+        #: marked.
         self.coordinator_epoch_of: Callable[[int], int | None] = lambda number: None
         self.written: Callable[[int, MarkersWritten], None] = lambda number, event: None
 
     def send(self, number: int, order: SendMarkers) -> None:
-        """Has these partitions marked for the shard of that number."""
+        """Writes markers to these partitions for the shard of that number."""
         end = self._ends[number, order.transactional_id] = _End(number, order)
-        # Not within the shard's own event: it is told what is marked by another one.
+        # Not within the shard's own event: the result comes as another event.
         self._loop.call_soon(self._route, end, frozenset(end.lacking))
 
     def forget(self, number: int) -> None:
@@ -134,7 +136,7 @@ class TransactionMarkers:
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def marker_of(self, end: _End) -> Marker | None:
-        """What is to be written; None where the end is none of this broker's any more."""
+        """The marker to write; None if the end is no longer this broker's."""
         order = end.order
         epoch = self.coordinator_epoch_of(end.number)
         if epoch is None or self._ends.get((end.number, order.transactional_id)) is not end:
@@ -165,7 +167,7 @@ class TransactionMarkers:
             self._done(end, frozenset(gone))
 
     def answered(self, end: _End, key: TopicPartition, error: int) -> None:
-        """What became of a marker."""
+        """Takes the result of a marker."""
         if error in (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH):
             if error:
                 logger.info("transaction %s has no end to be marked in %s: its producer has gone on", end.order.transactional_id, key)
@@ -195,7 +197,7 @@ class TransactionMarkers:
 
 
 class _Peer(PeerTask):
-    """Markers for the partitions of one other broker: one request under way, what comes meanwhile in the next one."""
+    """Markers for the partitions of one other broker: one request is under way, later markers go in the next one."""
 
     def __init__(self, markers: TransactionMarkers, connect: Callable[[], Awaitable[Channel]]) -> None:
         super().__init__(connect)
@@ -225,7 +227,7 @@ class _Peer(PeerTask):
                     self._markers.send_later(end, key)
 
     async def _send(self, taken: dict[_End, set[TopicPartition]]) -> None:
-        """Takes out of `taken` what is answered."""
+        """Sends markers; removes those that are answered from `taken`."""
         channel = await self._connected()
         request, ends = WriteTxnMarkersRequest(), []
         for end, keys in list(taken.items()):

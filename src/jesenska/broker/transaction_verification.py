@@ -1,16 +1,16 @@
-"""Asks the coordinator of a transaction, before a leader takes the first batch of it, whether the partition is in the
-transaction (KIP-890), or has the coordinator add it there for clients that leave that to the leader.
+"""Asks the coordinator of a transaction, before a leader takes its first batch, if the partition is in the transaction
+(KIP-890), or has the coordinator add it for clients that leave that to the leader.
 
     the coordinator is this broker    it is asked at once
-    another                           over a connection to it; what comes meanwhile is asked in the next request
-    nobody knows                      COORDINATOR_NOT_AVAILABLE
+    another                           over a connection to it; later questions go in the next request
+    not known                         COORDINATOR_NOT_AVAILABLE
     the connection breaks             NETWORK_EXCEPTION
 
-While the transaction before is being ended, the coordinator answers CONCURRENT_TRANSACTIONS: to have a partition added
-it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms. Each time
-is a verification of its own: the marker of the transaction before may come at any moment until then, and makes void
-what was begun before it (`Guards`). Where it has come beside the last question, that one is asked again, too: the
-coordinator adds a partition once, and says so itself where it is the new transaction that has ended.
+While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS: to have a partition
+added it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms.
+Each time is a new verification: the marker of the previous transaction may come at any moment until then, and voids
+earlier verifications (`Guards`). If it came during the last question, that is asked again, too: the coordinator adds a
+partition once, and answers with an error if the new transaction has ended.
 
 A mover.
 """
@@ -51,14 +51,14 @@ Done = Callable[[Results], None]
 
 
 class Guards:
-    """What this broker has noted in the logs of some partitions for the next transaction of a producer
-    (`ProducerState.begin_verification`). It is noted as this is made."""
+    """The notes in the logs of some partitions for the next transaction of a producer
+    (`ProducerState.begin_verification`). The constructor makes them."""
 
     __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "producer")
 
     def __init__(self, producer: Producer, sequences: Mapping[Partition, int], now_ms: Callable[[], int], *, adds: bool) -> None:
-        """`sequences`: the first of what is to be written to each partition, -1 for none. `adds`: the coordinator is
-        to add the partitions."""
+        """`sequences`: the first sequence to be written to each partition, -1 for none. `adds`: the coordinator is to
+        add the partitions."""
         self.producer = producer
         self.adds = adds
         self._sequences = sequences
@@ -71,9 +71,9 @@ class Guards:
         return frozenset(partition.topic_partition for partition in self._sequences)
 
     def take(self) -> None:
-        """Notes it anew where a marker has made it void."""
+        """Makes the notes again, since a marker may have voided them."""
         for partition, sequence in self._sequences.items():
-            # Of a partition that this broker leads no more the append says so.
+            # If this broker no longer leads a partition, the append reports it.
             with suppress(KafkaError):
                 producers = partition.leader_log().producers
                 self._noted[partition] = producers.begin_verification(*self.producer, sequence, self._now_ms(), is_for_new_clients=self.adds)
@@ -87,8 +87,8 @@ class Guards:
         return True
 
     def holds_for(self, partition: Partition) -> bool:
-        """False if a marker has made the note void, and no transaction of the producer is open there. KafkaError if
-        this broker does not lead the partition any more."""
+        """False if a marker has voided the note, and no transaction of the producer is open there. KafkaError if this
+        broker no longer leads the partition."""
         return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
 
 
@@ -104,7 +104,7 @@ class _Question(NamedTuple):
 
 
 class TransactionVerification:
-    """One broker's questions. `connect` gives a connection to a broker."""
+    """The questions of one broker. `connect` gives a connection to a broker."""
 
     def __init__(self, core: BrokerCore, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]) -> None:
         self._core = core
@@ -118,12 +118,12 @@ class TransactionVerification:
         return self._core.config.boolean("transaction.partition.verification.enable")
 
     async def close(self) -> None:
-        """Asks nothing more."""
+        """No more questions are sent."""
         await asyncio.gather(*(peer.close() for peer in self._peers.values()))
 
     def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
-        """Calls `done`, perhaps at once, with an error for each partition of `guards`. Where they are added the guards
-        are taken anew with each further question."""
+        """Calls `done`, perhaps at once, with an error for each partition of `guards`. If partitions are added the
+        guards are taken again with each further question."""
         question = _Question(transactional_id, guards.producer, guards.partitions, guards.adds, done)
         if not guards.adds:
             self._ask(question)
@@ -175,7 +175,7 @@ class TransactionVerification:
 
 
 class _Peer(PeerTask):
-    """Questions to one other broker: one request under way, what comes meanwhile in the next one."""
+    """Questions to one other broker: one request is under way, later questions go in the next one."""
 
     def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
         super().__init__(connect)
@@ -207,7 +207,7 @@ class _Peer(PeerTask):
                     question.done({key: found.get(key, ErrorCode.UNKNOWN_SERVER_ERROR) for key in question.partitions})
 
     def _take(self) -> dict[str, _Question]:
-        """Of each transaction one question: the answer names transactions only."""
+        """Takes one question for each transaction: the answer names transactions only."""
         taken: dict[str, _Question] = {}
         left = []
         for question in self._waiting:
@@ -239,7 +239,7 @@ class _Peer(PeerTask):
             )
         answer = await channel.request(request, AddPartitionsToTxnResponse, timeout_seconds=_TIMEOUT_SECONDS)
         if answer.error_code != ErrorCode.NONE:
-            # This broker is not let: nothing can be verified.
+            # This broker is not authorized: nothing can be verified.
             return {name: dict.fromkeys(question.partitions, ErrorCode.INVALID_TXN_STATE) for name, question in taken.items()}
         return {
             item.transactional_id: {
@@ -252,7 +252,7 @@ class _Peer(PeerTask):
 
 
 def for_producers(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
-    """What an answer of the coordinator means to a producer that writes."""
+    """The error for a writing producer from an answer of the coordinator."""
     if error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:

@@ -1,5 +1,5 @@
 """The transactions that this broker coordinates: a shard of the coordinator (`transactions.coordinator`) for each
-partition of `__transaction_state` that it leads. What a shard orders, `transaction_markers` does."""
+partition of `__transaction_state` that it leads. `transaction_markers` carries out a shard's orders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from jesenska.transactions.events import MarkersWritten, Producer
 from jesenska.transactions.records import TRANSACTIONS_TOPIC, TransactionRecord, encode_record, read_record
 from jesenska.transactions.settings import TransactionSettings
 
-#: How long a request waits for its record to be in every in-sync replica.
+#: How long a request waits until every in-sync replica has its record.
 _WRITE_TIMEOUT_MS = 10_000
 
 
@@ -64,19 +64,19 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
         markers.written = self._written
 
     def partition_for(self, key: str) -> int:
-        """As everywhere, but NotCoordinatorError while the topic is not here, as in Kafka."""
+        """As in the base class, but NotCoordinatorError while the topic is not here, as in Kafka."""
         try:
             return super().partition_for(key)
         except CoordinatorNotAvailableError as error:
             raise NotCoordinatorError from error
 
     def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
-        """Whether partitions are in the transaction that the producer has open; KafkaError if the coordinator is not
-        here."""
+        """For each partition, NONE if it is in the producer's open transaction, else the error; KafkaError if the
+        coordinator is not here."""
         return self.shard_of(transactional_id).verify(transactional_id, producer, partitions)
 
     def _encode(self, record: TransactionRecord) -> KeyValue:
-        # As Kafka: what a release without the feature reads, while there may be one.
+        # As in Kafka: the version that a release without the feature reads, while there may be one.
         return encode_record(record, 1 if self._features.transaction_version else 0)
 
     def _written(self, number: int, event: MarkersWritten) -> None:

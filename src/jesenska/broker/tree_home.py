@@ -1,11 +1,11 @@
-"""Where a broker's tree lives: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real
+"""The home of a broker's tree: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real
 one (`zookeeper_home.ZooKeeperHome`).
 
-A home opens the broker's store, reads the facts from it, and says whether others can write in the tree beside the
-broker: then the broker looks at what they write (`controller.tree_looks`). The embedded tree answers ZooKeeper's
-protocol where `jesenska.zookeeper.listener` says so.
+A home opens the broker's store, reads the facts from it, and knows if other processes can write in the tree: then the
+broker looks at their changes (`controller.tree_looks`). The embedded tree answers ZooKeeper's protocol if
+`jesenska.zookeeper.listener` is set.
 
-Most brokers speak ZooKeeper's protocol to nobody, so its client and its server are imported by those that do."""
+Most brokers do not speak ZooKeeper's protocol, so its client and its server are imported only if they are used."""
 
 from __future__ import annotations
 
@@ -31,43 +31,43 @@ logger = logging.getLogger(__name__)
 class TreeHome(Protocol):
     """Opened by `open_home`."""
 
-    #: One session after the other: see `on_renewed`.
+    #: The store, over successive sessions: see `on_renewed`.
     store: Store
-    #: Whether somebody else can write in the tree.
+    #: True if other processes can write in the tree.
     is_shared: bool
     #: How long the tree keeps the place of a broker that has died.
     session_timeout_ms: int
-    #: The largest change that it takes in one piece; None: it has no limit of that kind.
+    #: The largest change that it takes in one piece; None: no limit.
     change_max_bytes: int | None
     #: How long a start waits for a connection that has ended.
     patience_seconds: float
 
     @property
     def served_at(self) -> tuple[str, int] | None:
-        """Where this process answers ZooKeeper's clients; None where it does not."""
+        """Host and port at which this process answers ZooKeeper's clients; None if it does not."""
         ...
 
-    #: How a person calls the tree.
+    #: The tree's name in messages.
     name: str
 
     async def prepare(self) -> None:
-        """Makes what a tree needs before anything can be written to it."""
+        """Makes the nodes that a tree needs before anything can be written to it."""
         ...
 
     async def facts(self) -> ControllerContext:
-        """What the tree says of the cluster now."""
+        """The current facts of the cluster in the tree."""
         ...
 
     async def serve(self) -> None:
-        """Lets others in, once the broker has its place."""
+        """Lets other clients in, once the broker has its place."""
         ...
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """What is to be done when the broker has got another session."""
+        """Sets the work to be done when the broker has got another session."""
         ...
 
     async def close(self) -> None:
-        """Ends the session: what the broker had in the tree for as long as it was up is gone."""
+        """Ends the session: the broker's ephemeral nodes are gone."""
         ...
 
 
@@ -76,8 +76,8 @@ _BACKLOG = 100
 
 
 async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> TreeHome:
-    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence where it cannot be
-    had."""
+    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence if it is not
+    available."""
     servers = (config.string("zookeeper.connect") or "").strip()
     if servers:
         from jesenska.broker.zookeeper_home import ZooKeeperHome
@@ -119,7 +119,7 @@ class EmbeddedHome:
         return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
 
     async def prepare(self) -> None:
-        """The file is there."""
+        """Does nothing: the file is there."""
 
     async def facts(self) -> ControllerContext:
         return view_of(self._tree.tree)
@@ -137,7 +137,7 @@ class EmbeddedHome:
         logger.info("ZooKeeper's clients are served at %s:%d", host or "*", server.port)
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
-        """A session of this process lasts as long as the process."""
+        """Does nothing: a session of this process lasts as long as the process."""
 
     async def close(self) -> None:
         if self.server is not None:
@@ -146,7 +146,7 @@ class EmbeddedHome:
 
 
 def _address(text: str | None) -> tuple[str, int] | None:
-    """`host:port`, an empty host for every address; None where nothing is set."""
+    """`host:port`, an empty host for every address; None if nothing is set."""
     if not text or not text.strip():
         return None
     host, colon, port = text.strip().rpartition(":")

@@ -1,5 +1,5 @@
-"""Offsets in the tree, where the consumers of 0.8 keep them: /consumers/GROUP/offsets/TOPIC/PARTITION holds the number
-as text."""
+"""Offsets in the tree, as the consumers of 0.8 keep them: /consumers/GROUP/offsets/TOPIC/PARTITION holds the number as
+text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _path(group_id: str, key: TopicPartition) -> str:
 
 
 def is_legal_group(group_id: str) -> bool:
-    """A group's name must be one step of a path."""
+    """True if a group's name can be one step of a path."""
     return bool(group_id) and "/" not in group_id and group_id not in (".", "..") and "\0" not in group_id
 
 
@@ -43,7 +43,7 @@ async def commit_to_tree(store: Store, group_id: str, key: TopicPartition, offse
 
 
 async def fetch_from_tree(store: Store, group_id: str, key: TopicPartition) -> tuple[int, ErrorCode]:
-    """The offset; -1 and UNKNOWN_TOPIC_OR_PARTITION where none was written, as Kafka answers version 0."""
+    """The offset; -1 and UNKNOWN_TOPIC_OR_PARTITION if none was written, as Kafka answers version 0."""
     if not is_legal_group(group_id):
         return -1, ErrorCode.INVALID_GROUP_ID
     try:

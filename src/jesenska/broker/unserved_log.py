@@ -1,5 +1,5 @@
-"""What clients ask for that this broker does not serve. Such a request closes the connection, which tells old clients
-what a broker knows and puzzles people: so the first of each client is told in the log."""
+"""Logs requests that this broker does not serve. Such a request closes the connection, from which old clients learn
+the broker's versions and which puzzles people: so the first of each client is logged."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from jesenska.wire.headers import read_client_id
 
 logger = logging.getLogger(__name__)
 
-#: Clients with what they asked for that are remembered; what comes after these is not told.
+#: Remembered pairs of clients and requests; further ones are not logged.
 REMEMBERED_MAX: Final = 1000
 _CLIENT_ID_MAX_CHARS = 100
 _CLIENT_ID_AT = 8
 
 
 class UnservedRequests:
-    """One line at INFO for each address, client id and what they asked for."""
+    """One line at INFO for each address, client id and request."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str, object]] = set()
 
     def tell(self, client_host: str, frame: memoryview, key: int, version: int) -> None:
-        """`frame` is the request from its key on; its client id is read where one can stand."""
+        """`frame` is the request from its key on; its client id is read at its usual place."""
         if len(self._told) >= REMEMBERED_MAX:
             return
         try:
@@ -37,7 +37,7 @@ class UnservedRequests:
         self.tell_of(client_host, client_id, key, what)
 
     def tell_of(self, client_host: str, client_id: str | None, kind: object, what: str) -> None:
-        """The same of something else that a client asked for, told once for each `kind`."""
+        """The same for something else that a client asked for, logged once for each `kind`."""
         shown = repr((client_id or "")[:_CLIENT_ID_MAX_CHARS])
         if (client_host, shown, kind) in self._told or len(self._told) >= REMEMBERED_MAX:
             return

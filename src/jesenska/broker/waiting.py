@@ -2,8 +2,8 @@
 watermark (acks=all) or for their time to run out.
 
 A waiting request is an object, not a task. It is found by the partitions that it watches; an event on a partition asks
-each of its watchers whether it can be answered now. Events of one turn of the loop are gathered and looked at once at
-its end, so a hundred small appends wake a consumer once. One timer serves all deadlines.
+each of its watchers if it can be answered now. Events of one turn of the loop are gathered and looked at once at its
+end, so a hundred small appends wake a consumer once. One timer serves all deadlines.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _DEAD_MAX = 1024
 
 
 class Waiter(Protocol):
-    """What waits: `try_complete` answers if it can and says so; `expire` answers with what there is, and so does
-    `end`, when the broker stops, if that is of use to anybody: else the connection is closed without an answer."""
+    """A waiting request. `try_complete` answers if it can and returns True then; `expire` answers with what there is,
+    and so does `end`, when the broker stops, if that is of use to the client: else the connection is closed without an
+    answer."""
 
     def try_complete(self) -> bool: ...
 
@@ -72,7 +73,7 @@ class WaitingRoom:
         return lambda: self._remove(entry)
 
     def notify(self, key: Hashable) -> None:
-        """Something happened to the partition; its watchers are asked at the end of this turn."""
+        """The partition has changed; its watchers are asked at the end of this turn."""
         if key in self._watchers:
             if not self._events:
                 self._loop.call_soon(self._look)
@@ -115,7 +116,7 @@ class WaitingRoom:
             self._set_timer(self._deadlines[0][0])
 
     def close(self) -> None:
-        """The broker stops: what waits is answered with what there is, or not at all."""
+        """The broker stops: waiting requests are answered with what there is, or not at all."""
         for _, _, entry in sorted(self._deadlines, key=lambda item: item[:2]):
             if entry.live:
                 self._remove(entry)

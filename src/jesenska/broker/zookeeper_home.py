@@ -19,7 +19,7 @@ from jesenska.metadata.zookeeper.connect_string import ConnectString
 
 class ZooKeeperHome:
     """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is
-    made where it is missing)."""
+    made if it is missing)."""
 
     is_shared = True
     #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
@@ -81,7 +81,7 @@ class ZooKeeperHome:
         return await reading.load(self.store, at_once=self._at_once)
 
     async def serve(self) -> None:
-        """Others are there already."""
+        """Does nothing: other clients are there already."""
 
     def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
         self._renewed.on_renewed(work)
@@ -92,7 +92,7 @@ class ZooKeeperHome:
 
 class Root:
     """The path that a tree is below. It is made only when the broker knows that it is right (`make`), and in later
-    sessions wherever it is missing."""
+    sessions if it is missing."""
 
     def __init__(self, path: str) -> None:
         self._path = path

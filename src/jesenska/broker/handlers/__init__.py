@@ -12,7 +12,7 @@ from jesenska.wire.registry import modules_by_key
 
 logger = logging.getLogger(__name__)
 
-#: Between the imports of two handlers, so that requests are served meanwhile.
+#: The pause between the imports of two handlers, so that requests are served meanwhile.
 _PAUSE_SECONDS = 0.02
 
 _MODULES = modules_by_key(__name__, __path__)
@@ -30,7 +30,7 @@ def all_keys() -> list[int]:
 
 async def load_all() -> None:
     """Imports every handler, one at a time between other work: the files of a package may be replaced while a broker
-    runs, and a broker must not mix two versions."""
+    runs, and a broker must not mix two releases."""
     for key in all_keys():
         if _MODULES[key] in sys.modules:
             continue

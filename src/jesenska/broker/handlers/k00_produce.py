@@ -11,41 +11,41 @@
 
 Each partition's records are checked (header, CRC, the records inside) and appended where the request's bytes lie.
 Batches up to 64 KB are checked at once, compressed ones too as long as a request's make no more than
-INLINE_DECOMPRESSED_MAX_BYTES: 16 KB of lz4 take 8 us here, and going to a thread and back took ten times that. The
-others go to the pool, all of one request in one go, before any of the request is appended. The connection takes no
-further request meanwhile, which keeps the order of its batches.
+INLINE_DECOMPRESSED_MAX_BYTES: 16 KB of lz4 take 8 us here, and going to a thread and back took ten times that. Larger
+ones go to the pool, all of one request at once, before any of the request is appended. The connection takes no further
+request meanwhile, which keeps the order of its batches.
 
-acks 0 has no answer; an error closes the connection, as Kafka does, so that the producer learns of it. acks all asks
-for min.insync.replicas first, and waits until every in-sync replica has the records: REQUEST_TIMED_OUT after the
-request's `timeout_ms`, though they may be committed later. On a lone broker there is nobody to wait for. A write that
-must wait behind a flush of its directory delays the answer, not the loop.
+acks 0 has no answer; an error closes the connection, as in Kafka, so that the producer learns of it. acks all checks
+min.insync.replicas first, and waits until every in-sync replica has the records: REQUEST_TIMED_OUT after the request's
+`timeout_ms`, though they may be committed later. On a lone broker there is nothing to wait for. A write that must wait
+for a flush of its directory delays the answer, not the loop.
 
-Message sets are converted by the same rule: at once where they are small and none, snappy or lz4, else in the pool.
-One that holds no whole message is no error: nothing is appended, and the base offset in the answer is -1.
+Message sets are converted by the same rule: at once if they are small and uncompressed, snappy or lz4, else in the
+pool. One without a whole message is not an error: nothing is appended, and the base offset in the answer is -1.
 
-The first batch of a transaction in a partition would hold back read_committed consumers for ever if nobody knew that
-the transaction is to be ended there. So its coordinator is asked before (KIP-890), unless
+The first batch of a transaction in a partition would hold back read_committed consumers for ever if the coordinator
+did not know that the transaction must end there. So its coordinator is asked first (KIP-890), unless
 `transaction.partition.verification.enable` is off:
 
-    up to 10   is the partition in the transaction? INVALID_TXN_STATE where it is not
+    up to 10   is the partition in the transaction? INVALID_TXN_STATE if it is not
     11         the same, with TRANSACTION_ABORTABLE
     12         the coordinator adds the partition
 
 A batch whose epoch is older than the one that the partition knows is INVALID_PRODUCER_EPOCH before the coordinator is
-asked, as in Apache Kafka 4.3.1: a transaction of which nothing is written here does not begin with it.
+asked, as in Apache Kafka 4.3.1: a transaction without records here does not begin with it.
 
-What cannot be found out is NOT_ENOUGH_REPLICAS, which every client tries again; from 12 on CONCURRENT_TRANSACTIONS,
-too. While it is asked the connection takes no further request. A request with a transactional batch and no
-transactional id is refused as a whole, whatever acks are (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). Neither a
-transactional id without such batches nor such a batch without a producer id means anything; both are taken, as in
+If the coordinator cannot be asked the answer is NOT_ENOUGH_REPLICAS, which every client retries; from 12 on
+CONCURRENT_TRANSACTIONS, too. Meanwhile the connection takes no further request. A request with a transactional batch
+and no transactional id is refused as a whole, whatever acks are (TRANSACTIONAL_ID_AUTHORIZATION_FAILED). A
+transactional id without such batches and such a batch without a producer id have no meaning; both are taken, as in
 Apache Kafka.
 
-As in Apache Kafka: a partition that stands twice is written once, from where it stands last, and a topic without
-partitions is not answered. Where one of the partition's records are ill-formed that is its answer, and, unlike in
-Kafka, nothing is written. A batch of an unknown magic refuses the whole request (CORRUPT_MESSAGE), for nothing can be
-read in it; where a transactional batch stands before it and there is no transactional id, that is told. Where acks is
-none of 0, 1 and -1, a partition that is not there and a batch that is none are told first. The log start offset is
-told with an error that was found in the log or in the records, not before.
+As in Apache Kafka: a partition that is named twice is written once, with its last records, and a topic without
+partitions is not answered. If one of such a partition's records are ill-formed that is its answer, and, unlike in
+Kafka, nothing is written. A batch of an unknown magic refuses the whole request (CORRUPT_MESSAGE), for it cannot be
+read; if a transactional batch comes before it and there is no transactional id, that error is answered. If acks is not
+0, 1 or -1, the errors of an unknown partition and of a malformed batch come first. The log start offset is answered
+with an error found in the log or in the records, not with an earlier one.
 
 Left out: quotas.
 """
@@ -114,10 +114,9 @@ _FIRST_WITH_ABORTABLE = 11
 _FIRST_THAT_ADDS = 12
 _ADMIN_CLIENT = "__admin_client"
 _TRANSACTIONAL = 0x10
-#: What stands in a request's first batches: nothing of note, a transaction's records, what no version of the format
-#: is.
+#: The kinds of a request's first batches: plain, a transaction's records, an unknown format.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
-#: Errors that Kafka leaves to their codes.
+#: Errors that Kafka answers without a message.
 _WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.REQUEST_TIMED_OUT)
 #: Errors that are found before the log is looked at.
 _BEFORE_THE_LOG = (
@@ -134,7 +133,7 @@ _ASK_AGAIN = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_COORDINATOR,
 )
-#: The byte of a batch's attributes that says so: they have two.
+#: The low byte of a batch's two bytes of attributes.
 _LOW_ATTRIBUTES = ATTRIBUTES_OFFSET + 1
 _MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -153,14 +152,14 @@ class _Item:
         self.error: KafkaError | None = None
         #: The transaction of its batch is being verified.
         self.guards: Guards | None = None
-        #: It was refused by that, before the log was looked at.
+        #: It was refused by the verification, before the log was looked at.
         self.is_unverified = False
         self.produce: _Produce | None = None
 
     def written(self, outcome: AppendResult | KafkaError) -> None:
         """A write that had to wait is in the log, or failed."""
         produce, self.produce = self.produce, None
-        if produce is not None:  # else its time was up before
+        if produce is not None:  # else it has timed out before
             produce.written(self, outcome)
 
 
@@ -178,13 +177,13 @@ class _Produce:
         self._items = items
         self._pending = 0
         self._failed: KafkaError | None = None
-        #: The leaders that the answer names; None for nobody.
+        #: The leaders that the answer names; None if there are none.
         self._moved: set[int] | None = None
         self._returned = False
         self._stop_waiting: Callable[[], None] | None = None
 
     def append(self, now_ms: int) -> Outcome:
-        """Appends every partition whose records are good; the answer, or LATER if a write waits behind a flush, or for
+        """Appends every partition whose records are good; the answer, or LATER if a write waits for a flush, or for
         replicas."""
         for item in self._items:
             if item.error is None:
@@ -201,7 +200,7 @@ class _Produce:
                         item.error = unverified
                         self._refused(item)
                         continue
-                # What follows the batch are too few bytes for another one: `check_batches` lets one through.
+                # Too few bytes for another batch may follow: `check_batches` lets them through.
                 size = first.batch_length + LENGTH_OVERHEAD
                 records = item.records if len(item.records) == size else item.records[:size]
                 item.produce = self
@@ -214,8 +213,8 @@ class _Produce:
                         self._pending += 1
                         continue
                     self._appended(item, result)
-                # Nothing waits: without the way back the request's memory goes with its answer, and not when cycles
-                # are looked for.
+                # Nothing waits: without this reference the request's memory is freed with its answer, and not by the
+                # garbage collector.
                 item.produce = None
                 if item.error is None:
                     continue
@@ -259,14 +258,14 @@ class _Produce:
         return LATER
 
     def try_complete(self) -> bool:
-        """Its partitions tell it when they are done; nothing else completes it."""
+        """False: only its partitions complete it, when they are done."""
         return False
 
     def end(self) -> None:
-        """The broker stops: the producer is not told that its time is up, and asks whoever leads next."""
+        """The broker stops: the producer gets no time-out error, and asks the next leader."""
 
     def expire(self) -> None:
-        """The time that the producer gives its replicas is over. What it waits for may be committed all the same."""
+        """The producer's time-out for replicas is over. Its records may still be committed."""
         self._stop_waiting = None
         for item in self._items:
             if item.produce is not None:
@@ -340,7 +339,7 @@ class _Produce:
 
 
 class _Verified:
-    """A request whose transactions are being verified: how many answers are lacking."""
+    """A request whose transactions are being verified, and the number of missing answers."""
 
     __slots__ = ("_asked", "_context", "_lacking", "_produce", "_uses")
 
@@ -373,7 +372,7 @@ class _Verified:
                 item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
         self._lacking -= 1
         if not self._lacking:
-            # Not within the handler's own call, which says LATER first.
+            # Not within the handler's own call, which returns LATER first.
             self._uses.loop.call_soon(self._append)
 
     def _append(self) -> None:
@@ -387,7 +386,7 @@ class _Verified:
 
 
 def _unverified(item: _Item, guards: Guards) -> KafkaError | None:
-    """What is wrong where the transaction has ended since its coordinator was asked."""
+    """The error if the transaction has ended since its coordinator was asked; None if it has not."""
     assert item.partition is not None
     item.guards = None
     try:
@@ -480,8 +479,8 @@ def _refuse_all(request: ProduceRequest) -> KafkaError | None:
 
 
 def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int, now_ms: int) -> int:
-    """Finds the partition and checks the records, unless they are for the pool; how much of the budget of decompressed
-    bytes that took."""
+    """Finds the partition and checks the records, unless they are for the pool; returns how much of the budget of
+    decompressed bytes that took."""
     if topic is None:
         if version >= _FIRST_WITH_IDS:
             raise UnknownTopicIdError("this broker knows no topic of that id")
@@ -511,8 +510,8 @@ def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, ve
 
 
 def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceRequestTopic]:
-    """The topics that have partitions, each partition once: of those that stand twice the last that is ill-formed, or
-    else the last."""
+    """The topics that have partitions, each partition once: of a partition that is named twice the last that is
+    ill-formed, else the last."""
     for topic in topics:
         partitions = topic.partition_data
         if not partitions or (len(partitions) > 1 and len({data.index for data in partitions}) < len(partitions)):
@@ -538,7 +537,7 @@ def _refuse(items: list[_Item], error: KafkaError) -> None:
 
 
 def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequestPartition, version: int) -> KafkaError:
-    """What a partition is told in a request whose acks mean nothing."""
+    """The error of a partition in a request with invalid acks."""
     if topic is None:
         return UnknownTopicIdError() if version >= _FIRST_WITH_IDS else UnknownTopicOrPartitionError()
     if not 0 <= data.index < len(topic.partitions):
@@ -549,8 +548,8 @@ def _without_acks(refusal: KafkaError, topic: Topic | None, data: ProduceRequest
 
 
 def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | None:
-    """What is wrong with a partition's records before anything is looked up for them. Old versions have no such rule,
-    and what is not there no form."""
+    """The error in the form of a partition's records, before any look-up; None if there is none. Old versions and
+    missing records have no such rule."""
     records = data.records
     if version < _FIRST_WITH_BATCHES or not isinstance(records, memoryview):
         return None
@@ -562,7 +561,7 @@ def _ill_formed(data: ProduceRequestPartition, version: int) -> KafkaError | Non
 
 
 def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
-    """False for what Kafka refuses before it looks at the partition's log."""
+    """False for errors that Kafka finds before it looks at the partition's log."""
     if error.code == ErrorCode.INVALID_RECORD:
         return records is not None and _is_one_batch(records)
     return isinstance(error, RecordErrors) or error.code not in _BEFORE_THE_LOG
@@ -573,7 +572,7 @@ def _is_one_batch(records: memoryview) -> bool:
 
 
 def _kind_of(records: memoryview) -> int:
-    """What the first batch is. One whose end is not there is no transaction's, whatever its attributes."""
+    """The kind of the first batch. An incomplete batch is not a transaction's, even if its attributes say so."""
     size = len(records)
     if size <= MAGIC_OFFSET:
         return _PLAIN
@@ -586,18 +585,19 @@ def _kind_of(records: memoryview) -> int:
 
 
 def _version_of_checks(version: int) -> int:
-    """A batch in a request from before batches is judged as one of the newest: Kafka has no rule for it."""
+    """A batch in a request of a version before batches is checked as in the newest version: Kafka has no rule for
+    it."""
     return version if version >= _FIRST_WITH_BATCHES else NEWEST_PRODUCE_VERSION
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:
-    """A batch in an old request is taken as one, as Kafka does."""
+    """False for a batch in an old request: it is taken as a batch, as in Kafka."""
     return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
 
 
 def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget_bytes: int) -> int:
-    """Makes a batch of a message set, or leaves it to the pool if that takes too long; how much of the budget it
-    took."""
+    """Makes a batch of a message set, or leaves it to the pool if that takes too long; returns how much of the budget
+    it took."""
     cost = len(records) * COST_OF_CONVERTING
     if cost > budget_bytes:
         return 0
@@ -617,7 +617,7 @@ def _convert_at_once(item: _Item, log: PartitionLog, records: memoryview, budget
 
 
 def _require_format(log: PartitionLog, header: BatchHeader) -> None:
-    """A topic in an old format takes nothing that its consumers could not be given."""
+    """Refuses batches that the consumers of a topic in an old format could not get."""
     if log.config.message_magic < MAGIC_V2:
         if header.producer_id >= 0:
             raise UnsupportedForMessageFormatError("idempotent producers need a topic with message.format.version 0.11.0 or later")
@@ -626,7 +626,7 @@ def _require_format(log: PartitionLog, header: BatchHeader) -> None:
 
 
 def _recompress(item: _Item, rules: CheckRules) -> None:
-    """Gives a good batch the codec of its topic."""
+    """Recompresses a good batch with the codec of its topic."""
     assert item.records is not None
     batch, header = recompress(item.records, Codec(rules.codec), rules.level, rules.decompressed_max_bytes)
     if len(batch) > rules.max_message_bytes:

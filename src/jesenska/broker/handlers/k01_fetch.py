@@ -11,29 +11,28 @@
     13     topic ids instead of names
     16     hints of a new leader
 
-Here a request is read: in which session it is, and which partitions it names. `broker.fetches` reads them, waits and
-answers; when it does which of that is the table of `broker.fetch_states`.
+This file finds the session and the partitions of a request. `broker.fetches` reads them, waits and answers, by the
+table of `broker.fetch_states`.
 
 The batch that holds the offset comes whole, the first of the answer even if it exceeds the limits; in every later
-partition one that does exceed them is left for the next answer. Until `min_bytes` have gathered the request waits, at
-most `max_wait_ms`; an error of a partition that is here ends the wait, and so does a request of which no partition is
-known here.
+partition a batch that exceeds them is left for the next answer. Until there are `min_bytes` the request waits, at most
+`max_wait_ms`; an error of a partition that is here ends the wait, and so does a request without any known partition.
 
-Without a session, and in the first request of one, partitions are read in the order of the request, which clients turn
-themselves. In a session only those are read that have something new, in the session's order.
+Without a session, and in the first request of one, partitions are read in the order of the request, which clients
+rotate themselves. In a session only partitions with something new are read, in the session's order.
 
-A topic that is not known: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of
-an id; if that name belongs to another topic now, INCONSISTENT_TOPIC_ID.
+An unknown topic: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if
+that name belongs to another topic now, INCONSISTENT_TOPIC_ID.
 
 A topic whose `message.format.version` is older gives every consumer that format. With
-`message.downconversion.enable=false` a consumer that would need its records made over is told UNSUPPORTED_VERSION.
+`message.downconversion.enable=false` a consumer that would need converted records gets UNSUPPORTED_VERSION.
 
-A partition that is named twice is read once, from where it is named last. A request with a replica id from 0 on comes
-from a follower (`broker.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
+A partition that is named twice is read once, from the last offset. A request with a replica id from 0 on comes from a
+follower (`broker.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
 
-From version 11 on a consumer may read from a follower: up to the follower's high watermark, whatever its settings.
-Where `replica.selector.class` looks at racks the leader sends it there (`replication.read_replicas`): the answer names
-the follower, holds no records and ends the wait.
+From version 11 on a consumer may read from a follower: up to the follower's high watermark, independent of the
+settings. If `replica.selector.class` looks at racks the leader sends it there (`replication.read_replicas`): the
+answer names the follower, holds no records and ends the wait.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcom
 
 
 def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_session: bool) -> tuple[Plan, bool]:
-    """The partitions that a request names, each once; and whether none of them is to be had here."""
+    """The partitions that a request names, each once; and True if none of them can be read here."""
     make = SessionPartition if begins_session else WantedPartition
     named: dict[tuple[str | uuid.UUID, int], WantedPartition] | None = {} if _names_twice(request, by_id) else None
     plan: Plan = []
@@ -107,7 +106,7 @@ def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_sessi
 
 
 def _names_twice(request: FetchRequest, by_id: bool) -> bool:
-    """True if a partition may stand in the request more than once."""
+    """True if a partition may be in the request more than once."""
     topics: set[str | uuid.UUID] = set()
     for asked in request.topics:
         topics.add(asked.topic_id if by_id else asked.topic)

@@ -11,14 +11,13 @@
     11     -6: earliest offset that waits for tiering: none
 
 -1 is the end of what the isolation level may read, for a follower the end of the log; -2 the log start. Only leaders
-answer, except replica -2, a consumer that compares replicas (kafka-replica-verification): it is told what the replica
-here holds, up to the end of its log. A leader that
-does not know yet what was committed under the one before tells no offset that may have to be taken back (KIP-207):
-OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE below version 5. A time answers the first record at or after it,
-found through the time index and then in the batch, which may have to be decompressed: in the pool. A topic in format
-v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a partition that is named twice is INVALID_REQUEST,
-answered once; a topic is answered once, one without partitions not at all; and a special time that the version lacks
-is UNSUPPORTED_VERSION, whatever the partition.
+answer, except replica -2, a consumer that compares replicas (kafka-replica-verification): it gets the offsets of the
+replica here, up to its log end. A leader that does not know yet what was committed under the previous leader answers
+no offset that may have to be taken back (KIP-207): OFFSET_NOT_AVAILABLE, LEADER_NOT_AVAILABLE below version 5. For a
+time the answer is the first record at or after it, found through the time index and then in the batch, which may have
+to be decompressed: in the pool. A topic in format v0 has no times: UNSUPPORTED_FOR_MESSAGE_FORMAT. From version 1 on a
+partition that is named twice is INVALID_REQUEST, answered once; a topic is answered once, one without partitions not
+at all; and a special time that the version lacks is UNSUPPORTED_VERSION, for any partition.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from jesenska.wire.messages.k02_list_offsets import (
 
 logger = logging.getLogger(__name__)
 
-#: How often segments may leave a log while it is looked into, before the client is told that it failed.
+#: How often segments may leave a log while it is searched, before the client gets an error.
 _ROUNDS_MAX = 5
 
 _CONSUMER, _COMPARES = -1, -2
@@ -190,12 +189,12 @@ def _answer_at_once(
 
 
 def _end_for(request: ListOffsetsRequest, partition: Partition) -> int:
-    """Up to where a consumer reads."""
+    """The end offset for this isolation level or replica."""
     return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
 
 
 def _require_known(partition: Partition, version: int) -> None:
-    """An error where what was committed under the leader before is not known yet."""
+    """Raises an error if it is not known yet what was committed under the previous leader."""
     if not partition.knows_high_watermark:
         raise OffsetNotAvailableError if version >= _FIRST_WITH_NOT_AVAILABLE else LeaderNotAvailableError
 
@@ -209,7 +208,7 @@ def _look_up(
     now_ms: int,
     end_offset: int,
 ) -> None:
-    """Runs in the pool. Nothing from `end_offset` on is told."""
+    """Runs in the pool. No offset from `end_offset` on is answered."""
     if version == 0:
         answer.old_style_offsets = lookup.starts_before(asked.timestamp, asked.max_num_offsets, end_offset, now_ms)
         return

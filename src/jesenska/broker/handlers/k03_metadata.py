@@ -5,18 +5,18 @@
     2      cluster id
     4      the client may forbid automatic creation
     5      offline replicas
-    6      LISTENER_NOT_FOUND for a leader that has no listener of the name at which the client asks
+    6      LISTENER_NOT_FOUND for a leader without a listener of the name that the client uses
     7      leader epochs
     8      authorised operations
     9      compact
     10     topic ids in answers; a request that asks by id is refused until 12
-    12     look-up by id, with a null name; one id in a request makes it a request by id, and names count for nothing
+    12     look-up by id, with a null name; one id in a request makes it a request by id, and names are ignored
     13     an error code for the whole answer
 
 A topic that is asked for by name and does not exist is created if both the client and auto.create.topics.enable allow
 it. The answer says LEADER_NOT_AVAILABLE for it and names no partitions, as Kafka 3.9 does in every version, so that a
 client can tell a topic that it has just deleted from one that is there; clients ask again. The answer is not sent
-before the topic can be written to: the second one has it. Where it cannot be created, the answer says why, but
+before the topic can be written to: the second answer has it. If it cannot be created, the answer says why, but
 UNKNOWN_TOPIC_OR_PARTITION for a name that may not be created at all.
 """
 
@@ -47,7 +47,7 @@ _FIRST_WITH_NULL = 1
 _FIRST_WITH_REPLICAS_THAT_ARE_DOWN = 1
 _FIRST_WITH_CREATION_FLAG = 4
 _FIRST_WITH_LISTENER_NOT_FOUND = 6
-#: With more of them in the cluster, an answer about everything is made in slices.
+#: With more partitions in the cluster, an answer about everything is made in slices.
 _PARTITIONS_AT_ONCE = 1000
 #: These carry topic ids in requests, but a look-up by id came later.
 _IDS_NOT_YET_LOOKED_UP = (10, 11)
@@ -76,8 +76,8 @@ def _all(uses: ClusterFamily, request: MetadataRequest, context: Context) -> lis
 
 
 async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, context: Context) -> MetadataResponse:
-    """Everything of a large cluster: others are served in between. Where brokers or topics come or go meanwhile it is
-    made once more, in one go, so that it tells of nothing that it does not name."""
+    """The answer about everything in a large cluster; other requests are served in between. If brokers or topics come
+    or go meanwhile it is made again, in one go, so that it is consistent."""
     view, between = uses.view, Slices(uses.clock)
     names, brokers = list(view.topics), view.brokers
     topics = []
@@ -91,7 +91,7 @@ async def _answer_in_slices(uses: ClusterFamily, request: MetadataRequest, conte
 
 
 def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
-    """What Kafka answers to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing
+    """Kafka's answer to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing
     else."""
     return MetadataResponse(
         topics=[MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id) for item in asked]
@@ -113,12 +113,12 @@ async def _create_and_answer(uses: ClusterFamily, request: MetadataRequest, cont
 
 
 def _topics(uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]) -> list[MetadataResponseTopic]:
-    """What is known of the topics that are asked for, each once; `codes` for those that are answered with an error
+    """The answers for the topics of the request, each once; `codes` has those that are answered with an error
     instead."""
     answers = []
     asked = request.topics or ()
     if any(item.topic_id != NO_UUID for item in asked):
-        # One id makes it a request by id: names beside ids, and topics without one, count for nothing.
+        # One id makes it a request by id: names beside ids, and topics without an id, are ignored.
         asked = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
     for item in {(item.name, item.topic_id): item for item in asked}.values():
         if item.topic_id != NO_UUID:

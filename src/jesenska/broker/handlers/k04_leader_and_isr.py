@@ -1,13 +1,13 @@
-"""LeaderAndIsr (key 4), versions 0-7: a controller tells this broker which replicas it is to have, and who leads them.
+"""LeaderAndIsr (key 4), versions 0-7: a controller orders which replicas this broker has, and names their leaders.
 
     2      the epoch of this broker's registration (KIP-380)
     5      topic ids
     7      an answer by topic id
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
-tree for itself. By partition: STALE_CONTROLLER_EPOCH for a leader epoch that is not newer, INCONSISTENT_TOPIC_ID
-where this broker has data of another topic of that name, UNKNOWN_TOPIC_OR_PARTITION where it is none of the replicas,
-KAFKA_STORAGE_ERROR where the log cannot be made."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker whose tree is
+not shared. By partition: STALE_CONTROLLER_EPOCH for a leader epoch that is not newer, INCONSISTENT_TOPIC_ID if this
+broker has data of another topic of that name, UNKNOWN_TOPIC_OR_PARTITION if it is not a replica, KAFKA_STORAGE_ERROR
+if the log cannot be made."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """StopReplica (key 5), versions 0-4: a controller tells this broker to give up replicas, with their data or without.
 
     1      the epoch of this broker's registration (KIP-380)
-    3      each partition says whether its data go, and its leader epoch (KIP-570)
+    3      each partition has its flag to delete the data, and its leader epoch (KIP-570)
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
-tree for itself. By partition: FENCED_LEADER_EPOCH for an older leader epoch, KAFKA_STORAGE_ERROR where the data cannot
-be taken away."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker whose tree is
+not shared. By partition: FENCED_LEADER_EPOCH for an older leader epoch, KAFKA_STORAGE_ERROR if the data cannot be
+deleted."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""UpdateMetadata (key 6), versions 0-8: a controller tells this broker what its clients are told of topics, leaders
-and brokers.
+"""UpdateMetadata (key 6), versions 0-8: a controller sends this broker the metadata of topics, leaders and brokers for
+its clients.
 
     1      endpoints instead of one host and port
     5      the epoch of this broker's registration (KIP-380)
     7      topic ids
 
-Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker that has its
-tree for itself."""
+Refused as a whole: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH; CLUSTER_AUTHORIZATION_FAILED by a broker whose tree is
+not shared."""
 
 from __future__ import annotations
 

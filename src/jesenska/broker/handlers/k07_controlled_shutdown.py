@@ -1,9 +1,9 @@
-"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to let others lead what
-it leads. The answer names the partitions that it leads still, since no other replica is in sync.
+"""ControlledShutdown (key 7), versions 0-3: a broker that is about to stop asks the controller to move its
+leaderships. The answer names the partitions that it still leads, since no other replica is in sync.
 
     2      the epoch of the broker's registration (KIP-380)
 
-STALE_CONTROLLER_EPOCH where another broker is controller, STALE_BROKER_EPOCH for an earlier registration,
+STALE_CONTROLLER_EPOCH if another broker is controller, STALE_BROKER_EPOCH for an earlier registration,
 BROKER_NOT_AVAILABLE for a broker that is not up."""
 
 from __future__ import annotations

@@ -1,22 +1,20 @@
 """OffsetCommit (key 8), versions 0-10.
 
-    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as the consumers of that time keep them
-           (RULINGS)
+    0      offsets in the tree, /consumers/GROUP/offsets/TOPIC/PARTITION, as consumers of 0.8 keep them (RULINGS)
     1      the group's log; a timestamp for each partition
     2-4    a retention time for the whole commit, from 5 on the broker's setting
     6      leader epochs
     7      static members
     8      compact
-    9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND where a member commits for a group that is
-           not there
+    9      STALE_MEMBER_EPOCH for the new group protocol; GROUP_ID_NOT_FOUND if a member commits for an unknown group
     10     topic ids
 
 The answer leaves when the offsets are committed in the group's log. A topic that does not exist is
-UNKNOWN_TOPIC_OR_PARTITION for its partitions, the others go through. Of a partition that stands twice each offset is
-judged by its own metadata, and the last good one stays; in version 1 the last counts alone and is answered once, if
-the partition is there. A topic that is there and named without partitions is not answered; one that is named twice is
-answered once where anything of the request is unknown. A group with members takes what is committed without a member
-where all of it is of branches (groups.offsets).
+UNKNOWN_TOPIC_OR_PARTITION for its partitions, the rest is committed. If a partition is named twice each offset is
+judged by its own metadata, and the last good one stays; in version 1 only the last counts and is answered once, if the
+partition exists. A known topic without partitions is not answered; one that is named twice is answered once if
+anything in the request is unknown. A group with members takes a commit without a member if all of it is of branches
+(groups.offsets).
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ from jesenska.wire.messages.k08_offset_commit import (
 )
 
 _INT64_MAX = 2**63 - 1
-#: Kafka 3.9, the last that serves this version, keeps what it is to commit in a map.
+#: Kafka 3.9, the last that serves this version, keeps the offsets to commit in a map.
 _WITH_MAP = 1
 _FIRST_WITH_NOT_FOUND = 9
 _FIRST_WITH_IDS = 10
@@ -67,9 +65,9 @@ def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) ->
                 errors[at, number] = ErrorCode.UNKNOWN_TOPIC_ID if missing_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
                 continue
             key = places[at, number] = TopicPartition(known.name, item.partition_index)
-            # Version 1 may bring a time of its own; -1 stands for now.
+            # Version 1 may have its own time; -1 means now.
             stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
-            # A retention beyond the end of time is for ever.
+            # A retention that overflows is for ever.
             expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
             value = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires)
             offsets.append((key, value))

@@ -85,7 +85,7 @@ def _one_group(uses: GroupFamily, request: OffsetFetchRequest, version: int) -> 
 def _as_asked(
     request: OffsetFetchRequest, found: dict[TopicPartition, CommittedOffset], error: ErrorCode, unstable: Container[TopicPartition] = ()
 ) -> list[OffsetFetchResponseTopic]:
-    """Topics and partitions as the request has them: what stands twice is answered twice."""
+    """Topics and partitions as in the request: one that is named twice is answered twice."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,

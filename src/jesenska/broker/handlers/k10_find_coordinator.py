@@ -5,9 +5,9 @@
     4      several keys at once
     6      key type 2, share groups
 
-The broker that leads a group's partition of the offsets topic coordinates it, and the one that leads the partition of
-`__transaction_state` a transactional id: COORDINATOR_NOT_AVAILABLE while nobody does. librdkafka compresses with lz4
-and closes quickly only where it finds a coordinator. The first look-up makes the topic that keeps them.
+The leader of a group's partition of the offsets topic coordinates the group, the leader of the partition of
+`__transaction_state` a transactional id: COORDINATOR_NOT_AVAILABLE while there is no leader. librdkafka compresses
+with lz4 and closes quickly only if it finds a coordinator. The first look-up makes the topic that keeps them.
 
 Left out: share groups, until their coordinator is built (INVALID_REQUEST).
 """
@@ -49,7 +49,7 @@ def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
 
 
 def _coordinator(uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
-    """The broker that leads the partition which keeps the key, where it is reached."""
+    """The leader of the partition that keeps the key, with its address."""
     leader = kept.leader_for(key)
     node = uses.view.brokers.get(leader)
     endpoint = None if node is None else node.endpoints.get(context.connection.listener_name)
@@ -59,7 +59,7 @@ def _coordinator(uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, conte
 
 
 def _answer(request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]) -> FindCoordinatorResponse:
-    """The same for every key."""
+    """The same answer for every key."""
     return _response(request, context, [(key, error, message, node) for key in _keys(request, context)])
 
 
@@ -68,7 +68,7 @@ def _response(
 ) -> FindCoordinatorResponse:
     if context.version < _FIRST_WITH_SEVERAL:
         _, error, message, (node_id, host, port) = found[0]
-        # Kafka's own words where nothing is wrong: the name of the code, and from version 4 on the empty text.
+        # Kafka's message if there is no error: the name of the code, and from version 4 on the empty text.
         told = (message or error.name) if context.version else None
         return FindCoordinatorResponse(error_code=error, error_message=told, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(

@@ -1,8 +1,8 @@
 """JoinGroup (key 11), versions 0-9.
 
-    0      no rebalance time-out: the session time-out stands for it
+    0      no rebalance time-out: the session time-out is used
     1      rebalance time-out
-    4      a member without an id is told one first (MEMBER_ID_REQUIRED, KIP-394)
+    4      a member without an id gets one first (MEMBER_ID_REQUIRED, KIP-394)
     5      static members
     6      compact
     7      protocol type in the answer
@@ -10,8 +10,8 @@
 
 The answer leaves when the group's rebalance has every member, or its time is up.
 
-A member whose metadata no record of the group could hold is refused (MESSAGE_TOO_LARGE). Apache Kafka lets it join,
-keeps the metadata as long as the member lives, and fails each assignment (UNKNOWN_SERVER_ERROR to SyncGroup).
+A member whose metadata is too large for a record of the group is refused (MESSAGE_TOO_LARGE). Apache Kafka lets it
+join, keeps the metadata as long as the member lives, and fails each assignment (UNKNOWN_SERVER_ERROR to SyncGroup).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def handle(uses: GroupFamily, request: JoinGroupRequest, context: Context) -> Ou
         client_id=context.client_id or "",
         client_host=f"/{context.connection.client_host}",
         session_timeout_ms=request.session_timeout_ms,
-        # Some clients send 0 where it is to be chosen for them.
+        # Some clients send 0 to have it chosen for them.
         rebalance_timeout_ms=request.rebalance_timeout_ms
         if version >= _FIRST_WITH_REBALANCE_TIMEOUT and request.rebalance_timeout_ms > 0
         else request.session_timeout_ms,

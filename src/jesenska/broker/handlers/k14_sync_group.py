@@ -5,7 +5,7 @@
     5      protocol type and name, checked against the group's; without one INCONSISTENT_GROUP_PROTOCOL before anything
            else
 
-The leader brings everybody's assignment; the answers leave when it is committed in the group's log.
+The leader brings the assignment of all members; the answers leave when it is committed in the group's log.
 """
 
 from __future__ import annotations

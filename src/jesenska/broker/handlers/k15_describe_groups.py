@@ -5,7 +5,7 @@
     5      compact
     6      a group that does not exist is GROUP_ID_NOT_FOUND; before, it is in the state Dead
 
-Metadata and assignments of members are told while the group is stable, as in Kafka.
+Metadata and assignments of members are answered while the group is stable, as in Kafka.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     3      the client's name and version, which must match a pattern (KIP-511); features
     4      features may start at version 0
 
-The table is what is served and nothing else: clients use what they are told. A version above ours is answered with
-UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can come back with it.
-Features: what this software can do, and what this cluster does (`uses.features`).
+The table has the served APIs and nothing else: clients use what it announces. A version above ours is answered with
+UNSUPPORTED_VERSION in version 0 (`connection`), with our range for this key so that the client can ask again within
+it. Features: the levels of this software, and those of this cluster (`uses.features`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from jesenska.wire.messages.k18_api_versions import (
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 _FIRST_WITH_SOFTWARE = 3
-#: Older versions of this request cannot say that a feature begins at 0: its levels begin at 1 there, as in Kafka.
+#: In older versions of this request a feature cannot begin at 0: its levels begin at 1 there, as in Kafka.
 _FIRST_WITH_ZERO = 4
 
 
 def announced() -> list[ApiVersionsResponseApiKey]:
-    """What this broker serves, by key."""
+    """The APIs that this broker serves, by key."""
     return [ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
 
 

@@ -6,9 +6,9 @@
     6      throttling is the client's matter
     7      answers topic ids
 
-A topic that is answered as created can be written to and read from everywhere. A name that stands twice in a request
-is INVALID_REQUEST. A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is
-done; up to version 1 it is done and answered so. Of several mistakes versions 0 and 1 are told the one that Kafka in
+A topic that is answered as created can be written to and read from everywhere. A name that is twice in a request is
+INVALID_REQUEST. A time-out that is over when the request comes (0 or less) is REQUEST_TIMED_OUT, and nothing is done;
+up to version 1 the topic is created and answered so. Of several mistakes versions 0 and 1 answer the one that Kafka in
 ZooKeeper mode finds first.
 """
 
@@ -31,7 +31,7 @@ from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsResponseTopic,
 )
 
-#: Older requests come from clients of ZooKeeper's time: what they ask for is done, and the time-out is how long they
+#: Older requests come from clients of ZooKeeper's time: their topics are created, and the time-out is how long they
 #: wait for it.
 _FIRST_WITH_DEADLINE = 2
 _FIRST_WITH_DETAILS = 5
@@ -72,7 +72,7 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
             replicas = plan.topic.node.replicas
             tell(context, f"topic {item.name} was created with {len(replicas)} partitions of {len(replicas[0]) if replicas else 0} replicas")
         if request.timeout_ms <= 0 and not request.validate_only:
-            answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is there, but nobody waits for that
+            answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is created, but no client waits for that
         if context.version >= _FIRST_WITH_DETAILS:
             _describe(plan, answer)
             answer.topic_id = NO_UUID if topic is None else topic.topic_id

@@ -66,7 +66,7 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
             known = uses.view.by_id.get(item.topic_id) if item.name is None else uses.view.topics.get(item.name)
             once = item.topic_id if item.name is None else item.name
             if once in twice or once in twice_by_id:
-                # Answered once, and not deleted: Kafka's controller does not guess what was meant.
+                # Answered once, and not deleted: Kafka's controller does not guess which was meant.
                 if once in answered:
                     continue
                 answered.add(once)
@@ -86,7 +86,7 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
             await uses.topics.delete(answer.name or "")
             tell(context, f"topic {answer.name} was deleted")
             if late:
-                answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but nobody waits for that
+                answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but no client waits for that
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

@@ -1,6 +1,6 @@
 """DeleteRecords (key 21), versions 0-2.
 
-    0      raises the log start offset; -1 stands for the high watermark
+    0      raises the log start offset; -1 means the high watermark
     2      compact
 
 Records before the offset are gone for readers at once; segments that lie wholly before it are deleted with the next

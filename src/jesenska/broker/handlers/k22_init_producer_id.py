@@ -1,18 +1,18 @@
 """InitProducerId (key 22), versions 0-5.
 
-    3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id all the
-           same, as in Kafka
+    3      a producer may name the id and epoch that it had (KIP-360); without transactions it gets a new id
+           nevertheless, as in Kafka
     4      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH
     5      TRANSACTION_ABORTABLE may be answered; it never is
 
-Ids come in blocks of 1000 that are claimed in the tree, so none is ever handed out twice, whatever crashes. While the
-tree is out of reach and the last block used up, producers are told to try again (COORDINATOR_LOAD_IN_PROGRESS, as
-Kafka's brokers do whose controller does not answer).
+Ids come in blocks of 1000 that are claimed in the tree, so no id is ever given twice, even after a crash. While the
+tree is out of reach and the last block is used up, producers have to try again (COORDINATOR_LOAD_IN_PROGRESS, as with
+Kafka's brokers whose controller does not answer).
 
-A transactional id is its coordinator's (`transactions.coordinator`): it keeps the producer id, raises the epoch, and
-aborts what the producer of before has left open.
+The coordinator (`transactions.coordinator`) handles a transactional id: it keeps the producer id, raises the epoch,
+and aborts the open transaction of the previous producer.
 
-Left out: version 6, transactions in two phases (KIP-939), which Apache Kafka 4.3.1 announces no more than this.
+Left out: version 6, transactions in two phases (KIP-939), which Apache Kafka 4.3.1 does not announce either.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@
     4      several transactions at once, for brokers: they add partitions for clients, or have them verified (KIP-890)
     5      TRANSACTION_ABORTABLE may be answered; it is in 4, too, as in Kafka
 
-Where one of the partitions is not there, none is added: it is UNKNOWN_TOPIC_OR_PARTITION, and the others are
-OPERATION_NOT_ATTEMPTED. Of a transaction that stands twice the partitions of the last time are taken. As in Apache
-Kafka, what is added is answered as it was asked for, the first time; for what is verified or missing each partition is
-answered once.
+If one of the partitions does not exist, none is added: it is UNKNOWN_TOPIC_OR_PARTITION, and the rest are
+OPERATION_NOT_ATTEMPTED. Of a transaction that is named twice the last partitions are taken. As in Apache Kafka, the
+answer to an addition has the partitions as in the request, the first time; for a verification or missing partitions
+each is answered once.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def _keys(topics: Sequence[AddPartitionsToTxnRequestTopic]) -> list[TopicPartiti
 
 
 def _missing(uses: TransactionFamily, keys: Sequence[TopicPartition]) -> Results:
-    """What is answered where a partition is not there; nothing where all are."""
+    """The results if a partition does not exist; empty if all exist."""
     missing = {key for key in keys if not uses.view.has(key)}
     if not missing:
         return {}

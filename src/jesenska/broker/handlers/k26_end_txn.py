@@ -1,4 +1,4 @@
-"""EndTxn (key 26), versions 0-5: a transaction is committed or aborted. It is answered when that is decided and in the
+"""EndTxn (key 26), versions 0-5: a transaction is committed or aborted. It is answered when the decision is in the
 log; markers follow.
 
     2      PRODUCER_FENCED; before it INVALID_PRODUCER_EPOCH

@@ -1,8 +1,8 @@
-"""WriteTxnMarkers (key 27), versions 0-2: a coordinator of transactions has this broker mark where transactions end in
-the partitions that it leads. Answered when every marker is committed, or refused. Tools ask for it, too, to end a
-transaction that hangs.
+"""WriteTxnMarkers (key 27), versions 0-2: a transaction coordinator has this broker write the markers of transactions'
+ends in the partitions that it leads. Answered when every marker is committed, or refused. Tools send it, too, to end a
+hanging transaction.
 
-As in Apache Kafka, a partition that stands twice for one producer has the answer of the last marker, and a marker of
+As in Apache Kafka, a partition that is named twice for one producer has the answer of the last marker, and a marker of
 no producer, or of transaction version -1 (unknown), is UNKNOWN_SERVER_ERROR.
 
     2      with transaction version 2 a marker of the epoch that has a transaction open is late, and refused (KIP-1228)
@@ -28,7 +28,7 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersResponseTopic,
 )
 
-#: What this broker's coordinators say, as the leader of a partition says it.
+#: The errors of this broker's coordinators, as errors of a partition's leader.
 _AS_LEADER = {
     ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -38,13 +38,13 @@ _AS_LEADER = {
 
 @dataclass(slots=True)
 class _Result:
-    """What became of one marker; NONE until it is written or refused."""
+    """The result of one marker; NONE until it is written or refused."""
 
     error: ErrorCode = ErrorCode.NONE
 
 
 class _Request:
-    """One request in work: what became of its markers, by producer, and how many are neither written nor refused."""
+    """One request in work: the results of its markers, by producer, and how many are neither written nor refused."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -53,7 +53,8 @@ class _Request:
         self.is_later = False
 
     def add(self, producer_id: int, key: TopicPartition) -> Callable[[ErrorCode], None]:
-        """What is to be called with the result of one more marker. That of the last marker is told."""
+        """The function to call with the result of one more marker. For a partition named twice the last marker's
+        result is answered."""
         self._lacking += 1
         result = self._results.setdefault(producer_id, {})[key] = _Result()
         return partial(self._done, result)

@@ -1,16 +1,15 @@
 """TxnOffsetCommit (key 28), versions 0-5: offsets of a group that count when the transaction is committed.
 
     2      leader epochs
-    3      the group's generation and member, which fence members of before (KIP-447)
+    3      the group's generation and member, which fence earlier members (KIP-447)
     4      TRANSACTION_ABORTABLE for a group that was not added to the transaction; before it INVALID_TXN_STATE
     5      this broker adds the group to the transaction (KIP-890)
 
-As in Apache Kafka, a topic that is there and names no partitions is not answered, and one that stands twice is
-answered once where something is not there.
+As in Apache Kafka, a known topic without partitions is not answered, and one that is named twice is answered once if
+anything is unknown.
 
-Whether the group is in the transaction is asked of the transaction's coordinator before the first such commit of a
-transaction is written. An epoch that is older than the one that the group's partition knows is INVALID_PRODUCER_EPOCH
-before that.
+Before the first such commit of a transaction is written, the transaction's coordinator is asked if the group is in the
+transaction. An epoch that is older than the one in the group's partition is INVALID_PRODUCER_EPOCH before that.
 """
 
 from __future__ import annotations

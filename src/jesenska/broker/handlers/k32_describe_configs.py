@@ -5,13 +5,13 @@
     3      types, documentation on request
     4      compact
 
-Resources: topics (2), brokers (4; the empty name stands for what is set for every broker), the loggers of this broker
-(8) and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. A request
-with a resource of an unknown type is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
+Resources: topics (2), brokers (4; the empty name means the settings for every broker), the loggers of this broker (8)
+and subscriptions to clients' metrics (16, always the defaults). Sensitive values are never answered. A request with a
+resource of an unknown type is refused as a whole (INVALID_REQUEST), as in Apache Kafka.
 
-Many resources are worked through in slices. A resource that is named again is answered again, as in Apache Kafka,
-until the repeated answers tell DESCRIBED_AGAIN_MAX settings: INVALID_REQUEST from there on. Equal answers share their
-settings in memory.
+Many resources are handled in slices. A resource that is named again is answered again, as in Apache Kafka, until the
+repeated answers have DESCRIBED_AGAIN_MAX settings: INVALID_REQUEST from there on. Equal answers share their settings
+in memory.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
         if is_again and room < 0:
             answer.error_code, answer.error_message = ErrorCode.INVALID_REQUEST, _NAMED_TOO_OFTEN
             continue
-        # No names are all of them, as null is.
+        # An empty list of names means all, as null does.
         names = tuple(dict.fromkeys(item.configuration_keys or ()))
         configs = kept.get((*resource, names))
         if configs is None:
@@ -92,7 +92,7 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
 
 
 def _described(uses: ClusterFamily, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None) -> list[Described]:
-    """The settings of a resource with these names; None is all."""
+    """The settings of a resource with these names; None means all."""
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
         if problem is not None:

@@ -1,6 +1,6 @@
-"""AlterConfigs (key 33), versions 0-2: replaces all dynamic settings of a topic (2) or a broker (4); what is not named
-goes back to its default. Superseded by IncrementalAlterConfigs, still sent by old clients. A resource that stands
-twice in a request is INVALID_REQUEST (Kafka gives no answer)."""
+"""AlterConfigs (key 33), versions 0-2: replaces all dynamic settings of a topic (2) or a broker (4); settings that are
+not named go back to their defaults. Superseded by IncrementalAlterConfigs, still sent by old clients. A resource that
+is twice in a request is INVALID_REQUEST (Kafka gives no answer)."""
 
 from __future__ import annotations
 

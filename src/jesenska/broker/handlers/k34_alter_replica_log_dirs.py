@@ -1,21 +1,20 @@
-"""AlterReplicaLogDirs (key 34), versions 0-2: in which of this broker's log directories it is to have replicas
-(KIP-113).
+"""AlterReplicaLogDirs (key 34), versions 0-2: moves replicas to other log directories of this broker (KIP-113).
 
     0      partitions by directory, each by its absolute path
     2      compact
 
-The answer says whether a move has begun; DescribeLogDirs shows how far it is (`isFuture`). For each partition:
+The answer says if a move has begun; DescribeLogDirs shows its progress (`isFuture`). For each partition:
 
-    NONE                          it begins to be moved, or is being moved there already, or is there: then a move
-                                  that is under way to another directory is given up
+    NONE                          the move begins, or is under way already, or the replica is there: then a move to
+                                  another directory is given up
     INVALID_TOPIC_EXCEPTION       the name of the copy's directory would be too long
-    LOG_DIR_NOT_FOUND             no such directory stands in log.dirs
-    KAFKA_STORAGE_ERROR           that directory is offline, or the replica's own one, or the copy cannot be begun
+    LOG_DIR_NOT_FOUND             no such directory is in log.dirs
+    KAFKA_STORAGE_ERROR           that directory or the replica's own is offline, or the copy cannot begin
     INVALID_REPLICA_ASSIGNMENT    that directory is cordoned (KIP-1066)
-    REPLICA_NOT_AVAILABLE         this broker has no such replica. If it gets one, that is made in the directory
+    REPLICA_NOT_AVAILABLE         this broker has no such replica. If it gets one, it is made in the directory
     UNKNOWN_TOPIC_OR_PARTITION    nor has any broker; the same
 
-A partition that is named twice is moved to where it was named last.
+A partition that is named twice is moved to the last directory.
 """
 
 from __future__ import annotations

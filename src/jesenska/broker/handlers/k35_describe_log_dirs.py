@@ -1,13 +1,13 @@
 """DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
 
-    0      partitions by directory: size in bytes, lag behind the high watermark (none on a leader); a copy on its way
-           to the directory is `isFuture`, with what is copied as its size, and about how many records it lacks
+    0      partitions by directory: size in bytes, lag to the high watermark (0 on a leader); a copy on its way to the
+           directory is `isFuture`, with the copied bytes as its size, and about how many records it lacks
     2      compact
-    4      size of the volume and room that is left on it, bytes (KIP-827); -1 where the system does not say
-    5      whether the directory is cordoned (KIP-1066)
+    4      size of the volume and room that is left on it, bytes (KIP-827); -1 if the system does not say
+    5      a flag that the directory is cordoned (KIP-1066)
 
-`topics` null asks for all, else for these partitions; what is not here is left out. A directory that is offline, or
-whose volume cannot be looked at, answers KAFKA_STORAGE_ERROR.
+`topics` null asks for all, else for these partitions; partitions that are not here are left out. A directory that is
+offline, or whose volume cannot be looked at, answers KAFKA_STORAGE_ERROR.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""DeleteGroups (key 42), versions 0-2: removes empty groups with everything they committed. 2 compact. Many are
-removed in pieces, with other requests in between."""
+"""DeleteGroups (key 42), versions 0-2: removes empty groups with their committed offsets. 2 compact. Many are removed
+in pieces, with other requests in between."""
 
 from __future__ import annotations
 

@@ -1,15 +1,14 @@
-"""ElectLeaders (key 43), versions 0-2: leaders by request, where a partition has none (KIP-183, KIP-460).
+"""ElectLeaders (key 43), versions 0-2: elections by request (KIP-183, KIP-460).
 
     0      the preferred leader
     1      also the unclean election (type 1); an error for the whole
     2      compact
 
-The preferred election lets the first replica lead: ELECTION_NOT_NEEDED where it does, PREFERRED_LEADER_NOT_AVAILABLE
-where it is not in sync or not up. The unclean election answers ELECTION_NOT_NEEDED for a partition that is led; else
-it lets a replica that is up lead with what it has, ELIGIBLE_LEADERS_NOT_AVAILABLE where none is. Only the controller
-does that: NOT_CONTROLLER elsewhere.
-`topic_partitions` null asks for all: every topic is named then, with its failures. A time-out of 0 or less has passed
-on arrival: REQUEST_TIMED_OUT.
+The preferred election elects the first replica: ELECTION_NOT_NEEDED if it leads already,
+PREFERRED_LEADER_NOT_AVAILABLE if it is not in sync or not up. The unclean election answers ELECTION_NOT_NEEDED for a
+partition with a leader; else it elects a replica that is up, with the records it has, ELIGIBLE_LEADERS_NOT_AVAILABLE
+if none is up. Only the controller does that: NOT_CONTROLLER elsewhere. `topic_partitions` null asks for all: every
+topic is named then, with its failures. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ def _unknown(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str 
 
 
 async def _outcome(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode, str | None]:
-    """That of an unclean election."""
+    """The outcome of an unclean election."""
     unknown = _unknown(uses, name, number)
     if unknown is not None:
         return unknown

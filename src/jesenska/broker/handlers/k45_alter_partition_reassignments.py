@@ -3,7 +3,7 @@ has nowhere to move them.
 
     0      replicas as they are: NONE; null (cancel): NO_REASSIGNMENT_IN_PROGRESS; empty, doubled or unregistered
            brokers: INVALID_REPLICA_ASSIGNMENT
-    1      `allow_replication_factor_change` is answered as it was asked, true where no topic was named or the time-out
+    1      `allow_replication_factor_change` is answered as in the request, true if no topic was named or the time-out
            has passed
 
 A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OUT. Left out: the move itself. A partition that names

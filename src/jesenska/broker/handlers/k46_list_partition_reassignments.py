@@ -1,7 +1,7 @@
 """ListPartitionReassignments (key 46), version 0: partitions that are on the move to other replicas (KIP-455).
 
-No moves are begun here. A move that stood in the tree when this controller took it over is told, though nobody carries
-it on. NOT_CONTROLLER where another broker is controller. Partitions that are not on the move, or not known, are left
+No moves are begun here. A move that was in the tree when this broker became controller is listed, though it is not
+carried on. NOT_CONTROLLER if another broker is controller. Partitions that are not on the move, or not known, are left
 out.
 """
 

@@ -39,7 +39,7 @@ def handle(uses: GroupFamily, request: OffsetDeleteRequest, context: Context) ->
             return
         errors = {**outcome.partitions, **unknown}
         response = OffsetDeleteResponse()
-        # As Kafka: a topic that is named twice is answered once where anything of the request is unknown.
+        # As in Kafka: a topic that is named twice is answered once if anything in the request is unknown.
         merges = bool(unknown) or any(topic.name not in uses.view.topics for topic in request.topics)
         answers: dict[str, OffsetDeleteResponseTopic] = {}
         for topic in request.topics:

@@ -1,6 +1,6 @@
 """DescribeUserScramCredentials (key 50), version 0: no user has credentials here (KIP-554).
 
-`users` null or empty asks for all: none. A user by name is RESOURCE_NOT_FOUND, one that is named twice
+`users` null or empty asks for all: the list is empty. A user by name is RESOURCE_NOT_FOUND, one that is named twice
 DUPLICATE_RESOURCE. Left out: SCRAM; the credentials in a tree that Kafka has written are not read.
 """
 

@@ -1,13 +1,14 @@
 """AlterPartition (key 56), versions 0-3: the leader of a partition asks the controller for another ISR (KIP-497).
 
     0      topics by name
-    1      whether the leader has recovered from an unclean election (KIP-704): every leader has, here
+    1      a flag that the leader has recovered from an unclean election (KIP-704): always so here
     2      topics by id; INELIGIBLE_REPLICA in place of OPERATION_NOT_ATTEMPTED (KIP-841)
     3      epochs of the members' registrations (KIP-903), which brokers in ZooKeeper mode leave out
 
 jesenska's brokers write ISRs to the tree themselves (`replication.isr_changes`); those of Apache Kafka 2.7 and later
-ask. NOT_CONTROLLER of any other broker, STALE_BROKER_EPOCH for another registration than the leader's newest. A
-proposal that stands already is answered as if it were new, since the answer to it may have been lost.
+send this request. NOT_CONTROLLER from a broker that is not controller, STALE_BROKER_EPOCH for another registration
+than the leader's newest. A proposal that is in force already is answered as if it were new, since its answer may have
+been lost.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ async def _propose(uses: PeerFamily, request: AlterPartitionRequest, version: in
 
 
 def _name(uses: PeerFamily, topic: AlterPartitionRequestTopic, version: int) -> str | None:
-    """The name of the topic that is meant; None where there is none of that id."""
+    """The name of the topic; None if the id is unknown."""
     if version < _FIRST_WITH_IDS:
         return topic.topic_name
     found = uses.topics.facts.topic_by_id(topic.topic_id)

@@ -1,5 +1,5 @@
 """UpdateFeatures (key 57), versions 0-2: the levels of the cluster's features are changed, all of the request or none
-(KIP-584). Every broker does it; the controller is the one that clients ask.
+(KIP-584). Every broker can do it; clients ask the controller.
 
 0      levels go up only: `allow_downgrade` has no effect, as in Kafka
 1      how a level may go down; `validate_only`
@@ -32,6 +32,6 @@ async def _update(uses: ClusterFamily, request: UpdateFeaturesRequest, version: 
         return UpdateFeaturesResponse(error_code=refused.code, error_message=refused.message or None)
     response = UpdateFeaturesResponse(error_message=None)
     if version <= _LAST_WITH_RESULTS:
-        # Kafka's answer has the name of the code where it has nothing to say.
+        # Kafka's answer has the name of the code as its message if there is no error.
         response.results = [UpdateFeaturesResponseResult(feature=item.feature, error_message="NONE") for item in updates]
     return response

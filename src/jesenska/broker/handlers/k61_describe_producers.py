@@ -1,6 +1,6 @@
 """DescribeProducers (key 61), version 0: the producers that the log of a partition knows, each with its epoch, its
-last sequence number, the time of its last batch (ms) and the first offset of its open transaction, -1 where there is
-none (KIP-664)."""
+last sequence number, the time of its last batch (ms) and the first offset of its open transaction, -1 if there is none
+(KIP-664)."""
 
 from __future__ import annotations
 

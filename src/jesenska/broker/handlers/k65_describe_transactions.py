@@ -1,5 +1,5 @@
-"""DescribeTransactions (key 65), version 0: what this broker's coordinator knows of transactional ids (KIP-664);
-TRANSACTIONAL_ID_NOT_FOUND for those that it does not know."""
+"""DescribeTransactions (key 65), version 0: the state of transactional ids in this broker's coordinator (KIP-664);
+TRANSACTIONAL_ID_NOT_FOUND for unknown ones."""
 
 from __future__ import annotations
 

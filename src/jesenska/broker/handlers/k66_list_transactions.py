@@ -6,7 +6,7 @@
 2      a pattern that whole transactional ids match (KIP-1152), in RE2's syntax; the empty one is none
 
 COORDINATOR_LOAD_IN_PROGRESS while one of the partitions is loaded; INVALID_REGULAR_EXPRESSION for a pattern that is
-none, or is too large for `re2_pattern`. Ids are matched in slices.
+not valid, or is too large for `re2_pattern`. Ids are matched in slices.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> Li
         return ListTransactionsResponse(error_code=error.code)
     pattern = None
     if request.transactional_id_pattern:
-        # Few ask with a pattern, and no broker needs its compiler to start.
+        # Few requests have a pattern, and a broker's start does not need its compiler.
         from jesenska.base.re2_pattern import PatternError, Re2Pattern
 
         try:

@@ -1,11 +1,10 @@
 """ListConfigResources (key 74), versions 0-1: resources that have settings.
 
-    0      client metrics only (ListClientMetricsResources, KIP-1000): none
-    1      by type, all of them where none is asked for (KIP-1142): topics (2), brokers (4), brokers' loggers (8),
+    0      client metrics only (ListClientMetricsResources, KIP-1000): an empty list
+    1      by type, all types if the request names none (KIP-1142): topics (2), brokers (4), brokers' loggers (8),
            client metrics (16), groups (32)
 
-A type that has no settings is UNSUPPORTED_VERSION. Groups have settings of the new group protocol only, so none is
-named.
+A type without settings is UNSUPPORTED_VERSION. Only groups of the new protocol have settings, so no group is listed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """DescribeTopicPartitions (key 75), version 0: partitions of topics in order of their names, page by page.
 
 An empty list asks for all topics. At most `response_partition_limit` partitions are answered, and never more than
-max.request.partition.size.limit; `next_cursor` says where the next page begins. A cursor that names a topic which was
-not asked for, or a negative partition, is INVALID_REQUEST for each topic. Eligible leader replicas (KIP-966) are not
-kept here: null.
+max.request.partition.size.limit; `next_cursor` is the beginning of the next page. A cursor with a topic that the
+request does not name, or a negative partition, is INVALID_REQUEST for each topic. Eligible leader replicas (KIP-966)
+are not kept here: null.
 """
 
 from __future__ import annotations

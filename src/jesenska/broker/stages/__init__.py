@@ -1,10 +1,10 @@
-"""The stages of a broker's start, each of which gives a frozen value to the next ones:
+"""The stages of a broker's start. Each gives a frozen value to the next ones:
 
     ports           listeners are bound
     storage         log directories are locked
-    tree            the broker's place in the tree: cluster id, broker id, what the tree says
+    tree            the broker's place in the tree: cluster id, broker id, the content of the tree
     replication     logs are loaded; which replicas have lost data; connections to other brokers
-    control         orders of controllers, the controller if this broker is elected, what handlers ask of it
+    control         orders of controllers, the controller if this broker is elected, requests of handlers to it
     coordinators    groups and transactions
 
 `broker.server` runs them one after the other, and stops what they have begun."""

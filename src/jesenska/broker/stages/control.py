@@ -1,5 +1,5 @@
-"""The fifth stage of a start: where orders of controllers arrive, the controller that this broker may be, and what
-handlers ask of it. Nobody is told of this broker before `registration.join`."""
+"""The fifth stage of a start: the receiver of controllers' orders, the controller that this broker may be, and the
+handlers' requests to it. This broker is not visible to others before `registration.join`."""
 
 from __future__ import annotations
 

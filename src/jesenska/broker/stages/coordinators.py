@@ -1,5 +1,5 @@
-"""The sixth stage of a start: the coordinators of groups and of transactions. They begin with what this broker is told
-to lead."""
+"""The sixth stage of a start: the coordinators of groups and of transactions. They begin with the partitions that this
+broker leads."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Coordinators:
     verification: TransactionVerification
 
     def take_over(self) -> None:
-        """Coordinates what this broker leads by now."""
+        """Starts the shards of partitions that this broker leads by now."""
         self.groups.take_over()
         self.transactions.take_over()
 

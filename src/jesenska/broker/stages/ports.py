@@ -1,4 +1,4 @@
-"""The first stage of a start: listeners are bound, so that a taken port is told before anything is touched."""
+"""The first stage of a start: listeners are bound, so that a taken port is reported before anything is touched."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Port(NamedTuple):
 
 
 def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[Port, ...]:
-    """Listens for each listener. JesenskaError with one sentence where that is not possible; then nothing listens."""
+    """Listens for each listener. JesenskaError with one sentence if that is not possible; then nothing listens."""
     name = "socket.listen.backlog.size"
-    # The loop accepts between other work, where Kafka has a thread that does nothing else.
+    # The loop accepts between other work; Kafka has a thread for it.
     backlog = config.integer(name) if config.is_set(name) else LISTEN_BACKLOG
     ports: list[Port] = []
     try:
         for item in listeners.opened:
-            # Another one on the same port is for IPv4.
+            # Another listener on the same port is for IPv4.
             shares = any(other.port == item.port != 0 and other is not item for other in listeners.opened)
             ports.append(Port(item.name, network.listening_socket(item.host, item.port, backlog, only_v6=shares)))
     except BaseException:
@@ -38,6 +38,6 @@ def bind(config: BrokerConfig, listeners: Listeners, network: Network) -> tuple[
 
 
 def endpoints_of(listeners: Listeners, ports: Sequence[Port]) -> tuple[Endpoint, ...]:
-    """What clients are told to connect to."""
+    """The endpoints that are advertised to clients."""
     numbers = {port.listener_name: port.listening.getsockname()[1] for port in ports}
     return listeners.advertise(numbers, socket.gethostname())

@@ -1,5 +1,5 @@
-"""The fourth stage of a start: logs are loaded, and it is known which replicas have lost data. What this broker has of
-others comes over `links`."""
+"""The fourth stage of a start: logs are loaded, and replicas that have lost data are found. This broker fetches from
+leaders over `links`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _PROGRESS_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """`starts`: of a broker whose tree others can write in. `is_crashed`: it was not stopped in order, or has lost
-    data: it leaves every ISR that has another member before it can lead."""
+    """`starts`: for a broker with a shared tree. `is_crashed`: the broker was not stopped in order, or has lost data:
+    it leaves every ISR that has another member before it can lead."""
 
     settings: SettingsRuntime
     peers: Peers
@@ -47,8 +47,7 @@ class Replication:
 
 
 async def load(core: BrokerCore, place: TreePlace, storage: Storage, inter_broker_name: str, on_progress: Progress | None) -> Replication:
-    """Loads the logs; JesenskaError with one sentence where the tree is older than they are, or a log cannot be
-    read."""
+    """Loads the logs; JesenskaError with one sentence if the tree is older than they are, or a log cannot be read."""
     facts, view = place.facts, core.view
     machine = Settings(core.broker_id, facts.configs, core.config, lambda name: name in view.topics)
     settings = SettingsRuntime(core, place.store, machine, place.home.change_max_bytes)
@@ -57,7 +56,7 @@ async def load(core: BrokerCore, place: TreePlace, storage: Storage, inter_broke
     peers = Peers(core, inter_broker_name)
 
     def log_changed(topic_partition: TopicPartition) -> None:
-        """What is followed has more records, or other offsets."""
+        """A followed partition has more records, or other offsets."""
         topic = view.topics.get(topic_partition.topic)
         if topic is not None and topic_partition.partition < len(topic.partitions):
             topic.partitions[topic_partition.partition].changed()
@@ -105,7 +104,7 @@ async def _load_logs(core: BrokerCore, storage: Storage, known: Known, on_progre
 
 
 def older_tree(core: BrokerCore, facts: ControllerContext, tree: str) -> JesenskaError | None:
-    """One sentence where the tree is older than a log of this broker."""
+    """An error with one sentence if the tree is older than a log of this broker; else None."""
     logs = core.directories.logs
     in_tree = {
         key: Heard(topic.topic_id, topic.partitions[key.partition].state.leader_epoch)

@@ -1,4 +1,4 @@
-"""The second stage of a start: the log directories are locked, and their threads are there."""
+"""The second stage of a start: the log directories are locked, and their threads are made."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from jesenska.log.log_directory import LogDirectory
 from jesenska.log.meta_properties import MetaProperties
 from jesenska.log.moving import MoveSurroundings
 
-#: Compactions that can run at the same time, whatever log.cleaner.threads says; a thread is made when it is needed.
+#: The limit of simultaneous compactions, even if log.cleaner.threads is higher; a thread is made when it is needed.
 _CLEANER_THREADS_MAX = 32
-#: Replicas that can be copied at the same time, whatever num.replica.alter.log.dirs.threads says.
+#: The limit of simultaneous copies of replicas, even if num.replica.alter.log.dirs.threads is higher.
 _MOVER_THREADS_MAX = 32
 
 
 def log_dirs_of(config: BrokerConfig) -> list[Path]:
-    """The directories that the settings name; JesenskaError with one sentence where they name none, or one twice."""
+    """The directories that the settings name; JesenskaError with one sentence if they name none, or one twice."""
     several = config.string("log.dirs")
     text = several if several is not None else config.string("log.dir") or ""
     found = [item.strip() for item in text.split(",") if item.strip()]
@@ -44,7 +44,7 @@ def log_dirs_of(config: BrokerConfig) -> list[Path]:
 
 
 class FailureBell:
-    """Rings on the event loop when a log directory fails, from any thread, for whoever listens then."""
+    """Calls the listener on the event loop when a log directory fails; can be rung from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -55,7 +55,7 @@ class FailureBell:
         self._loop.call_soon_threadsafe(self._ring)
 
     def _ring(self) -> None:
-        # During a start nobody listens: the start looks at what has failed.
+        # During a start there is no listener: the start checks for failures itself.
         if self._heard is not None:
             self._heard()
 
@@ -77,8 +77,8 @@ class StorageThreads:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The log directories, what each said of itself before this start (None: nothing, or it cannot be read), and their
-    threads."""
+    """The log directories, the meta.properties of each before this start (None: missing, or it cannot be read), and
+    their threads."""
 
     directories: LogDirectories
     found: tuple[MetaProperties | None, ...]
@@ -86,7 +86,7 @@ class Storage:
     bell: FailureBell
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Settings that changed while running take effect."""
+        """Applies settings that changed while running."""
         directories = self.directories
         if directories.cleaner is not None:
             directories.cleaner.reconfigure(cleaner_settings_of(config))
@@ -95,7 +95,7 @@ class Storage:
         directories.cordon(cordoned_paths_of(config, [directory.path for directory in directories.directories]))
 
     async def stop_work(self) -> None:
-        """Compactions and moves end where they are."""
+        """Stops compactions and moves where they are."""
         if self.directories.cleaner is not None:
             self.directories.cleaner.close()
         if self.directories.moves is not None:
@@ -104,10 +104,10 @@ class Storage:
             await asyncio.get_running_loop().run_in_executor(None, executor.shutdown)
 
     async def drain(self) -> None:
-        """Returns when nothing is written any more, and the threads have ended."""
+        """Returns when all writes are done, and the threads have ended."""
         loop, threads = asyncio.get_running_loop(), self.threads
-        # In this order: what a thread hands back to the loop may have something for the next ones (a roll is followed
-        # by a flush, a flush by the next one where records came meanwhile).
+        # In this order: a result that a thread gives to the loop may lead to work for the next threads (a roll is
+        # followed by a flush, a flush by the next one where records came meanwhile).
         while self.directories.has_work_in_flight:
             for executor in (*threads.writers, *threads.flushers, threads.background):
                 await loop.run_in_executor(executor, _nothing)
@@ -119,7 +119,7 @@ class Storage:
 
 
 def _nothing() -> None:
-    """Comes after what a thread has to do already."""
+    """Does nothing: runs after the queued work of a thread."""
 
 
 def open_storage(config: BrokerConfig, paths: list[Path], machine: Machine, open_segments_max: int) -> Storage:

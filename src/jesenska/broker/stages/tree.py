@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TreePlace:
-    """Where the tree lives, who the broker is in it, what clients are told to connect to, and what the tree said."""
+    """The home of the tree, the broker's identity in it, the advertised endpoints, and the content of the tree."""
 
     home: TreeHome
     cluster_id: str
@@ -44,11 +44,11 @@ class TreePlace:
         return self.home.store
 
     async def until_reached(self, work: Callable[[], Awaitable[T]]) -> T:
-        """What the work gives, which is done again where the connection to the tree has ended meanwhile."""
+        """The result of the work, which is repeated if the connection to the tree has ended meanwhile."""
         return await until_reached(self.home.store, self.home.patience_seconds, work)
 
     async def newest_facts(self) -> ControllerContext:
-        """What the tree says now; a server of an ensemble may be behind the others."""
+        """The current content of the tree; syncs first, since a server of an ensemble may lag."""
         await self.until_reached(self.store.sync)
         return await self.until_reached(self.home.facts)
 
@@ -56,7 +56,8 @@ class TreePlace:
 async def take_place(
     config: BrokerConfig, paths: Sequence[Path], storage: Storage, endpoints: tuple[Endpoint, ...], machine: Machine, on_progress: Progress | None
 ) -> TreePlace:
-    """Opens the tree and settles who this broker is; TreeError, JournalError, JesenskaError with one sentence."""
+    """Opens the tree and settles the ids of the cluster and this broker; TreeError, JournalError, JesenskaError with
+    one sentence."""
     home = await open_home(config, paths[0], machine)
     try:
         return await _settle(home, config, paths, storage, endpoints, machine, on_progress)
