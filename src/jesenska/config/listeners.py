@@ -2,7 +2,7 @@
 their older forms.
 
     PLAINTEXT://0.0.0.0:9092,INTERNAL://[::1]:9093,LOCAL://:9094
-    name        host         port        a name's protocol stands in listener.security.protocol.map; no host: all
+    name        host         port        a name's protocol is in listener.security.protocol.map; no host: all
                                          interfaces
 
 Rules are Kafka's: names and ports differ (one name's host may be IPv4 and another's IPv6 on the same port), an

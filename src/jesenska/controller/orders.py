@@ -286,7 +286,7 @@ def _told_states(kind: type[_State], part: TopicPartitions, brokers: Mapping[int
     made = []
     for number in part.numbers:
         if number not in part.topic.partitions:
-            continue  # no broker was told of it
+            continue  # no broker knows of it
         unread = offline.get(TopicPartition(part.topic.name, number), ())
         away = [broker_id for broker_id in part.topic.node.replicas[number] if broker_id not in brokers or broker_id in unread]
         state = _filled(kind, part.topic, number, zk_version=part.topic.partitions[number].version, offline_replicas=away)

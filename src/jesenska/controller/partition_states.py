@@ -16,8 +16,8 @@ their results are written to the tree.
     after a     as after loss, without those that crashed, which may    those in sync that are up and did not crash
     crash       lack records. If no other was in sync, the current
                 leader, in a new epoch
-    before a    the first replica that is up, in sync and stays; none   those in sync that are up and stay
-    stop        if there is none: the leader stays until it has stopped
+    before a    the first replica that is up, in sync and stays; if     those in sync that are up and stay
+    stop        there is none, the leader stays until it has stopped
     preferred   the first replica, if it is up and in sync              those in sync that are up
     none        the leader stays; other members of the ISR have gone,   those in sync that are up
                 and writes must not wait for them

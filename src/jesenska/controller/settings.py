@@ -96,7 +96,7 @@ class Settings(Machine):
         self._act(plan.entity)
         yield from self._take_old_away()
 
-    # --- what stands in the tree -------------------------------------------------------------------------------------
+    # --- the content of the tree -------------------------------------------------------------------------------------
 
     def _look(self, event: Look) -> Steps:
         if event.at == EVERYTHING:

@@ -135,7 +135,7 @@ class TopicChanges:
             self._desk.say("info", f"topic {name} gets more replicas, since more brokers are up")
             yield from self.begin([TopicPartitions(plan.topic, plan.numbers)])
 
-    # --- what brokers are told, and say ------------------------------------------------------------------------------
+    # --- orders to brokers and answers -------------------------------------------------------------------------------
 
     def begin(self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False) -> Steps:
         """Sends orders to the brokers that hold replicas; when the leaders have them, every broker shows the topics,

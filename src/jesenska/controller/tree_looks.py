@@ -10,7 +10,7 @@ shell, a person.
                                         brokers that are not there
     /admin/preferred_replica_election   asks for leaders that are there already
     /admin/jesenska_lost_brokers        brokers that never come again: deletions do not wait for them
-    /isr_change_notification            leaders have written other ISRs: every broker is told
+    /isr_change_notification            leaders have written other ISRs: every broker gets them
     /log_dir_event_notification         brokers have lost log directories: they are asked what they cannot read
     /brokers/ids                        brokers have come or gone. If this broker cannot be one of several, another
                                         one is reported in the log

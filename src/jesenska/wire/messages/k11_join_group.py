@@ -1,7 +1,7 @@
 """JoinGroup (key 11): a member enters a group or comes back in a rebalance.
 
 Versions: 1 a rebalance time-out, 4 MEMBER_ID_REQUIRED (KIP-394), 5 static members (KIP-345), 6 compact, 7 protocol
-type, 8 a reason, 9 the leader may be told to skip the assignment."""
+type, 8 a reason, 9 the answer may let the leader skip the assignment."""
 
 from __future__ import annotations
 
