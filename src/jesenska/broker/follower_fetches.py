@@ -146,7 +146,7 @@ class FollowerFetch(SessionFetch):
             ):
                 self._uses.isr_changes.propose(partition)
         except KafkaError:
-            self._unnoted[wanted] = last_epoch, log_start_offset  # reading it gives the same, or finds that it is led by now
+            self._unnoted[wanted] = last_epoch, log_start_offset  # reading it gives the same, or it is led by now
 
     def _found_partition(self, wanted: SessionPartition) -> Partition | None:
         if wanted.partition is None or not wanted.partition.is_served:
