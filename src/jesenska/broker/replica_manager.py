@@ -206,12 +206,13 @@ class ReplicaManager:
             raise KafkaStorageError(f"The metadata cannot be reached: {error}") from error
 
     def _waits_for_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """True if this replica has lost data and no other broker leads with them."""
+        """True if this replica has lost data, no other broker leads, and unclean election is off."""
         is_led = leader not in (NO_LEADER, self._core.broker_id)
         return topic_partition in self._without_data and not is_led and not config.boolean("unclean.leader.election.enable")
 
     def _has_lost_data(self, topic_partition: TopicPartition, leader: int, config: TopicConfig) -> bool:
-        """True if this replica has lost data and has to wait for a broker that has them, which is logged."""
+        """True if this replica has to wait for a broker that has its lost data, which is logged. Else it is taken as
+        it is."""
         if self._waits_for_data(topic_partition, leader, config):
             logger.error(
                 "%s is not led here: this broker was in sync, and its log is gone, is an older one, or ends before what it had. Start a broker that has the "
@@ -246,8 +247,8 @@ class ReplicaManager:
             self._links.follow(partition.topic_partition, log, partition.topic_id, partition.leader, partition.leader_epoch)
 
     async def _let_cut_end(self, topic_partition: TopicPartition) -> None:
-        """A log that is to be led may still be being truncated for its former leader. Waits for that: the leader's
-        first offset is known then."""
+        """A log that is to be led may still be being truncated for its former leader. Waits for that: only then is it
+        known from which offset it is led."""
         partition = self._known(topic_partition)
         log = None if partition is None else partition.follower_log
         if log is None or not log.is_being_cut:

@@ -4,9 +4,9 @@
                 KAFKA_NAME=value               the environment, as containers set it
     weakest     name=value                     the file
 
-A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIRS` is `log.dirs`, `__` stands for `_`
-and `___` for `-`. (`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts,
-and those that Kubernetes sets for a service named kafka, are left alone.
+A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIRS` is `log.dirs`, `__` means `_` and
+`___` means `-`. (`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts, and
+those that Kubernetes sets for a service named kafka, are left alone.
 
 Nothing is printed here: warnings are returned as data. A name that no table knows is kept when it is in the file or a
 flag, for Kafka shows such names too; from the environment it is only reported, since such a variable may belong to

@@ -591,7 +591,7 @@ def _version_of_checks(version: int) -> int:
 
 
 def _is_message_set(records: memoryview, version: int) -> bool:
-    """False for a batch in an old request: it is taken as a batch, as in Kafka."""
+    """True for a message set. A batch in an old request is taken as a batch, as in Kafka."""
     return version < _FIRST_WITH_BATCHES and not (len(records) > MAGIC_OFFSET and records[MAGIC_OFFSET] == MAGIC_V2)
 
 

@@ -189,7 +189,7 @@ def _answer_at_once(
 
 
 def _end_for(request: ListOffsetsRequest, partition: Partition) -> int:
-    """The end offset for this isolation level or replica."""
+    """The end of what a consumer reads at its isolation level."""
     return partition.last_stable_offset if request.isolation_level == _READ_COMMITTED else partition.high_watermark
 
 

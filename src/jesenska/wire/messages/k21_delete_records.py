@@ -1,5 +1,4 @@
-"""DeleteRecords (key 21): raises the log start offset of partitions (KIP-107); offset -1 stands for the high
-watermark.
+"""DeleteRecords (key 21): raises the log start offset of partitions (KIP-107); offset -1 means the high watermark.
 
 Versions: 2 compact."""
 
