@@ -1,6 +1,6 @@
 """DescribeLogDirs (key 35), versions 0-5: each log directory with its partitions and their sizes (KIP-113).
 
-    0      partitions by directory: size in bytes, lag to the high watermark (none on a leader); a copy on its way to the
+    0      partitions by directory: size in bytes, lag to the high watermark (none: leader); a copy on its way to the
            directory is `isFuture`, with the copied bytes as its size, and about how many records it lacks
     2      compact
     4      size of the volume and room that is left on it, bytes (KIP-827); -1 if the system does not say
