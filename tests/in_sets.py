@@ -35,7 +35,7 @@ from typing import BinaryIO
 
 from tests.compiled_modules import changed_after_it_was_compiled
 from tests.profiles import CI, EVERYTHING, PROFILE, QUICK
-from tests.tiers import HOUR, ROOT, ROTATION, SHARE
+from tests.tiers import CHANGED, HOUR, ROOT, ROTATION, SHARE, commit
 
 _PYTEST = (sys.executable, "-m", "pytest")
 _PROGRESS_SECONDS = 30.0
@@ -316,6 +316,7 @@ def main(arguments: Sequence[str]) -> int:
         _say(str(error))
         return 2
     os.environ[PROFILE] = tier
+    os.environ[CHANGED] = "\n".join(sorted(commit().changed))
     if tier == QUICK and (source := changed_after_it_was_compiled()) is not None:
         _say(f"{source.relative_to(ROOT)} was changed after it was compiled: everything runs from source.")
         os.environ["JESENSKA_PURE"] = "1"

@@ -10,8 +10,8 @@ if it had no mark. Of the others it runs a sixth of the files, for two minutes a
 there are fewer than six, one file.
 
 What has changed lately is what the commits of the last four hours have changed, and what is not committed. Files that
-got another name alone do not count. JESENSKA_SINCE names another commit to compare with. Without git nothing has
-changed, and the first sixth is taken.
+got another name, other docstrings or other comments alone do not count. JESENSKA_SINCE names another commit to compare
+with. Without git nothing has changed, and the first sixth is taken.
 
 JESENSKA_TESTS is the tier (quick, ci, everything); without it no test is left out, as when a person names a file.
 JESENSKA_SHARE=rotation asks for the sixth alone.
@@ -19,6 +19,7 @@ JESENSKA_SHARE=rotation asks for the sixth alone.
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import time
@@ -39,6 +40,8 @@ SHARES = 6
 SHARE, ROTATION = "JESENSKA_SHARE", "rotation"
 SHARE_SECONDS = 120.0
 _LATELY_SECONDS = 4 * 3600
+#: The variable in which a run of several processes keeps the names of the changed files, a line each.
+CHANGED = "JESENSKA_CHANGED"
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,36 @@ def commit() -> Commit:
     head = _git("rev-parse", "HEAD")
     if not head:
         return Commit(0, frozenset())
+    number, known = int(head[0][:8], 16), os.environ.get(CHANGED)
+    if known is not None:
+        return Commit(number, frozenset(known.split("\n")))
     since = os.environ.get("JESENSKA_SINCE") or _before(head[0])
     changed = {*_git("diff", "--name-only", "--find-renames=60%", "--diff-filter=AMD", since), *_git("ls-files", "--others", "--exclude-standard")}
-    return Commit(int(head[0][:8], 16), frozenset(changed))
+    return Commit(number, frozenset(name for name in changed if not _has_other_words_alone(name, since)))
+
+
+def _has_other_words_alone(name: str, since: str) -> bool:
+    path = ROOT / name
+    if not name.endswith(".py") or not path.is_file():
+        return False
+    before = _git("show", f"{since}:{name}")
+    return bool(before) and has_same_code("\n".join(before), path.read_text())
+
+
+def has_same_code(before: str, after: str) -> bool:
+    """True if two modules differ in docstrings and comments alone."""
+    try:
+        return _code_of(before) == _code_of(after)
+    except SyntaxError:
+        return False
+
+
+def _code_of(text: str) -> str:
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node, clean=False) is not None:
+            node.body = node.body[1:]
+    return ast.dump(tree)
 
 
 def first_seed() -> int:

@@ -15,6 +15,7 @@ _AUTHOR = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for wha
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv(tiers.CHANGED, raising=False)
     monkeypatch.setattr(tiers, "ROOT", tmp_path)
     monkeypatch.delenv("JESENSKA_SINCE", raising=False)
     return tmp_path

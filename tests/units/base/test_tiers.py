@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.profiles import CI, EVERYTHING, QUICK
-from tests.tiers import SHARES, Commit, Hours, rotation, runs
+from tests.tiers import SHARES, Commit, Hours, has_same_code, rotation, runs
 
 NOTHING = frozenset[str]()
 ABOUT = Hours("tests/hour/test_made.py", ("setup.py", "src/jesenska/records"))
@@ -54,3 +54,10 @@ def test_the_rotation_leaves_out_what_runs_already() -> None:
     assert rotation([ABOUT], at) == frozenset()
     assert rotation([], at) == frozenset()
     assert rotation([ABOUT], Commit(7, NOTHING)) == {ABOUT}
+
+
+def test_other_docstrings_and_comments_are_no_other_code() -> None:
+    before = '"""A module."""\n\ndef f(x: int) -> int:\n    """One."""\n    return x  # as it is\n'
+    assert has_same_code(before, before.replace("A module", "Other words").replace("One.", "Two.").replace("as it is", "unchanged"))
+    assert not has_same_code(before, before.replace("return x", "return x + 1"))
+    assert not has_same_code(before, "def f(:")
