@@ -1,6 +1,7 @@
-"""Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request goes through (mypyc, from their own
-source). Without a compiler, or where one of the two cannot be built, the install goes on: the codec's pure twin and the modules' source run instead. As usual
-CC in the environment names the compiler, and CFLAGS has flags for it; an optimisation level there (CFLAGS=-O1 builds sooner) takes the place of ours."""
+"""Builds what is compiled, where a C compiler is there: the record codec (Cython) and the modules that every request
+goes through (mypyc, from their own source). Without a compiler, or where one of the two cannot be built, the install
+goes on: the codec's pure twin and the modules' source run instead. As usual CC in the environment names the compiler,
+and CFLAGS has flags for it; an optimisation level there (CFLAGS=-O1 builds sooner) takes the place of ours."""
 
 import gc
 import os
@@ -22,7 +23,8 @@ ROOT = Path(__file__).parent
 CODEC = "src/jesenska/records/_crecords.pyx"
 #: The shared library behind all modules that mypyc compiles; each module is a small extension that calls into it.
 LIBRARY = "jesenska._compiled"
-#: Where a wheel is put together, empty at first and removed at the end: what an earlier build has left must not get into it.
+#: Where a wheel is put together, empty at first and removed at the end: what an earlier build has left must not get
+#: into it.
 WHEEL = "build/wheel"
 #: Where C code lies while it is built; setuptools wants a path inside the project.
 C_CODE = "build/mypyc"
@@ -45,7 +47,12 @@ def has_compiler():
 
 def accepted(flags):
     """These flags; none if the compiler is another than gcc and does not know all of them."""
-    return flags if subprocess.run([*compiler(), "-Werror", *flags, "-E", "-xc", os.devnull], capture_output=True).returncode == 0 else []
+    return (
+        flags
+        if subprocess.run([*compiler(), "-Werror", *flags, "-E", "-xc", os.devnull], capture_output=True).returncode
+        == 0
+        else []
+    )
 
 
 def optimised(level):
@@ -61,10 +68,13 @@ def compiled_modules():
 
 
 def all_translated(codec, directory):
-    """The modules as extensions, or none, and meanwhile the codec in C below `directory`; where that fails it stays as it was, and building it says why."""
+    """The modules as extensions, or none, and meanwhile the codec in C below `directory`; where that fails it stays as
+    it was, and building it says why."""
     Path(directory).mkdir(parents=True, exist_ok=True)
     codec_in_c = f"{directory}/_crecords.c"
-    with subprocess.Popen([sys.executable, "-m", "cython", "-o", codec_in_c, CODEC], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as cython:
+    with subprocess.Popen(
+        [sys.executable, "-m", "cython", "-o", codec_in_c, CODEC], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as cython:
         extensions = translated(directory)
     if cython.returncode == 0:
         codec.sources = [codec_in_c]
@@ -73,16 +83,20 @@ def all_translated(codec, directory):
 
 def translated(directory):
     """The modules as extensions, in C below `directory`, a file for each module; none if they cannot be translated."""
-    # Types are judged by script/test; here packages without type hints may be missing, and everything else is taken as it is.
+    # Types are judged by script/test; here packages without type hints may be missing, and everything else is taken as
+    # it is.
     options = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent"]
     try:
         from mypyc.build import mypycify
 
-        extensions = mypycify([*options, *compiled_modules()], debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=directory)
+        extensions = mypycify(
+            [*options, *compiled_modules()], debug_level="0", multi_file=True, group_name=LIBRARY, target_dir=directory
+        )
     except (Exception, SystemExit) as error:
         sys.stderr.write(f"warning: the request path is not compiled: {error}\n")
         return []
-    # Else the collector goes through all of the translation's data once more when the process ends, which takes seconds.
+    # Else the collector goes through all of the translation's data once more when the process ends, which takes
+    # seconds.
     gc.freeze()
     unwanted = accepted(WITHOUT_USE)
     for extension in extensions:
@@ -97,7 +111,8 @@ def translated(directory):
 
 
 class BuildExtensions(build_ext):
-    """Compiles the C files of one extension beside each other, and keeps all of mypyc's extensions or none: they are of use only together."""
+    """Compiles the C files of one extension beside each other, and keeps all of mypyc's extensions or none: they are
+    of use only together."""
 
     def build_extensions(self):
         compile_in_turn = self.compiler.compile
@@ -126,7 +141,14 @@ if has_compiler():
     records = Path(CODEC).parent
     parts = sorted(str(path) for pattern in ("*.pxi", "*.h") for path in records.glob(pattern))
     flags = [*optimised(3), "-g0"]
-    codec = Extension("jesenska.records._crecords", [CODEC], depends=parts, include_dirs=[str(records)], extra_compile_args=flags, optional=True)
+    codec = Extension(
+        "jesenska.records._crecords",
+        [CODEC],
+        depends=parts,
+        include_dirs=[str(records)],
+        extra_compile_args=flags,
+        optional=True,
+    )
     # Its C code is a build product: it does not go beside its source.
     codec.cython_c_in_temp = True
     request_path = all_translated(codec, C_CODE) if BUILDING & set(sys.argv) else []

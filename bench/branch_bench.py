@@ -26,7 +26,7 @@ from pathlib import Path
 
 from bench.restart_bench import ROWS, write_log
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -89,7 +89,11 @@ async def _measure(broker: BrokerProcess, branches: int) -> None:
         _tell("first branch", "ms", await _branch(admin, "first"))
         _tell("under load", "ms", await _under_load(cluster, admin))
         await _branch(admin, "settles")
-        _tell("again, median", "ms", statistics.median([await _branch(admin, f"again-{number}") for number in range(_AGAIN)]))
+        _tell(
+            "again, median",
+            "ms",
+            statistics.median([await _branch(admin, f"again-{number}") for number in range(_AGAIN)]),
+        )
         before, begun = disk_bytes(broker.data), time.perf_counter()
         taken = [await _branch(admin, f"trial-{number}") for number in range(branches)]
         _tell(f"{branches} branches", "s", time.perf_counter() - begun)
@@ -116,7 +120,9 @@ def _tell(row: str, unit: str, value: float) -> None:
 async def _create(broker: BrokerProcess) -> None:
     cluster = Cluster(broker.bootstrap)
     try:
-        assert await Admin(cluster).create_topics([NewTopic(_SOURCE, 1, 1, configs={"retention.ms": "-1"})]) == {_SOURCE: None}
+        assert await Admin(cluster).create_topics([NewTopic(_SOURCE, 1, 1, configs={"retention.ms": "-1"})]) == {
+            _SOURCE: None
+        }
     finally:
         await cluster.close()
 

@@ -55,7 +55,11 @@ def run_rows(
         with unfinished.part(f"{row} ({name})"), tempfile.TemporaryDirectory(dir=options.dir) as directory:
             place = Path(directory).resolve()
             given = settings(place)
-            broker: Broker = Apache(place, given, release) if name == Apache.name else Jesenska(place, given, options.profile, options.profiles)
+            broker: Broker = (
+                Apache(place, given, release)
+                if name == Apache.name
+                else Jesenska(place, given, options.profile, options.profiles)
+            )
             broker.start()
             try:
                 work(RowRun(row, broker, place, options.scale, sides[name]))

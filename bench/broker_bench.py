@@ -85,7 +85,9 @@ def _started(side: str, place: Path, options: argparse.Namespace, figures: Figur
     if side == Apache.name:
         broker = Apache(place, _SETTINGS)
     else:
-        broker = Jesenska(place, _SETTINGS, options.profile, options.profiles, options.before if side == _BEFORE else None)
+        broker = Jesenska(
+            place, _SETTINGS, options.profile, options.profiles, options.before if side == _BEFORE else None
+        )
     settle(options.scale)
     ready_seconds = broker.start()
     try:
@@ -94,7 +96,13 @@ def _started(side: str, place: Path, options: argparse.Namespace, figures: Figur
         broker.stop()
 
 
-def _stage(up: Sequence[str], rows: Sequence[Row], options: argparse.Namespace, sides: Mapping[str, Figures], unfinished: Unfinished) -> None:
+def _stage(
+    up: Sequence[str],
+    rows: Sequence[Row],
+    options: argparse.Namespace,
+    sides: Mapping[str, Figures],
+    unfinished: Unfinished,
+) -> None:
     """Each row on the brokers of these sides, which are up at the same time; the one that begins changes from one
     reading to the next."""
     readings = [row for row in rows for _ in range(options.repeat)]
@@ -116,8 +124,14 @@ def main() -> int:
         rows="words or patterns of names, separated by commas (or by semicolons, if one has a comma in it)",
     )
     add_broker_options(parser)
-    parser.add_argument("--before", type=Path, metavar="DIR", help="another checkout of the project, for the side `before`")
-    parser.add_argument("--beside", action="store_true", help="the brokers of a stage are up at the same time, and each row runs on one after the other")
+    parser.add_argument(
+        "--before", type=Path, metavar="DIR", help="another checkout of the project, for the side `before`"
+    )
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="the brokers of a stage are up at the same time, and each row runs on one after the other",
+    )
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="each row runs so many times in a round")
     options = parser.parse_args()
     end_in_order()
@@ -133,7 +147,10 @@ def main() -> int:
             parser.error(f"{options.before} has no .venv: set it up first (script/setup test)")
         ours, theirs = build_of(Path(sys.executable)), build_of(python_of(options.before))
         if ours != theirs:
-            parser.error(f"jesenska runs on {ours}, and before on {theirs}: set both up with the same interpreter (PYTHON=... script/setup test)")
+            parser.error(
+                f"jesenska runs on {ours}, and before on {theirs}: set both up with the same interpreter (PYTHON=... "
+                f"script/setup test)"
+            )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     names = {"jesenska": Jesenska.name, "kafka": Apache.name, _BEFORE: _BEFORE}
@@ -148,7 +165,12 @@ def main() -> int:
                 print(f"round {number + 1}, {stage}: {' beside '.join(up)}", file=sys.stderr, flush=True)
                 with unfinished.part(f"{stage} ({' beside '.join(up)})"):
                     _stage(up, members, options, sides, unfinished)
-    show(sides, options, f"against {list(sides)[-1]}" if options.before else f"Apache Kafka {KAFKA}", f", scale {options.scale:g}")
+    show(
+        sides,
+        options,
+        f"against {list(sides)[-1]}" if options.before else f"Apache Kafka {KAFKA}",
+        f", scale {options.scale:g}",
+    )
     return unfinished.exit_code()
 
 

@@ -63,7 +63,9 @@ def python_of(tree: Path) -> Path:
 def build_of(python: Path) -> str:
     """Version, compiler and place of this interpreter. Brokers are comparable if their builds are the same: a
     profile-optimised build takes a tenth less CPU than another of the same version."""
-    told = subprocess.run([python, "-c", "import sys; print(sys.version, sys.base_prefix)"], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [python, "-c", "import sys; print(sys.version, sys.base_prefix)"], capture_output=True, text=True, check=True
+    )
     return " ".join(told.stdout.split())
 
 
@@ -74,7 +76,14 @@ class Jesenska:
 
     name = "jesenska"
 
-    def __init__(self, directory: Path, settings: Mapping[str, str], profile: str = "", profiles: Path = Path(), tree: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        settings: Mapping[str, str],
+        profile: str = "",
+        profiles: Path = Path(),
+        tree: Path | None = None,
+    ) -> None:
         self._profile, self._profiles, self._raw = profile, profiles, directory / "profile"
         kind = BrokerProcess if tree is None else _ProcessOfTree
         self._process = kind(
@@ -118,11 +127,19 @@ class Jesenska:
             shutil.move(self._raw, target)
         elif self._profile == "perf":
             data = self._raw.with_suffix(".perf")
-            perf = subprocess.Popen(["perf", "record", "-q", "-F", "499", "-g", "-p", str(self.pid), "-o", str(data)], stderr=subprocess.DEVNULL)
+            perf = subprocess.Popen(
+                ["perf", "record", "-q", "-F", "499", "-g", "-p", str(self.pid), "-o", str(data)],
+                stderr=subprocess.DEVNULL,
+            )
             yield
             perf.send_signal(signal.SIGINT)
             perf.wait()
-            said = subprocess.run(["perf", "report", "--stdio", "--no-children", "-g", "none", "-i", str(data)], capture_output=True, text=True, check=False)
+            said = subprocess.run(
+                ["perf", "report", "--stdio", "--no-children", "-g", "none", "-i", str(data)],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             target.write_text(said.stdout)
         else:
             yield

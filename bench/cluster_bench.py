@@ -147,9 +147,20 @@ def _measured(side: Side, figures: Figures, row: str) -> Iterator[None]:
 def _produce(side: Side, topic: str, records: int, size: int, settings: tuple[str, ...]) -> float:
     """Records a second."""
     said = _tool(
-        "kafka-producer-perf-test", "--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1",
-        "--bootstrap-server", side.bootstrap, "--command-property", *settings,
-    )  # fmt: skip
+        "kafka-producer-perf-test",
+        "--topic",
+        topic,
+        "--num-records",
+        str(records),
+        "--record-size",
+        str(size),
+        "--throughput",
+        "-1",
+        "--bootstrap-server",
+        side.bootstrap,
+        "--command-property",
+        *settings,
+    )
     return float(re.findall(r"([\d.]+) records/sec", said)[-1])
 
 
@@ -192,10 +203,18 @@ def main(arguments: list[str] | None = None) -> int:
     gathered = {name: Figures() for name in names}
     for number in range(options.rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            with unfinished.part(f"{name}, round {number + 1}"), tempfile.TemporaryDirectory(prefix="jesenska-cluster-bench-") as directory:
+            with (
+                unfinished.part(f"{name}, round {number + 1}"),
+                tempfile.TemporaryDirectory(prefix="jesenska-cluster-bench-") as directory,
+            ):
                 _round(SIDES[name](Path(directory)), gathered[name], rows, options.scale)
             print(table({name: gathered[name]}, f"{name}, after round {number + 1}"), flush=True)
-    print(table(gathered, f"{BROKERS} brokers, replication factor {BROKERS}, {options.rounds} rounds, scale {options.scale:g}"))
+    print(
+        table(
+            gathered,
+            f"{BROKERS} brokers, replication factor {BROKERS}, {options.rounds} rounds, scale {options.scale:g}",
+        )
+    )
     return unfinished.exit_code()
 
 

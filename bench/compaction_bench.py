@@ -26,7 +26,12 @@ from bench.raw_clients import PRODUCE_VERSION, Probe, ask, check, connect, frame
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -79,7 +84,10 @@ def _fill(bootstrap: str, topic: str, batches: Iterator[bytes]) -> None:
 def _create(bootstrap: str, topic: str) -> None:
     configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1.0"}
     wanted = CreateTopicsRequestTopic(
-        name=topic, num_partitions=1, replication_factor=1, configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()]
+        name=topic,
+        num_partitions=1,
+        replication_factor=1,
+        configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
     )
     with connect(bootstrap) as connection:
         answer = ask(connection, CreateTopicsRequest(topics=[wanted], timeout_ms=60_000), 5, CreateTopicsResponse)
@@ -92,7 +100,12 @@ def _compact(bootstrap: str, topic: str) -> None:
     change = IncrementalAlterConfigsRequestConfig(name="min.cleanable.dirty.ratio", config_operation=0, value="0.0")
     resource = IncrementalAlterConfigsRequestResource(resource_type=2, resource_name=topic, configs=[change])
     with connect(bootstrap) as connection:
-        answer = ask(connection, IncrementalAlterConfigsRequest(resources=[resource], validate_only=False), 0, IncrementalAlterConfigsResponse)
+        answer = ask(
+            connection,
+            IncrementalAlterConfigsRequest(resources=[resource], validate_only=False),
+            0,
+            IncrementalAlterConfigsResponse,
+        )
     if answer.responses[0].error_code:
         raise SystemExit(f"the topic cannot be changed: {answer.responses[0].error_message}")
 

@@ -41,9 +41,9 @@ from bench.raw_clients import FETCH_VERSION, PRODUCE_VERSION, frame
 from jesenska.base.clock import ManualClock
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
-from jesenska.cli.configuration import broker_config
-from jesenska.cli.memory import Memory
-from jesenska.cli.up_options import broker_defaults
+from jesenska.cli.shared.configuration import broker_config
+from jesenska.cli.shared.memory import Memory
+from jesenska.cli.supervision.up_options import broker_defaults
 from jesenska.net.event_loop import broker_loop
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
@@ -53,12 +53,21 @@ from jesenska.wire.language import Message, Struct
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestAssignment, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest
@@ -274,7 +283,10 @@ def _for_ever(request: Message, version: int) -> Requests:
 
 async def _make_topic(client: Client, partitions: int, copies: int = 1) -> None:
     """Returns when every partition has its leader, the first broker, and `copies` replicas in sync."""
-    assigned = [CreateTopicsRequestAssignment(partition_index=index, broker_ids=list(range(1, copies + 1))) for index in range(partitions)]
+    assigned = [
+        CreateTopicsRequestAssignment(partition_index=index, broker_ids=list(range(1, copies + 1)))
+        for index in range(partitions)
+    ]
     topic = CreateTopicsRequestTopic(name=_TOPIC, num_partitions=-1, replication_factor=-1, assignments=assigned)
     await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5, CreateTopicsResponse)
     asking = frame(MetadataRequest(topics=[MetadataRequestTopic(name=_TOPIC)], allow_auto_topic_creation=False), 8)
@@ -295,10 +307,17 @@ def _batch(size: int, codec: Codec) -> bytes:
 
 def _produce(partitions: int, batch: bytes, acks: int = 1, transactional_id: str | None = None) -> ProduceRequest:
     data = [ProduceRequestPartition(index=index, records=batch) for index in range(partitions)]
-    return ProduceRequest(transactional_id=transactional_id, acks=acks, timeout_ms=30_000, topic_data=[ProduceRequestTopic(name=_TOPIC, partition_data=data)])
+    return ProduceRequest(
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=30_000,
+        topic_data=[ProduceRequestTopic(name=_TOPIC, partition_data=data)],
+    )
 
 
-def _producing(partitions: int, size: int, codec: Codec = Codec.NONE, acks: int = 1, copies: int = 1) -> Callable[[Client], Awaitable[Requests]]:
+def _producing(
+    partitions: int, size: int, codec: Codec = Codec.NONE, acks: int = 1, copies: int = 1
+) -> Callable[[Client], Awaitable[Requests]]:
     async def prepare(client: Client) -> Requests:
         await _make_topic(client, partitions, copies)
         return _for_ever(_produce(partitions, _batch(size, codec), acks), PRODUCE_VERSION)
@@ -306,11 +325,18 @@ def _producing(partitions: int, size: int, codec: Codec = Codec.NONE, acks: int 
     return prepare
 
 
-def _fetch(partitions: int, *, offset: int = 0, max_wait_ms: int = 0, session: tuple[int, int] = (0, -1)) -> FetchRequest:
+def _fetch(
+    partitions: int, *, offset: int = 0, max_wait_ms: int = 0, session: tuple[int, int] = (0, -1)
+) -> FetchRequest:
     """A fetch of the first partitions, up to a record or two of each, in this session (its id and epoch)."""
-    wanted = [FetchRequestPartition(partition=index, fetch_offset=offset, partition_max_bytes=200) for index in range(partitions)]
+    wanted = [
+        FetchRequestPartition(partition=index, fetch_offset=offset, partition_max_bytes=200)
+        for index in range(partitions)
+    ]
     topics = [FetchRequestTopic(topic=_TOPIC, partitions=wanted)] if wanted else []
-    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1], topics=topics)
+    return FetchRequest(
+        max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1], topics=topics
+    )
 
 
 async def _filled(client: Client, partitions: int) -> None:
@@ -331,7 +357,10 @@ def _in_session(partitions: int, with_news: int, max_wait_ms: int = 0) -> Callab
     async def prepare(client: Client) -> Requests:
         await _filled(client, partitions)
         answer = await client.ask(_fetch(partitions, offset=1, session=(0, 0)), FETCH_VERSION, FetchResponse)
-        return ((_asked(_fetch(with_news, max_wait_ms=max_wait_ms, session=(answer.session_id, epoch)), FETCH_VERSION),) for epoch in count(1))
+        return (
+            (_asked(_fetch(with_news, max_wait_ms=max_wait_ms, session=(answer.session_id, epoch)), FETCH_VERSION),)
+            for epoch in count(1)
+        )
 
     return prepare
 
@@ -348,7 +377,9 @@ async def _member(client: Client) -> tuple[str, int]:
     await _until_ready(client, FindCoordinatorRequest(key="group", key_type=0), 2, FindCoordinatorResponse)
     joined = await _until_ready(client, joining, 3, JoinGroupResponse)
     assigned = [SyncGroupRequestAssignment(member_id=joined.member_id, assignment=bytes(10))]
-    syncing = SyncGroupRequest(group_id="group", generation_id=joined.generation_id, member_id=joined.member_id, assignments=assigned)
+    syncing = SyncGroupRequest(
+        group_id="group", generation_id=joined.generation_id, member_id=joined.member_id, assignments=assigned
+    )
     await client.ask(syncing, 3, SyncGroupResponse)
     return joined.member_id, joined.generation_id
 
@@ -372,9 +403,17 @@ async def _beating(client: Client) -> Requests:
 async def _committing(client: Client) -> Requests:
     await _make_topic(client, 10)
     member_id, generation_id = await _member(client)
-    offsets = [OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="") for index in range(10)]
+    offsets = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=1, committed_metadata="")
+        for index in range(10)
+    ]
     topics = [OffsetCommitRequestTopic(name=_TOPIC, partitions=offsets)]
-    return _for_ever(OffsetCommitRequest(group_id="group", generation_id_or_member_epoch=generation_id, member_id=member_id, topics=topics), 8)
+    return _for_ever(
+        OffsetCommitRequest(
+            group_id="group", generation_id_or_member_epoch=generation_id, member_id=member_id, topics=topics
+        ),
+        8,
+    )
 
 
 async def _in_transactions(client: Client) -> Requests:
@@ -382,18 +421,30 @@ async def _in_transactions(client: Client) -> Requests:
     await _make_topic(client, 1)
     name = "transaction"
     await _until_ready(client, FindCoordinatorRequest(key=name, key_type=1), 2, FindCoordinatorResponse)
-    given = await _until_ready(client, InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 3, InitProducerIdResponse)
+    given = await _until_ready(
+        client, InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 3, InitProducerIdResponse
+    )
     who, epoch = given.producer_id, given.producer_epoch
     topics = [AddPartitionsToTxnRequestTopic(name=_TOPIC, partitions=[0])]
     adding = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=name, v3_and_below_producer_id=who, v3_and_below_producer_epoch=epoch, v3_and_below_topics=topics
+        v3_and_below_transactional_id=name,
+        v3_and_below_producer_id=who,
+        v3_and_below_producer_epoch=epoch,
+        v3_and_below_topics=topics,
     )
-    begin, end = _asked(adding, 3), _asked(EndTxnRequest(transactional_id=name, producer_id=who, producer_epoch=epoch, committed=True), 3)
+    begin, end = (
+        _asked(adding, 3),
+        _asked(EndTxnRequest(transactional_id=name, producer_id=who, producer_epoch=epoch, committed=True), 3),
+    )
 
     def requests() -> Requests:
         for sequence in count():
             records = [(ManualClock().now_ms(), None, bytes(100), ())]
-            batch = bytes(encode_batch(records, producer_id=who, producer_epoch=epoch, base_sequence=sequence, is_transactional=True))
+            batch = bytes(
+                encode_batch(
+                    records, producer_id=who, producer_epoch=epoch, base_sequence=sequence, is_transactional=True
+                )
+            )
             yield begin, _asked(_produce(1, batch, -1, name), PRODUCE_VERSION), end
 
     return requests()
@@ -447,14 +498,20 @@ async def _start_brokers(number: int, directory: Path, machine: Machine) -> list
     """Starts `number` brokers, the first of which has the tree."""
     brokers: list[Broker] = []
     for broker_id in range(1, number + 1):
-        own = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(directory / str(broker_id)), "broker.id": str(broker_id)}
+        own = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": str(directory / str(broker_id)),
+            "broker.id": str(broker_id),
+        }
         if brokers:
             served = brokers[0].tree_served_at
             assert served is not None
             own["zookeeper.connect"] = f"127.0.0.1:{served[1]}"
         elif number > 1:
             own["jesenska.zookeeper.listener"] = "127.0.0.1:0"
-        brokers.append(Broker(broker_config(environment={}, flags={**broker_defaults(number), **own}, warns=False), machine))
+        brokers.append(
+            Broker(broker_config(environment={}, flags={**broker_defaults(number), **own}, warns=False), machine)
+        )
         await brokers[-1].start()
     return brokers
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Final
 from bench.figures import resident_mb
 from bench.needs import SPARK_QUERY, require
 from bench.unfinished import Unfinished
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.pipeline.exactly_once import BATCHES_TOPIC, ExactlyOnce
-from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import session
+from jesenska.pipeline.spark.session import session
 from jesenska.testing import BrokerProcess
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class _Bench:
         total = self._rows + self._rows // self._micro_batches
         numbers = self._spark.range(0, total, 1, _PARTITIONS)
         values = numbers.selectExpr(
-            "cast(id as string) as key", f"rpad(cast(id as string), {_ROW_BYTES}, 'x') as value", f"cast(id % {_PARTITIONS} as int) as partition"
+            "cast(id as string) as key",
+            f"rpad(cast(id as string), {_ROW_BYTES}, 'x') as value",
+            f"cast(id % {_PARTITIONS} as int) as partition",
         )
         values.write.format("jesenska").options(**self._options(self.topic("inputs"))).mode("append").save()
 
@@ -77,19 +79,29 @@ class _Bench:
         rows = self._spark.readStream.format("jesenska").options(**reading).load()
         columns = ["key", "value"] if way in ("shuffled", "at least once, keyed") else ["key", "value", "partition"]
         writer: Any = self._writer(way, rows.select(*columns), target)
-        query = writer.option("checkpointLocation", str(self._scratch / f"checkpoint-{self._number}")).trigger(availableNow=True).start()
+        query = (
+            writer.option("checkpointLocation", str(self._scratch / f"checkpoint-{self._number}"))
+            .trigger(availableNow=True)
+            .start()
+        )
         query.awaitTermination()
         told = [item for item in query.recentProgress if item["numInputRows"]][1:]
         if sum(item["numInputRows"] for item in told) != self._rows:
-            raise SystemExit(f"{way}: Spark tells of {sum(item['numInputRows'] for item in told)} rows, and not of {self._rows}")
+            raise SystemExit(
+                f"{way}: Spark tells of {sum(item['numInputRows'] for item in told)} rows, and not of {self._rows}"
+            )
         begun = datetime.fromisoformat(told[0]["timestamp"])
-        seconds = (datetime.fromisoformat(told[-1]["timestamp"]) - begun).total_seconds() + told[-1]["durationMs"]["triggerExecution"] / 1000
+        seconds = (datetime.fromisoformat(told[-1]["timestamp"]) - begun).total_seconds() + told[-1]["durationMs"][
+            "triggerExecution"
+        ] / 1000
         return float(self._rows / seconds)
 
     def _writer(self, way: str, rows: DataFrame, target: str) -> Any:
         if way.startswith("at least once"):
             return rows.writeStream.format("jesenska").options(**self._options(target))
-        return rows.writeStream.foreachBatch(ExactlyOnce(f"bench-{self._number}", self._options(target), aligned=way == "aligned"))
+        return rows.writeStream.foreachBatch(
+            ExactlyOnce(f"bench-{self._number}", self._options(target), aligned=way == "aligned")
+        )
 
     def close(self) -> None:
         self._connection.close()
@@ -105,7 +117,9 @@ def _growth(bench: _Bench, broker: BrokerProcess, data: Path) -> None:
         rate = bench.run("aligned")
         mb = resident_mb(os.getpid()), resident_mb(broker.pid)
         print(
-            f"{part} run: {rate:,.0f} rows/s, driver {mb[0]:.0f} MB, broker {mb[1]:.0f} MB, {BATCHES_TOPIC} {_size_kb(data, BATCHES_TOPIC):.1f} KB", flush=True
+            f"{part} run: {rate:,.0f} rows/s, driver {mb[0]:.0f} MB, broker {mb[1]:.0f} MB, {BATCHES_TOPIC} "
+            f"{_size_kb(data, BATCHES_TOPIC):.1f} KB",
+            flush=True,
         )
 
 
@@ -114,7 +128,11 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--micro-batches", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--growth", action="store_true", help="two queries of so many micro-batches, and what they leave in memory and on the disk")
+    parser.add_argument(
+        "--growth",
+        action="store_true",
+        help="two queries of so many micro-batches, and what they leave in memory and on the disk",
+    )
     parser.add_argument("--master", default="local[2]")
     given = parser.parse_args()
     require("exactly_once_bench", SPARK_QUERY)
@@ -137,7 +155,11 @@ def main() -> int:
         finally:
             bench.close()
             spark.stop()
-    for way, beside in (("aligned", "at least once"), ("shuffled", "at least once, keyed"), ("shuffled", "at least once")):
+    for way, beside in (
+        ("aligned", "at least once"),
+        ("shuffled", "at least once, keyed"),
+        ("shuffled", "at least once"),
+    ):
         if not (found[way] and found[beside]):
             continue
         ratio = statistics.median(mine / other for mine, other in zip(found[way], found[beside], strict=False))

@@ -24,10 +24,10 @@ from pathlib import Path
 from tests.session_holder import ENVIRONMENT, SESSION_TIMEOUT_MS, holder_command
 
 from bench.figures import percentile, resident_mb
-from jesenska.cli.passed_on import PassedOn
-from jesenska.cli.supervisor import Child, Supervisor
+from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.supervisor import Child, Supervisor
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 
 _NODE = "/held"
 
@@ -52,7 +52,9 @@ async def _kill_children(supervisor: Supervisor, store: Store, rounds: int) -> l
     found = []
     for number in range(rounds):
         name = f"child {number}"
-        supervisor.add(Child(name, holder_command(supervisor.address, _NODE), _NODE, restarts=False, environment=ENVIRONMENT))
+        supervisor.add(
+            Child(name, holder_command(supervisor.address, _NODE), _NODE, restarts=False, environment=ENVIRONMENT)
+        )
         await _until(store, True)
         gone: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         await store.exists(_NODE, lambda _, gone=gone: gone.set_result(time.perf_counter()))  # type: ignore[misc]
@@ -110,7 +112,10 @@ def main() -> None:
     if options.output == "json":
         print(json.dumps(found))
         return
-    print(f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} rounds")
+    print(
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {os.cpu_count()} cores, {options.rounds} "
+        f"rounds"
+    )
     for name, value in found.items():
         print(f"{name:<56} {value:8.2f}")
 

@@ -138,9 +138,15 @@ class Apart:
 
     def start(self) -> None:
         self._tree.start()
-        settings = {"zookeeper.connect": self._tree.address, "offsets.topic.replication.factor": str(BROKERS), "group.initial.rebalance.delay.ms": "0"}
+        settings = {
+            "zookeeper.connect": self._tree.address,
+            "offsets.topic.replication.factor": str(BROKERS),
+            "group.initial.rebalance.delay.ms": "0",
+        }
         for number in range(1, BROKERS + 1):
-            self._brokers[number] = BrokerProcess(self._directory / f"data-{number}", settings={**settings, "broker.id": str(number)})
+            self._brokers[number] = BrokerProcess(
+                self._directory / f"data-{number}", settings={**settings, "broker.id": str(number)}
+            )
         with ThreadPoolExecutor(BROKERS) as starting:
             list(starting.map(lambda broker: broker.start(), self._brokers.values()))
         self.addresses = {number: broker.address for number, broker in self._brokers.items()}
@@ -214,7 +220,12 @@ class Kafka:
         wait_for_port(self._kafka.ports[number], self._kafka.brokers[number], log)
 
 
-SIDES: Mapping[str, Callable[[Path], Several]] = {"jesenska": Supervised, "apart": Apart, "zookeeper": OnZooKeeper, "kafka": Kafka}
+SIDES: Mapping[str, Callable[[Path], Several]] = {
+    "jesenska": Supervised,
+    "apart": Apart,
+    "zookeeper": OnZooKeeper,
+    "kafka": Kafka,
+}
 
 
 def until_whole(side: Several) -> None:
@@ -233,12 +244,23 @@ def until_whole(side: Several) -> None:
 
 
 def _is_whole(view: View) -> bool:
-    return len(view.brokers) == BROKERS and all(partition.is_whole for partitions in view.topics.values() for partition in partitions)
+    return len(view.brokers) == BROKERS and all(
+        partition.is_whole for partitions in view.topics.values() for partition in partitions
+    )
 
 
 def create(side: Several, topic: str, partitions: int) -> None:
     sizes = ("--partitions", str(partitions), "--replication-factor", str(BROKERS))
-    command = tool_command(KAFKA, "kafka-topics", "--bootstrap-server", ",".join(side.addresses.values()), "--create", "--topic", topic, *sizes)
+    command = tool_command(
+        KAFKA,
+        "kafka-topics",
+        "--bootstrap-server",
+        ",".join(side.addresses.values()),
+        "--create",
+        "--topic",
+        topic,
+        *sizes,
+    )
     done = subprocess.run(command, text=True, capture_output=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"kafka-topics failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
@@ -266,7 +288,9 @@ class Prober:
         self.wait_for(_AFTER)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stopping.set()
         self._thread.join()
         for connection in self._connections.values():
@@ -296,7 +320,9 @@ class Prober:
 
     def gaps(self, since: float) -> list[float]:
         """Times between acknowledgements, from the last one before that time on."""
-        begin = next((index for index in range(len(self.acknowledged) - 1, -1, -1) if self.acknowledged[index][0] <= since), 0)
+        begin = next(
+            (index for index in range(len(self.acknowledged) - 1, -1, -1) if self.acknowledged[index][0] <= since), 0
+        )
         times = [at for at, _ in self.acknowledged[begin:]]
         return [later - earlier for earlier, later in pairwise(times)]
 
@@ -311,7 +337,9 @@ class Prober:
         while not self._stopping.is_set():
             leader = self.leader
             try:
-                code, _ = produced(self._connection(leader).ask(produce_request(_TOPIC, b"probe"), PRODUCE_VERSION, ProduceResponse))
+                code, _ = produced(
+                    self._connection(leader).ask(produce_request(_TOPIC, b"probe"), PRODUCE_VERSION, ProduceResponse)
+                )
             except (OSError, ClosedByBrokerError) as error:
                 self._forget(leader)
                 self.refusals[type(error).__name__] += 1
@@ -332,7 +360,11 @@ class Prober:
             except (OSError, ClosedByBrokerError):
                 self._forget(number)
                 continue
-            told += [(item.leader_epoch, item.leader_id) for item in answer.topics[0].partitions if item.leader_id in self._addresses]
+            told += [
+                (item.leader_epoch, item.leader_id)
+                for item in answer.topics[0].partitions
+                if item.leader_id in self._addresses
+            ]
         if told:
             self.leader = max(told)[1]
         if not told or self.leader == before:
@@ -356,7 +388,11 @@ def kill(side: Several, prober: Prober, figures: Figures) -> None:
     leader = prober.leader
     killed = time.perf_counter()
     side.kill_one(leader)
-    figures.add("kill -9 of the leader", "ms to the first record by another", (prober.first_by_another(leader, killed) - killed) * 1e3)
+    figures.add(
+        "kill -9 of the leader",
+        "ms to the first record by another",
+        (prober.first_by_another(leader, killed) - killed) * 1e3,
+    )
     side.start_one(leader)
     until_whole(side)
     prober.wait_for(_AFTER)
@@ -410,7 +446,9 @@ def run(name: str, directory: Path, rows: list[str], rounds: int, figures: Figur
                     do(side, prober, figures)
             if "roll" in rows:
                 _roll_all(side, prober, directory, figures, rounds)
-            print(f"{name}: {len(prober.acknowledged)} records of the prober, refused {dict(prober.refusals)}", flush=True)
+            print(
+                f"{name}: {len(prober.acknowledged)} records of the prober, refused {dict(prober.refusals)}", flush=True
+            )
     finally:
         side.stop()
 
@@ -450,16 +488,31 @@ def main(arguments: list[str] | None = None) -> int:
     end_in_order()
     names, rows = options.sides.split(","), options.rows.split(";")
     # The clients under load use Java, too; ZooKeeper is from another release.
-    require("failover_several", [*(kafka(KAFKA) if "kafka" in names or "roll" in rows else ()), *(kafka(_WITH_ZOOKEEPER) if "zookeeper" in names else ())])
+    require(
+        "failover_several",
+        [
+            *(kafka(KAFKA) if "kafka" in names or "roll" in rows else ()),
+            *(kafka(_WITH_ZOOKEEPER) if "zookeeper" in names else ()),
+        ],
+    )
     unfinished = Unfinished("failover_several")
     sides = {}
     for name in names:
         sides[name] = Figures()
-        with unfinished.part(name), tempfile.TemporaryDirectory(prefix="jesenska-failover-bench-", dir=options.dir) as directory:
+        with (
+            unfinished.part(name),
+            tempfile.TemporaryDirectory(prefix="jesenska-failover-bench-", dir=options.dir) as directory,
+        ):
             run(name, Path(directory), rows, options.rounds, sides[name])
         print(table({name: worst(sides[name])}, f"{name}, {options.rounds} rounds"), flush=True)
     if len(sides) > 1:
-        print(table(sides, f"{time.strftime('%Y-%m-%d')}, {BROKERS} brokers, replication factor {BROKERS}, {os.cpu_count()} cores, {options.rounds} rounds"))
+        print(
+            table(
+                sides,
+                f"{time.strftime('%Y-%m-%d')}, {BROKERS} brokers, replication factor {BROKERS}, {os.cpu_count()} "
+                f"cores, {options.rounds} rounds",
+            )
+        )
     return unfinished.exit_code()
 
 

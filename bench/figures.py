@@ -81,7 +81,12 @@ def table(sides: Mapping[str, Figures], heading: str) -> str:
     """Rows in the order in which they ran; with two sides, the ratio of the first over the second."""
     names, all_figures = list(sides), list(sides.values())
     two = len(names) == 2
-    lines = [heading, "", f"| row | figure | {' | '.join(names)} |" + (" ratio |" if two else ""), "|---|---|" + "---|" * (len(names) + two)]
+    lines = [
+        heading,
+        "",
+        f"| row | figure | {' | '.join(names)} |" + (" ratio |" if two else ""),
+        "|---|---|" + "---|" * (len(names) + two),
+    ]
     keys = dict.fromkeys(key for figures in all_figures for key in figures.values if key[1] not in DETAILS)
     for key in keys:
         found = [figures.values.get(key, []) for figures in all_figures]
@@ -105,7 +110,9 @@ def as_json(sides: Mapping[str, Figures], heading: str) -> str:
                 "unit": unit,
                 "values": found,
                 "medians": {name: median(values) for name, values in found.items() if values},
-                "ratio": _ratio(first.values.get((row, unit), []), others[0].values.get((row, unit), [])) if others else None,
+                "ratio": _ratio(first.values.get((row, unit), []), others[0].values.get((row, unit), []))
+                if others
+                else None,
             }
         )
     return json.dumps({"run": heading, "rows": rows}, indent=1)

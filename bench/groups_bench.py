@@ -43,14 +43,23 @@ def commit(broker: BrokerProcess, commits: int) -> float:
         wanted = CreateTopicsRequestTopic(name="t", num_partitions=PARTITIONS, replication_factor=1)
         answer = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=60_000), 5, CreateTopicsResponse)
         assert answer.topics[0].error_code == ErrorCode.NONE
-        while connection.ask(FindCoordinatorRequest(key=GROUP), 2, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+        while (
+            connection.ask(FindCoordinatorRequest(key=GROUP), 2, FindCoordinatorResponse).error_code != ErrorCode.NONE
+        ):
             pass
         begun = time.monotonic()
         for turn in range(commits // PARTITIONS):
-            partitions = [OffsetCommitRequestPartition(partition_index=index, committed_offset=turn, committed_metadata="") for index in range(PARTITIONS)]
-            request = OffsetCommitRequest(group_id=GROUP, topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)])
+            partitions = [
+                OffsetCommitRequestPartition(partition_index=index, committed_offset=turn, committed_metadata="")
+                for index in range(PARTITIONS)
+            ]
+            request = OffsetCommitRequest(
+                group_id=GROUP, topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)]
+            )
             while True:
-                codes = {part.error_code for part in connection.ask(request, 7, OffsetCommitResponse).topics[0].partitions}
+                codes = {
+                    part.error_code for part in connection.ask(request, 7, OffsetCommitResponse).topics[0].partitions
+                }
                 if codes == {ErrorCode.NONE}:
                     break
                 assert codes <= {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}, codes
@@ -76,7 +85,11 @@ def load(broker: BrokerProcess, expected: int) -> tuple[float, float]:
     try:
         with RawConnection(broker.bootstrap, 60) as connection:
             while True:
-                answer = connection.ask(OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)]), 8, OffsetFetchResponse).groups[0]
+                answer = connection.ask(
+                    OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)]),
+                    8,
+                    OffsetFetchResponse,
+                ).groups[0]
                 if answer.error_code == ErrorCode.NONE:
                     break
                 assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, answer.error_code
@@ -100,7 +113,10 @@ def main() -> int:
         broker.start()
         print(f"ready again {time.monotonic() - begun:.2f} s after kill -9")
         seconds, slowest_ms = load(broker, options.commits // PARTITIONS - 1)
-        print(f"loaded {seconds:.2f} s later, {options.commits / seconds:,.0f} commits a second; slowest answer to another client {slowest_ms:.1f} ms")
+        print(
+            f"loaded {seconds:.2f} s later, {options.commits / seconds:,.0f} commits a second; slowest answer to "
+            f"another client {slowest_ms:.1f} ms"
+        )
     return 0
 
 

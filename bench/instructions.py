@@ -118,7 +118,13 @@ def _counted(place: Path, module: str, *arguments: str, reads: str = "") -> Iter
     `reads` is its stdin."""
     valgrind = shutil.which("valgrind")
     assert valgrind is not None
-    counting = [valgrind, "--tool=callgrind", f"--dump-before={_MARK}", "--dump-line=no", f"--callgrind-out-file={place}/out.%p"]
+    counting = [
+        valgrind,
+        "--tool=callgrind",
+        f"--dump-before={_MARK}",
+        "--dump-line=no",
+        f"--callgrind-out-file={place}/out.%p",
+    ]
     with (
         Path(place, "valgrind.txt").open("w+") as said,
         tempfile.TemporaryFile("w+", dir=place) as given,
@@ -142,19 +148,30 @@ def _python(module: str, *arguments: str) -> list[str]:
 def _started(command: Sequence[str], stdin: TextIO, reads: str, stderr: TextIO) -> subprocess.Popen[str]:
     stdin.write(reads)
     stdin.seek(0)
-    return subprocess.Popen(command, cwd=_ROOT, env=_ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True)
+    return subprocess.Popen(
+        command, cwd=_ROOT, env=_ENVIRONMENT, stdin=stdin, stdout=subprocess.PIPE, stderr=stderr, text=True
+    )
 
 
 def _write_bytecode(module: str, *arguments: str) -> None:
     """Runs a module once, so that Python has the bytecode of its imports: compiling them is not counted."""
-    subprocess.run(_python(module, *arguments), cwd=_ROOT, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        _python(module, *arguments),
+        cwd=_ROOT,
+        env=_ENVIRONMENT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
 
 
 def total_of(text: str) -> int:
     """The total count of one of callgrind's files."""
     found = _TOTAL.search(text)
     if found is None:
-        raise SystemExit(f"{_PROGRAM}: callgrind has written a file without a total: this version of valgrind is not understood.")
+        raise SystemExit(
+            f"{_PROGRAM}: callgrind has written a file without a total: this version of valgrind is not understood."
+        )
     return int(found[1])
 
 
@@ -193,8 +210,12 @@ def count_start(directory: str | None) -> Counts:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog=_PROGRAM, description="Counts a broker's instructions and compares them with the table.")
-    made.add_argument("--case", action="append", choices=[START, *CASES], metavar="NAME", help="only this case; may be repeated")
+    made = argparse.ArgumentParser(
+        prog=_PROGRAM, description="Counts a broker's instructions and compares them with the table."
+    )
+    made.add_argument(
+        "--case", action="append", choices=[START, *CASES], metavar="NAME", help="only this case; may be repeated"
+    )
     made.add_argument("--list", action="store_true", help="print the names of the cases and end")
     made.add_argument("--write", action="store_true", help="write the counts into the table")
     made.add_argument("--dir", help="where to keep the brokers' data while it runs")
@@ -227,7 +248,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def not_to_be_counted() -> str | None:
     """The reason why counts of this set-up would be useless, in a sentence with the remedy; None without one."""
     if source_is_asked_for() or not request_path_is_compiled():
-        return "the request path is not compiled, and the table is of compiled code: run script/setup test, without JESENSKA_PURE."
+        return (
+            "the request path is not compiled, and the table is of compiled code: run script/setup test, without "
+            "JESENSKA_PURE."
+        )
     if (changed := changed_after_it_was_compiled()) is not None:
         return f"{changed} was changed after it was compiled: run script/setup test."
     return None
@@ -243,7 +267,11 @@ def tell(python: str, known: Mapping[str, int], counts: Counts, *, write: bool) 
     if new := [name for name in counts if name not in known]:
         print(f"{_PROGRAM}: not in the table yet: {', '.join(new)}; --write adds what was counted.", file=sys.stderr)
     for name in above:
-        print(f"{_PROGRAM}: {name} takes {(counts[name] / known[name] - 1) * 100:.1f} % more than in the table: find out why, or --write.", file=sys.stderr)
+        print(
+            f"{_PROGRAM}: {name} takes {(counts[name] / known[name] - 1) * 100:.1f} % more than in the table: find "
+            f"out why, or --write.",
+            file=sys.stderr,
+        )
     return 1 if above else 0
 
 

@@ -18,15 +18,15 @@ from pathlib import Path
 from random import Random
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import Background, DirectoryWriter
-from jesenska.log.closing import close_log
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
+from jesenska.log.disk.background import Background, DirectoryWriter
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import read_log
-from jesenska.log.recovery import LogLoader
-from jesenska.log.segment_file import OpenFiles
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log
+from jesenska.log.partition.recovery import LogLoader
+from jesenska.log.segments.segment_file import OpenFiles
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 
@@ -42,14 +42,21 @@ class NoSync(Background):
 
 
 def open_log(directory: Path, config: LogConfig, *, clean: bool = True) -> PartitionLog:
-    loaded = LogLoader(directory, config, FILES, clean=clean, recovery_point=0, log_start_offset=0, now_ms=NOW_MS).load()
+    loaded = LogLoader(
+        directory, config, FILES, clean=clean, recovery_point=0, log_start_offset=0, now_ms=NOW_MS
+    ).load()
     writer = DirectoryWriter(NoSync(), NoSync())
     return PartitionLog(TopicPartition("bench", 0), loaded, config, FILES, OpenFiles(FILES), writer, now_ms=NOW_MS)
 
 
 def small_appends(directory: Path, count: int, producer_id: int) -> float:
     log = open_log(directory, LogConfig(flush_messages=2**62))
-    batch = encode_batch([(NOW_MS, b"key", bytes(100), ())], producer_id=producer_id, producer_epoch=0 if producer_id >= 0 else -1, base_sequence=0)
+    batch = encode_batch(
+        [(NOW_MS, b"key", bytes(100), ())],
+        producer_id=producer_id,
+        producer_epoch=0 if producer_id >= 0 else -1,
+        base_sequence=0,
+    )
     buffer = memoryview(batch)
     header = next(iter_headers(buffer))[1]
     headers = [[header._replace(base_sequence=sequence if producer_id >= 0 else -1)] for sequence in range(count)]
@@ -125,7 +132,9 @@ def lookups(directory: Path, count: int) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--directory", type=Path, help="a directory on the disk to measure (default: the system's temporary one)")
+    parser.add_argument(
+        "--directory", type=Path, help="a directory on the disk to measure (default: the system's temporary one)"
+    )
     parser.add_argument("--gigabytes", type=float, default=1.0, help="for large appends and recovery")
     options = parser.parse_args()
     base = Path(tempfile.mkdtemp(dir=options.directory))
@@ -136,8 +145,14 @@ def main() -> None:
         print(f"read look-up, anywhere                   {anywhere:8.2f} us")
         print(f"read look-up, at the tail                {tail:8.2f} us")
         print(f"recovery, small batches                  {recovery(base / 'a-0'):8.2f} GB/s")
-        print(f"plain pwrite of 100 KB                   {plain_writes(base / 'plain', int(options.gigabytes * 1e9)):8.2f} GB/s")
-        print(f"append, batches of 100 KB                {large_appends(base / 'c-0', int(options.gigabytes * 1e9)):8.2f} GB/s")
+        print(
+            f"plain pwrite of 100 KB                   "
+            f"{plain_writes(base / 'plain', int(options.gigabytes * 1e9)):8.2f} GB/s"
+        )
+        print(
+            f"append, batches of 100 KB                "
+            f"{large_appends(base / 'c-0', int(options.gigabytes * 1e9)):8.2f} GB/s"
+        )
         print(f"recovery, batches of 100 KB              {recovery(base / 'c-0'):8.2f} GB/s")
     finally:
         shutil.rmtree(base)

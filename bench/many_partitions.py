@@ -18,9 +18,13 @@ def _partitions(run: Run, row: str, *, partitions: int) -> None:
         run.figures.add(f"{row}: create", "seconds", create_topic(broker.bootstrap, topic, count))
     frames = [produce_frame(topic, index, 1) for index in range(count)]
     with run.measured(f"{row}: the first record to each"):
-        run.figures.add(f"{row}: the first record to each", "seconds", one_in_flight(broker.bootstrap, topic, frames, 32, count))
+        run.figures.add(
+            f"{row}: the first record to each", "seconds", one_in_flight(broker.bootstrap, topic, frames, 32, count)
+        )
     with run.measured(f"{row}: one more record to each", count):
-        run.figures.add(f"{row}: one more record to each", "seconds", one_in_flight(broker.bootstrap, topic, frames, 32, count))
+        run.figures.add(
+            f"{row}: one more record to each", "seconds", one_in_flight(broker.bootstrap, topic, frames, 32, count)
+        )
     run.figures.add(f"{row}: memory", "resident MB", resident_mb(broker.pid))
     run.figures.add(f"{row}: memory", "KB a partition", (resident_mb(broker.pid) - idle) * 1024 / count)
     begun = time.monotonic()

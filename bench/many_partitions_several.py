@@ -49,7 +49,12 @@ from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.testing.tree import TreeProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersResponse
@@ -161,7 +166,7 @@ class Ours:
 
 
 def _module(kind: str, profiles: Path | None) -> str:
-    plain = {"tree": "jesenska.cli.zookeeper_server_start", "broker": "jesenska"}
+    plain = {"tree": "jesenska.cli.zookeeper.zookeeper_server_start", "broker": "jesenska"}
     return {"tree": "bench.profiled_tree", "broker": "bench.profiled"}[kind] if profiles is not None else plain[kind]
 
 
@@ -233,7 +238,10 @@ class Cluster:
             for topic in self.topics:
                 while not _holds(found := _told(connection, topic), is_so):
                     if time.monotonic() > deadline:
-                        raise SystemExit(f"after {_WAIT_SECONDS:g} s broker {number} tells of {topic}: {[view for view in found if not is_so(view)][:3]}")
+                        raise SystemExit(
+                            f"after {_WAIT_SECONDS:g} s broker {number} tells of {topic}: "
+                            f"{[view for view in found if not is_so(view)][:3]}"
+                        )
                     time.sleep(_LOOK_SECONDS)
 
     def until_in_sync(self) -> None:
@@ -259,7 +267,11 @@ class Cluster:
         seconds = time.monotonic() - begun
         self.side.turn_profiles([], row)
         self.add(row, "s", seconds)
-        self.add(row, "brokers' CPU s", sum(cpu(self.side.pid_of(number)).total - before.get(number, 0.0) for number in self.up))
+        self.add(
+            row,
+            "brokers' CPU s",
+            sum(cpu(self.side.pid_of(number)).total - before.get(number, 0.0) for number in self.up),
+        )
         late = [found for number in self.up if (found := self.side.lateness_ms(number)) is not None]
         if late:
             self.add(row, "loop late p99 ms", max(p99 for p99, _ in late))
@@ -287,13 +299,18 @@ def _holds(views: list[PartitionView], is_so: Callable[[PartitionView], bool]) -
 
 def create(cluster: Cluster) -> None:
     cluster.memory("at the beginning")
-    with cluster.measured("create"), RawConnection(cluster.side.addresses[cluster.controller()], _ANSWER_SECONDS) as connection:
+    with (
+        cluster.measured("create"),
+        RawConnection(cluster.side.addresses[cluster.controller()], _ANSWER_SECONDS) as connection,
+    ):
         for start in range(0, len(cluster.topics), _TOPICS_AT_ONCE):
             wanted = [
                 CreateTopicsRequestTopic(name=name, num_partitions=_PARTITIONS_OF_TOPIC, replication_factor=REPLICAS)
                 for name in cluster.topics[start : start + _TOPICS_AT_ONCE]
             ]
-            answer = connection.ask(CreateTopicsRequest(topics=wanted, timeout_ms=100_000), _CREATE_VERSION, CreateTopicsResponse)
+            answer = connection.ask(
+                CreateTopicsRequest(topics=wanted, timeout_ms=100_000), _CREATE_VERSION, CreateTopicsResponse
+            )
             if codes := {topic.error_code for topic in answer.topics if topic.error_code}:
                 raise SystemExit(f"the topics are refused: {codes}")
         cluster.until_in_sync()
@@ -319,8 +336,14 @@ def a_record(cluster: Cluster) -> None:
     def write(number: int) -> None:
         with RawConnection(cluster.side.addresses[number], _ANSWER_SECONDS) as connection:
             for topic, leaders in led.items():
-                parts = [ProduceRequestPartition(index=index, records=batch) for index, leader in enumerate(leaders) if leader == number]
-                request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=parts)])
+                parts = [
+                    ProduceRequestPartition(index=index, records=batch)
+                    for index, leader in enumerate(leaders)
+                    if leader == number
+                ]
+                request = ProduceRequest(
+                    acks=-1, timeout_ms=60_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=parts)]
+                )
                 answer = connection.ask(request, PRODUCE_VERSION, ProduceResponse)
                 if codes := {item.error_code for item in answer.responses[0].partition_responses if item.error_code}:
                     raise SystemExit(f"records are refused: {codes}")
@@ -421,9 +444,22 @@ def main(arguments: list[str] | None = None) -> int:
     gathered = {name: Figures() for name in names}
     for number in range(options.rounds):
         for name in names if number % 2 == 0 else reversed(names):
-            with unfinished.part(f"{name}, round {number + 1}"), tempfile.TemporaryDirectory(prefix="jesenska-partitions-bench-", dir=options.dir) as directory:
-                run(SIDES[name](Path(directory), options.profiles if options.profile else None), gathered[name], rows, options.scale)
-    common.show(gathered, options, f"Apache Kafka {KAFKA}", f", {BROKERS} brokers, replication factor {REPLICAS}, scale {options.scale:g}")
+            with (
+                unfinished.part(f"{name}, round {number + 1}"),
+                tempfile.TemporaryDirectory(prefix="jesenska-partitions-bench-", dir=options.dir) as directory,
+            ):
+                run(
+                    SIDES[name](Path(directory), options.profiles if options.profile else None),
+                    gathered[name],
+                    rows,
+                    options.scale,
+                )
+    common.show(
+        gathered,
+        options,
+        f"Apache Kafka {KAFKA}",
+        f", {BROKERS} brokers, replication factor {REPLICAS}, scale {options.scale:g}",
+    )
     return unfinished.exit_code()
 
 

@@ -31,7 +31,11 @@ from jesenska.wire.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirsRequestTopic,
     AlterReplicaLogDirsResponse,
 )
-from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic, DescribeLogDirsResponse
+from jesenska.wire.messages.k35_describe_log_dirs import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsRequestTopic,
+    DescribeLogDirsResponse,
+)
 
 _RELEASE = "3.9.1"
 _BYTES = 2_000_000_000
@@ -70,7 +74,9 @@ class _Producer(Repeated):
     """Sends a batch every few milliseconds."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
-        super().__init__(bootstrap, _produce(topic, _SMALL_BATCH_BYTES, 0), _EVERY_MS, lambda answer: check(answer, topic))
+        super().__init__(
+            bootstrap, _produce(topic, _SMALL_BATCH_BYTES, 0), _EVERY_MS, lambda answer: check(answer, topic)
+        )
 
 
 def _homes(bootstrap: str, topic: str) -> tuple[str, bool, int]:
@@ -78,13 +84,17 @@ def _homes(bootstrap: str, topic: str) -> tuple[str, bool, int]:
     asked = DescribeLogDirsRequest(topics=[DescribeLogDirsRequestTopic(topic=topic, partitions=[0])])
     with connect(bootstrap) as connection:
         answer = ask(connection, asked, 1, DescribeLogDirsResponse)
-    replicas = [(result.log_dir, replica) for result in answer.results for item in result.topics for replica in item.partitions]
+    replicas = [
+        (result.log_dir, replica) for result in answer.results for item in result.topics for replica in item.partitions
+    ]
     path, size_bytes = next((path, replica.partition_size) for path, replica in replicas if not replica.is_future_key)
     return path, len(replicas) > 1, size_bytes
 
 
 def _move(bootstrap: str, topic: str, target: str) -> None:
-    wanted = AlterReplicaLogDirsRequestDir(path=target, topics=[AlterReplicaLogDirsRequestTopic(name=topic, partitions=[0])])
+    wanted = AlterReplicaLogDirsRequestDir(
+        path=target, topics=[AlterReplicaLogDirsRequestTopic(name=topic, partitions=[0])]
+    )
     with connect(bootstrap) as connection:
         answer = ask(connection, AlterReplicaLogDirsRequest(dirs=[wanted]), 1, AlterReplicaLogDirsResponse)
     if answer.results[0].partitions[0].error_code:

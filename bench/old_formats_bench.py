@@ -54,7 +54,13 @@ def _filled(run: Run, size: int, codec: Codec) -> tuple[str, int]:
     if not run.topics.get(topic):
         run.topic(topic, PARTITIONS)
         settle()
-        produce(run.broker.bootstrap, topic, produce_frames(topic, PARTITIONS, size, codec, BATCHES_VERSION), PARTITIONS, requests)
+        produce(
+            run.broker.bootstrap,
+            topic,
+            produce_frames(topic, PARTITIONS, size, codec, BATCHES_VERSION),
+            PARTITIONS,
+            requests,
+        )
         run.topics[topic] = requests * records_in_a_batch(size)
     return topic, run.topics[topic]
 
@@ -63,11 +69,26 @@ def _group(run: Run, row: str, *, release: str, size: int, codec: Codec) -> None
     topic, records = _filled(run, size, codec)
     # The old tool ends after a second without records; both ask for a little less than all, since their counts differ
     # at the end.
-    options = ("--broker-list", run.broker.bootstrap, "--new-consumer") if release == OLD_RELEASE else ("--bootstrap-server", run.broker.bootstrap)
+    options = (
+        ("--broker-list", run.broker.bootstrap, "--new-consumer")
+        if release == OLD_RELEASE
+        else ("--bootstrap-server", run.broker.bootstrap)
+    )
     for part in (_WARM_UP, 1.0):
         wanted = int(records * part * 0.99)
         group = f"{re.sub(r'[^a-z0-9]+', '-', row.lower())}-{part}"
-        command = tool_command(release, "kafka-consumer-perf-test", *options, "--topic", topic, "--messages", str(wanted), "--group", group, "--hide-header")
+        command = tool_command(
+            release,
+            "kafka-consumer-perf-test",
+            *options,
+            "--topic",
+            topic,
+            "--messages",
+            str(wanted),
+            "--group",
+            group,
+            "--hide-header",
+        )
         if part < 1:
             run.command(command)
             continue
@@ -103,19 +124,39 @@ def _rows() -> list[Row]:
     kinds = [(size, codec) for size in (100, 1000) for codec in (Codec.NONE, Codec.LZ4)]
     for size, codec in kinds:
         said = f"{_RECORDS[size] / 1e6:g} M x {size} B{', lz4' if codec else ''}"
-        rows.append(Row(f"group, {said}: 3.9.1's consumer", "read", partial(_group, release=RELEASE, size=size, codec=codec), kafka(RELEASE)))
-        rows.append(Row(f"down to v1, {said}: 0.10.2.2's consumer", "read", partial(_group, release=OLD_RELEASE, size=size, codec=codec), kafka(OLD_RELEASE)))
+        rows.append(
+            Row(
+                f"group, {said}: 3.9.1's consumer",
+                "read",
+                partial(_group, release=RELEASE, size=size, codec=codec),
+                kafka(RELEASE),
+            )
+        )
+        rows.append(
+            Row(
+                f"down to v1, {said}: 0.10.2.2's consumer",
+                "read",
+                partial(_group, release=OLD_RELEASE, size=size, codec=codec),
+                kafka(OLD_RELEASE),
+            )
+        )
         rows.append(Row(f"down to v1, {said}: Fetch 2", "read", partial(_drain, version=2, size=size, codec=codec)))
         rows.append(Row(f"down to v0, {said}: Fetch 0", "read", partial(_drain, version=0, size=size, codec=codec)))
     for size, codec in kinds:
         said = f"{_RECORDS[size] / 1e6:g} M x {size} B{', lz4' if codec else ''}"
-        rows.append(Row(f"up from v1, {said}: Produce 2", "write", partial(_produce, version=2, size=size, codec=codec)))
-        rows.append(Row(f"up from v0, {said}: Produce 1", "write", partial(_produce, version=1, size=size, codec=codec)))
+        rows.append(
+            Row(f"up from v1, {said}: Produce 2", "write", partial(_produce, version=2, size=size, codec=codec))
+        )
+        rows.append(
+            Row(f"up from v0, {said}: Produce 1", "write", partial(_produce, version=1, size=size, codec=codec))
+        )
     return rows
 
 
 def main() -> int:
-    parser = parser_of("Benchmarks old clients and groups on jesenska against Apache Kafka 3.9.1.", ("jesenska", "kafka"), rounds=3)
+    parser = parser_of(
+        "Benchmarks old clients and groups on jesenska against Apache Kafka 3.9.1.", ("jesenska", "kafka"), rounds=3
+    )
     add_broker_options(parser)
     options = parser.parse_args()
     words = [word.strip() for word in options.rows.split(";") if word.strip()]
@@ -123,18 +164,25 @@ def main() -> int:
     if only_lists(options, [row.name for row in rows]):
         return 0
     sides_needs = kafka(RELEASE) if "kafka" in options.sides.split(",") else ()
-    require("old_formats_bench", [*sides_needs, *(need for row in rows for need in row.needs), *needs_of_profile(options)])
+    require(
+        "old_formats_bench", [*sides_needs, *(need for row in rows for need in row.needs), *needs_of_profile(options)]
+    )
     unfinished = Unfinished("old_formats_bench")
     names = {"jesenska": Jesenska.name, "kafka": Apache.name}
     sides = {names[side]: Figures() for side in options.sides.split(",")}
     settings = {"num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
     for number in range(options.rounds):
         for name in sides if number % 2 == 0 else reversed(sides):
-            with unfinished.part(f"{name}, round {number + 1}"), tempfile.TemporaryDirectory(dir=options.dir) as directory:
+            with (
+                unfinished.part(f"{name}, round {number + 1}"),
+                tempfile.TemporaryDirectory(dir=options.dir) as directory,
+            ):
                 place = Path(directory)
                 settle()
                 broker: Broker = (
-                    Jesenska(place, settings, options.profile, options.profiles) if name == Jesenska.name else Apache(place, settings, release=RELEASE)
+                    Jesenska(place, settings, options.profile, options.profiles)
+                    if name == Jesenska.name
+                    else Apache(place, settings, release=RELEASE)
                 )
                 broker.start()
                 try:

@@ -14,14 +14,18 @@ from bench.figures import Figures, as_json, table
 from bench.needs import PERF, Need
 
 
-def parser_of(description: str, sides: Sequence[str], *, rounds: int, rows: str = "words in names, separated by semicolons") -> argparse.ArgumentParser:
+def parser_of(
+    description: str, sides: Sequence[str], *, rounds: int, rows: str = "words in names, separated by semicolons"
+) -> argparse.ArgumentParser:
     """The common parser. A benchmark adds its own options (`--scale` or `--seconds`, kinds of `--profile`)."""
     parser = argparse.ArgumentParser(description=description, epilog="The rows' names: --list")
     parser.add_argument("--rows", default="", help=rows)
     parser.add_argument("--list", action="store_true", help="print the names of the rows and end")
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--sides", default=",".join(sides), help=f"{', '.join(sides)}, or both")
-    parser.add_argument("--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row")
+    parser.add_argument(
+        "--profiles", type=Path, default=Path("profiles"), help="directory for the profiles, a text file for each row"
+    )
     parser.add_argument("--output", choices=["table", "json"], default="table")
     parser.add_argument("--dir", help="where to keep the servers' data while it runs")
     return parser
@@ -29,8 +33,15 @@ def parser_of(description: str, sides: Sequence[str], *, rounds: int, rows: str 
 
 def add_broker_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of benchmarks of brokers."""
-    parser.add_argument("--scale", type=float, default=1.0, help="share of the records, requests and partitions of each row")
-    parser.add_argument("--profile", choices=["cprofile", "perf"], default="", help="profile jesenska in each row; figures are then worth nothing")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="share of the records, requests and partitions of each row"
+    )
+    parser.add_argument(
+        "--profile",
+        choices=["cprofile", "perf"],
+        default="",
+        help="profile jesenska in each row; figures are then worth nothing",
+    )
 
 
 def needs_of_profile(options: argparse.Namespace) -> tuple[Need, ...]:
@@ -67,5 +78,8 @@ def turns(options: argparse.Namespace, rows: Sequence[str], sides: Mapping[str, 
 
 def show(sides: Mapping[str, Figures], options: argparse.Namespace, rival: str, amount: str) -> None:
     """Prints the figures; `amount` describes the size of each round."""
-    heading = f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {rival}, {os.cpu_count()} cores, {options.rounds} rounds{amount}"
+    heading = (
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {rival}, {os.cpu_count()} cores, "
+        f"{options.rounds} rounds{amount}"
+    )
     print(as_json(sides, heading) if options.output == "json" else table(sides, heading))

@@ -6,7 +6,7 @@ import signal
 import sys
 
 from bench.profiled import turn
-from jesenska.cli.zookeeper_server_start import main
+from jesenska.cli.zookeeper.zookeeper_server_start import main
 
 if __name__ == "__main__":
     signal.signal(signal.SIGUSR2, turn)

@@ -19,12 +19,21 @@ from jesenska.records.encode import encode_batch
 from jesenska.wire.codec import decode, encode
 from jesenska.wire.headers import read_response_head, request_head
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
-from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic, CreatePartitionsResponse
+from jesenska.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
 from jesenska.wire.registry import APIS
 
 Answer = TypeVar("Answer", bound=Message)
@@ -37,7 +46,9 @@ _NO_ERROR = b"\0\0"
 def frame(request: Message, version: int) -> bytes:
     """A request with its length prefix."""
     api = APIS[request.api_key]
-    body = bytes(request_head(api.key, version, 1, "bench", api.request_header_version(version))) + encode(request, version)
+    body = bytes(request_head(api.key, version, 1, "bench", api.request_header_version(version))) + encode(
+        request, version
+    )
     return struct.pack(">i", len(body)) + body
 
 
@@ -77,7 +88,10 @@ def produce_frame(topic: str, partition: int, acks: int, size: int = 100) -> byt
 def fetch_frame(topic: str, partition: int, offset: int) -> bytes:
     """A fetch of up to 1 MB from `offset` on, or of the first record that comes."""
     wanted = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-    return frame(FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])]), FETCH_VERSION)
+    return frame(
+        FetchRequest(max_wait_ms=10_000, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])]),
+        FETCH_VERSION,
+    )
 
 
 def error_position(topic: str) -> int:
@@ -168,7 +182,9 @@ def end_to_end_latencies(bootstrap: str, topic: str, acks: int, count: int) -> l
             view = memoryview(answer)[4:]
             given = decode(FetchResponse, FETCH_VERSION, view[5:]).responses[0].partitions[0]
             if given.error_code or not given.records:
-                raise SystemExit(f"the broker answers {given.error_code} to a fetch that waited for a record, which should have come")
+                raise SystemExit(
+                    f"the broker answers {given.error_code} to a fetch that waited for a record, which should have come"
+                )
     return found
 
 
@@ -176,7 +192,9 @@ class Repeated:
     """Sends a request every few milliseconds from its own thread during other work, and waits for each answer, which
     `check_answer` checks."""
 
-    def __init__(self, bootstrap: str, request: bytes, every_ms: float, check_answer: Callable[[bytes], object]) -> None:
+    def __init__(
+        self, bootstrap: str, request: bytes, every_ms: float, check_answer: Callable[[bytes], object]
+    ) -> None:
         self.latencies_ms: list[float] = []
         self._connection = connect(bootstrap)
         self._request = request
@@ -213,15 +231,26 @@ def create_topic(bootstrap: str, topic: str, partitions: int) -> float:
     """Seconds until every partition of a new topic has a leader."""
     begun = time.perf_counter()
     with connect(bootstrap, 600.0) as connection:
-        asked = CreateTopicsRequestTopic(name=topic, num_partitions=min(partitions, _PARTITIONS_AT_ONCE), replication_factor=1)
-        answer = ask(connection, CreateTopicsRequest(topics=[asked], timeout_ms=600_000), 5, CreateTopicsResponse).topics[0]
+        asked = CreateTopicsRequestTopic(
+            name=topic, num_partitions=min(partitions, _PARTITIONS_AT_ONCE), replication_factor=1
+        )
+        answer = ask(
+            connection, CreateTopicsRequest(topics=[asked], timeout_ms=600_000), 5, CreateTopicsResponse
+        ).topics[0]
         if answer.error_code:
-            raise SystemExit(f"the broker answers {answer.error_code} ({answer.error_message}) to creating {topic} with {partitions} partitions")
+            raise SystemExit(
+                f"the broker answers {answer.error_code} ({answer.error_message}) to creating {topic} with "
+                f"{partitions} partitions"
+            )
         for count in range(2 * _PARTITIONS_AT_ONCE, partitions + _PARTITIONS_AT_ONCE, _PARTITIONS_AT_ONCE):
             more = CreatePartitionsRequestTopic(name=topic, count=min(count, partitions), assignments=None)
-            added = ask(connection, CreatePartitionsRequest(topics=[more], timeout_ms=600_000), 1, CreatePartitionsResponse).results[0]
+            added = ask(
+                connection, CreatePartitionsRequest(topics=[more], timeout_ms=600_000), 1, CreatePartitionsResponse
+            ).results[0]
             if added.error_code:
-                raise SystemExit(f"the broker answers {added.error_code} ({added.error_message}) to {count} partitions for {topic}")
+                raise SystemExit(
+                    f"the broker answers {added.error_code} ({added.error_message}) to {count} partitions for {topic}"
+                )
     wait_for_leaders(bootstrap, topic, partitions)
     return time.perf_counter() - begun
 
@@ -230,13 +259,18 @@ def wait_for_leaders(bootstrap: str, topic: str, partitions: int, seconds: float
     """Returns when each partition has a leader that takes requests: the metadata say so and the last one answers a
     fetch."""
     ends = time.monotonic() + seconds
-    probe = FetchRequestTopic(topic=topic, partitions=[FetchRequestPartition(partition=index, partition_max_bytes=1) for index in range(partitions)])
+    probe = FetchRequestTopic(
+        topic=topic,
+        partitions=[FetchRequestPartition(partition=index, partition_max_bytes=1) for index in range(partitions)],
+    )
     with connect(bootstrap, seconds) as connection:
         while time.monotonic() < ends:
             asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
             found = ask(connection, asked, 8, MetadataResponse).topics[0]
             if len(found.partitions) == partitions and all(item.leader_id >= 0 for item in found.partitions):
-                answer = ask(connection, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[probe]), FETCH_VERSION, FetchResponse)
+                answer = ask(
+                    connection, FetchRequest(max_wait_ms=0, min_bytes=0, topics=[probe]), FETCH_VERSION, FetchResponse
+                )
                 if not any(item.error_code for given in answer.responses for item in given.partitions):
                     return
             time.sleep(0.01)

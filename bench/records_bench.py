@@ -12,12 +12,13 @@ from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
 
-from jesenska.records import _pcolumns, _precords, codec
+from jesenska.records import codec
 from jesenska.records.arrow import batches_to_columns, columns_to_batches
 from jesenska.records.check import CheckRules, check_batches
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import BatchWriter, encode_batch
 from jesenska.records.header import Codec
+from jesenska.records.pure import _pcolumns, _precords
 from jesenska.records.record import RecordInput
 
 VALUE_BYTES = 100
@@ -60,12 +61,18 @@ def use(name: str) -> bool:
 
 
 def report(name: str, seconds: float, size_bytes: int, records: int) -> None:
-    print(f"  {name:42} {seconds * 1e6:12.2f} us {size_bytes / seconds / 1e6:10.0f} MB/s {records / seconds / 1e6:9.3f} M records/s")
+    print(
+        f"  {name:42} {seconds * 1e6:12.2f} us {size_bytes / seconds / 1e6:10.0f} MB/s "
+        f"{records / seconds / 1e6:9.3f} M records/s"
+    )
 
 
 def measure() -> None:
     def rows(count: int) -> list[RecordInput]:
-        return [(1_700_000_000_000 + index, None, os.urandom(VALUE_BYTES // 2) + bytes(VALUE_BYTES // 2), ()) for index in range(count)]
+        return [
+            (1_700_000_000_000 + index, None, os.urandom(VALUE_BYTES // 2) + bytes(VALUE_BYTES // 2), ())
+            for index in range(count)
+        ]
 
     for name, count in (("check, one record", 1), ("check, 16 KB batch", 150), ("check, 1 MB batch", 9500)):
         batch = encode_batch(rows(count))
@@ -74,7 +81,12 @@ def measure() -> None:
     plain = encode_batch(many)
     for kind in list(Codec)[1:]:
         batch = encode_batch(many, kind)
-        report(f"check, 1 MB in {kind.name.lower()}", seconds_per_call(lambda batch=batch: check_batches(batch, RULES)), len(plain), 9500)  # type: ignore[misc]
+        report(
+            f"check, 1 MB in {kind.name.lower()}",
+            seconds_per_call(lambda batch=batch: check_batches(batch, RULES)),  # type: ignore[misc]
+            len(plain),
+            9500,
+        )
     report("encode_batch, 1 MB", seconds_per_call(lambda: encode_batch(many)), len(plain), 9500)
 
     def write() -> bytearray:
@@ -94,7 +106,12 @@ def measure() -> None:
     times = pa.array([row[0] for row in many] * 10, pa.int64())
     batches = columns_to_batches(None, values, None, times, default_timestamp=0)
     size = sum(map(len, batches))
-    report("columns_to_batches", seconds_per_call(lambda: columns_to_batches(None, values, None, times, default_timestamp=0)), size, 95_000)
+    report(
+        "columns_to_batches",
+        seconds_per_call(lambda: columns_to_batches(None, values, None, times, default_timestamp=0)),
+        size,
+        95_000,
+    )
     report("batches_to_columns", seconds_per_call(lambda: batches_to_columns(batches)), size, 95_000)
 
 

@@ -20,9 +20,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.log.checkpoints import CLEAN_SHUTDOWN
+from jesenska.log.disk.checkpoints import CLEAN_SHUTDOWN
 from jesenska.records.batch import iter_headers, stamp_offsets
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
@@ -58,7 +58,9 @@ def write_log(directory: Path, size_bytes: int, row: Row) -> None:
         producer_id = 1000 + len(batches) % 50 if row.once else -1
         epoch, sequence = (0, len(batches) // 50 * row.records) if row.once else (-1, -1)
         records = [(now_ms, None, bytes(row.value_bytes), ()) for _ in range(row.records)]
-        batches.append(bytes(encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)))
+        batches.append(
+            bytes(encode_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+        )
     batches *= 1 + _CHUNK_BYTES // sum(len(batch) for batch in batches)
     chunk = memoryview(bytearray(b"".join(batches)))
     positions = [position for position, _ in iter_headers(chunk)]

@@ -62,7 +62,10 @@ class Run:
     def command(self, command: list[str]) -> str:
         done = subprocess.run(command, text=True, capture_output=True, check=False)
         if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command[-12:])} failed against {self.broker.name}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+            raise SystemExit(
+                f"{' '.join(command[-12:])} failed against "
+                f"{self.broker.name}:\n{done.stdout[-2000:]}{done.stderr[-2000:]}"
+            )
         return done.stdout
 
     def tool(self, name: str, *arguments: str) -> str:

@@ -11,7 +11,15 @@ from functools import partial
 from bench.brokers import KAFKA
 from bench.figures import cpu, percentile, resident_mb
 from bench.needs import kafka
-from bench.raw_clients import ask, connect, end_to_end_latencies, fetch_frame, one_in_flight, produce_frame, produce_latencies
+from bench.raw_clients import (
+    ask,
+    connect,
+    end_to_end_latencies,
+    fetch_frame,
+    one_in_flight,
+    produce_frame,
+    produce_latencies,
+)
 from bench.rows import Row, Run
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 
@@ -74,7 +82,12 @@ def _idle(run: Run, row: str, *, connections: int) -> None:
     try:
         for _ in range(connections):
             idle.append(connect(run.broker.bootstrap))
-            ask(idle[-1], ApiVersionsRequest(client_software_name="bench", client_software_version="1"), 3, ApiVersionsResponse)
+            ask(
+                idle[-1],
+                ApiVersionsRequest(client_software_name="bench", client_software_version="1"),
+                3,
+                ApiVersionsResponse,
+            )
         run.figures.add(row, "KB each", (resident_mb(run.broker.pid) - before) * 1024 / connections)
         used, seconds = cpu(run.broker.pid).total, max(0.5, _IDLE_SECONDS * min(1.0, run.scale))
         time.sleep(seconds)
@@ -115,7 +128,9 @@ def _slow(run: Run, row: str, *, connections: int) -> None:
             time.sleep(max(0.0, 1.0 - (time.monotonic() - begun) % 1.0))
         run.figures.add(row, "p50 ms of another client's produce", percentile(latencies, 0.5))
         run.figures.add(row, "p99 ms of another client's produce", percentile(latencies, 0.99))
-        run.figures.add(row, "broker CPU % meanwhile", (cpu(run.broker.pid).total - used) / (time.monotonic() - begun) * 100)
+        run.figures.add(
+            row, "broker CPU % meanwhile", (cpu(run.broker.pid).total - used) / (time.monotonic() - begun) * 100
+        )
         run.figures.add(row, "KB each", (resident_mb(run.broker.pid) - before) * 1024 / connections)
     finally:
         for connection in slow:
@@ -124,7 +139,9 @@ def _slow(run: Run, row: str, *, connections: int) -> None:
 
 def _one_record_row(partitions: int, acks: str) -> Row:
     name = f"32 connections, one-record requests, {partitions:,} partition{'s' if partitions > 1 else ''}, acks={acks}"
-    return Row(name, "load", partial(_one_record_requests, partitions=partitions, acks=-1 if acks == "all" else int(acks)))
+    return Row(
+        name, "load", partial(_one_record_requests, partitions=partitions, acks=-1 if acks == "all" else int(acks))
+    )
 
 
 ROWS = [

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.needs import SPARK_QUERY, require
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.pipeline.cluster_thread import ClusterThread
-from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import session
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import ClientOptions
+from jesenska.pipeline.spark.session import session
 from jesenska.testing import BrokerProcess
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ def _run(spark: SparkSession, bootstrap: str, options: argparse.Namespace, scrat
             raise error
     rows: int = options.rows
     size: int = options.size
-    values = spark.range(0, rows, 1, 4).select(F.rpad(F.col("id").cast("string"), size, "x").alias("value"), F.col("id").cast("string").alias("key"))
+    values = spark.range(0, rows, 1, 4).select(
+        F.rpad(F.col("id").cast("string"), size, "x").alias("value"), F.col("id").cast("string").alias("key")
+    )
 
     def write(name: str, keyed: bool, codec: str = "none", limit: int | None = None) -> int:
         frame = values if limit is None else values.limit(limit)
@@ -80,13 +82,23 @@ def _run(spark: SparkSession, bootstrap: str, options: argparse.Namespace, scrat
         return rows
 
     def read(name: str) -> int:
-        frame = spark.read.format("jesenska").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+        frame = (
+            spark.read.format("jesenska").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name).load()
+        )
         return int(frame.agg(F.count("value")).collect()[0][0])
 
     def stream(name: str) -> int:
         found: list[int] = []
-        frame = spark.readStream.format("jesenska").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name)
-        counted = frame.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", rows // 5).load().groupBy().count()
+        frame = (
+            spark.readStream.format("jesenska").option("kafka.bootstrap.servers", bootstrap).option("subscribe", name)
+        )
+        counted = (
+            frame.option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", rows // 5)
+            .load()
+            .groupBy()
+            .count()
+        )
         query = (
             counted.writeStream.outputMode("complete")
             .foreachBatch(lambda batch, number: found.append(batch.collect()[0][0]))

@@ -63,10 +63,24 @@ class Side:
     def __init__(self, python: str, source: str, bootstrap: str, scratch: Path, settings: Mapping[str, str]) -> None:
         scratch.mkdir()
         self._log = scratch / "log"
-        arguments = [python, str(Path(__file__).with_name("spark_side.py")), source, bootstrap, str(scratch), json.dumps(settings)]
-        environment = {**os.environ, "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"}
+        arguments = [
+            python,
+            str(Path(__file__).with_name("spark_side.py")),
+            source,
+            bootstrap,
+            str(scratch),
+            json.dumps(settings),
+        ]
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=scratch)
+            self._process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, cwd=scratch
+            )
 
     def do(self, name: str, *arguments: Any) -> tuple[float, Any]:
         """The seconds, and the result of the work."""
@@ -98,12 +112,21 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--heap", default="2g")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--ours-only", action="store_true", help="without Apache Kafka and the official connector: for profiling")
-    parser.add_argument("--only", default="", metavar="WORD", help="rows whose names have this in them, without the time of micro-batches")
+    parser.add_argument(
+        "--ours-only", action="store_true", help="without Apache Kafka and the official connector: for profiling"
+    )
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="WORD",
+        help="rows whose names have this in them, without the time of micro-batches",
+    )
     options = parser.parse_args()
     if not any(options.only in name for name in ROWS):
         parser.error(f"no row has {options.only!r} in its name; there are: {', '.join(ROWS)}")
-    require("spark_connector_bench", SPARK_QUERY if options.ours_only else [*SPARK_QUERY, *kafka(KAFKA), OFFICIAL_CONNECTOR])
+    require(
+        "spark_connector_bench", SPARK_QUERY if options.ours_only else [*SPARK_QUERY, *kafka(KAFKA), OFFICIAL_CONNECTOR]
+    )
     with tempfile.TemporaryDirectory() as scratch:
         _run(options, Path(scratch))
 
@@ -114,16 +137,22 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
     settings = {**_SETTINGS, "spark.master": options.master, "spark.driver.memory": options.heap}
     # A setting of jesenska.pipeline.session() as well: larger Arrow batches.
     ours = {**settings, "spark.sql.execution.arrow.maxRecordsPerBatch": "50000"}
-    brokers: list[Broker] = [Jesenska(scratch, {})] if options.ours_only else [Jesenska(scratch, {}), Apache(scratch, {})]
+    brokers: list[Broker] = (
+        [Jesenska(scratch, {})] if options.ours_only else [Jesenska(scratch, {}), Apache(scratch, {})]
+    )
     sides: dict[str, Side] = {}
     try:
         for broker in brokers:
             broker.start()
         sides[OURS] = Side(sys.executable, "jesenska", brokers[0].bootstrap, scratch / "ours", ours)
         if not options.ours_only:
-            sides[OURS_ON_KAFKA] = Side(sys.executable, "jesenska", brokers[1].bootstrap, scratch / "ours-on-kafka", ours)
+            sides[OURS_ON_KAFKA] = Side(
+                sys.executable, "jesenska", brokers[1].bootstrap, scratch / "ours-on-kafka", ours
+            )
             with_jars = {**settings, "spark.jars": ",".join(map(str, official_jars()))}
-            sides[OFFICIAL] = Side(str(official_python()), "kafka", brokers[1].bootstrap, scratch / "official", with_jars)
+            sides[OFFICIAL] = Side(
+                str(official_python()), "kafka", brokers[1].bootstrap, scratch / "official", with_jars
+            )
         addresses = dict(zip(sides, [brokers[0].bootstrap, *(broker.bootstrap for broker in brokers[1:] * 2)]))
         for broker in brokers:
             create_topic(broker.bootstrap, "bench", options.partitions)
@@ -132,8 +161,10 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
             sides[name].do("fill", "bench", options.rows, options.size, KEYS)
             sides[name].do("fill", "latency", BATCHES_BEFORE + BATCHES, options.size, KEYS)
         heading = (
-            f"{options.rows:,} rows of {options.size} B, {KEYS} keys, {options.partitions} partitions, {options.master}, heap {options.heap}, median of"
-            f" {options.rounds}; PySpark {pyspark.__version__}; official: PySpark and {CONNECTOR} {SPARK}; Apache Kafka {KAFKA}"
+            f"{options.rows:,} rows of {options.size} B, {KEYS} keys, {options.partitions} partitions, "
+            f"{options.master}, heap {options.heap}, median of"
+            f" {options.rounds}; PySpark {pyspark.__version__}; official: PySpark and {CONNECTOR} {SPARK}; Apache "
+            f"Kafka {KAFKA}"
         )
         print(heading, flush=True)
         print(_table(_measure(sides, addresses, options)))
@@ -146,7 +177,9 @@ def _run(options: argparse.Namespace, scratch: Path) -> None:
             broker.stop()
 
 
-def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: argparse.Namespace) -> dict[str, dict[str, list[float]]]:
+def _measure(
+    sides: Mapping[str, Side], addresses: Mapping[str, str], options: argparse.Namespace
+) -> dict[str, dict[str, list[float]]]:
     """Rows a second by row and side, all rounds."""
     rows: int = options.rows
     copies = 0
@@ -175,7 +208,10 @@ def _measure(sides: Mapping[str, Side], addresses: Mapping[str, str], options: a
                 if number:
                     figures[name][side].append(rows / seconds)
                 said = f"round {number}" if number else "warm-up"
-                print(f"{time.strftime('%H:%M:%S')} {said:8} {name:22} {side:18} {rows / seconds:>12,.0f} rows/s", flush=True)
+                print(
+                    f"{time.strftime('%H:%M:%S')} {said:8} {name:22} {side:18} {rows / seconds:>12,.0f} rows/s",
+                    flush=True,
+                )
     return figures
 
 
@@ -210,7 +246,10 @@ def _table(figures: Mapping[str, Mapping[str, list[float]]]) -> str:
     for name, found in figures.items():
         medians = {side: median(values) for side, values in found.items()}
         cells = [f"{medians[side]:,.0f}" for side in sides]
-        cells += [f"{median(ours / theirs for ours, theirs in zip(found[side], found[OFFICIAL], strict=True)):.2f}" for side in ratios]
+        cells += [
+            f"{median(ours / theirs for ours, theirs in zip(found[side], found[OFFICIAL], strict=True)):.2f}"
+            for side in ratios
+        ]
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

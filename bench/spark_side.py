@@ -40,7 +40,9 @@ class Side:
     def fill(self, topic: str, rows: int, size: int, keys: int) -> int:
         """Values of one size with keys that come again and again."""
         numbers = self.spark.range(0, rows, 1, 4)
-        frame = numbers.selectExpr(f"cast(id % {keys} as string) as key", f"rpad(cast(id as string), {size}, 'x') as value")
+        frame = numbers.selectExpr(
+            f"cast(id % {keys} as string) as key", f"rpad(cast(id as string), {size}, 'x') as value"
+        )
         self._options(frame.write).option("topic", topic).mode("append").save()
         return rows
 
@@ -73,12 +75,23 @@ class Side:
         """The seconds of each of `batches` micro-batches, from the trigger to its commit: a record of one partition
         each, written nowhere."""
         self.numbers += 1
-        rows = self._options(self.spark.readStream).option("subscribe", topic).option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1).load()
+        rows = (
+            self._options(self.spark.readStream)
+            .option("subscribe", topic)
+            .option("startingOffsets", "earliest")
+            .option("maxOffsetsPerTrigger", 1)
+            .load()
+        )
         query = (
-            rows.writeStream.format("noop").option("checkpointLocation", str(self.scratch / f"checkpoint-{self.numbers}")).trigger(availableNow=True).start()
+            rows.writeStream.format("noop")
+            .option("checkpointLocation", str(self.scratch / f"checkpoint-{self.numbers}"))
+            .trigger(availableNow=True)
+            .start()
         )
         query.awaitTermination()
-        return [report["durationMs"]["triggerExecution"] / 1000 for report in query.recentProgress if report["numInputRows"]][-batches:]
+        return [
+            report["durationMs"]["triggerExecution"] / 1000 for report in query.recentProgress if report["numInputRows"]
+        ][-batches:]
 
 
 def main() -> None:

@@ -40,13 +40,13 @@ from bench.machine import end_in_order, settle
 from bench.needs import SPARK_QUERY, kafka, require
 from bench.streams_workloads import PARTITIONS, WORKLOADS, Filling, Workload, first_timestamp_ms, rows_of
 from bench.unfinished import Unfinished
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.pipeline.cluster_thread import ClusterThread, connect
-from jesenska.pipeline.columns import RowMaker
-from jesenska.pipeline.fetching import chunks
-from jesenska.pipeline.options import ClientOptions, sink_options, source_options
-from jesenska.pipeline.planning import OffsetRange
-from jesenska.pipeline.sink import write_rows
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.pipeline.connector.cluster_thread import ClusterThread, connect
+from jesenska.pipeline.connector.columns import RowMaker
+from jesenska.pipeline.connector.fetching import chunks
+from jesenska.pipeline.connector.options import ClientOptions, sink_options, source_options
+from jesenska.pipeline.connector.planning import OffsetRange
+from jesenska.pipeline.connector.sink import write_rows
 from jesenska.pipeline.streams_on_spark.application_topics import bounds
 
 RELEASE: Final = "3.9.1"
@@ -84,7 +84,12 @@ class Processor:
         self._begun = time.monotonic()
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True, env={**os.environ, **(environment or {})}
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                env={**os.environ, **(environment or {})},
             )
         self.pid = self._process.pid
         self.wait_for("ready")
@@ -148,7 +153,14 @@ class Theirs:
     def processor(self, workload: Workload, directory: Path, commit_interval_ms: int) -> Processor:
         command = java_command(RELEASE, _PROGRAM, heap="2g", log_level="ERROR")
         command[-2:] = class_path_and_program(RELEASE, _PROGRAM, test_driver=True)
-        command += [self.broker.bootstrap, "bench", str(directory), workload.name, str(self._cache_bytes), str(commit_interval_ms)]
+        command += [
+            self.broker.bootstrap,
+            "bench",
+            str(directory),
+            workload.name,
+            str(self._cache_bytes),
+            str(commit_interval_ms),
+        ]
         return Processor(command, directory.parent / "processor.log")
 
     def prepare(self, processor: Processor) -> float:
@@ -181,9 +193,16 @@ class Bench:
         first, *others = outputs.items()
         for name, output in others:
             if not output.equals(first[1]):
-                raise SystemExit(f"{workload.name}: {name} gives {output.num_rows} results, {first[0]} {first[1].num_rows}, and they differ")
+                raise SystemExit(
+                    f"{workload.name}: {name} gives {output.num_rows} results, {first[0]} {first[1].num_rows}, and "
+                    f"they differ"
+                )
         if others:
-            print(f"{workload.name}: {first[1].num_rows:,} results, the same of {len(outputs)}", file=sys.stderr, flush=True)
+            print(
+                f"{workload.name}: {first[1].num_rows:,} results, the same of {len(outputs)}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def _run(self, workload: Workload, name: str, directory: Path, first_ms: int) -> pa.Table:
         figures = self.figures[name]
@@ -194,7 +213,9 @@ class Bench:
         try:
             create(side.broker.bootstrap, [*workload.topics, "out"])
             seconds = used = 0.0
-            for number, (phase, count) in enumerate(zip(workload.phases, workload.counts(self._given.records), strict=True)):
+            for number, (phase, count) in enumerate(
+                zip(workload.phases, workload.counts(self._given.records), strict=True)
+            ):
                 for filling in phase:
                     fill(side.broker.bootstrap, filling, self._given.records, first_ms)
                 if processor is None:
@@ -207,7 +228,9 @@ class Bench:
                 seconds, used = seconds + took, used + sum(after) - sum(before)
                 if number == 0 and name != _OURS:
                     starting += other
-                told = f"{count:,} records in {took:.1f} s, CPU {after[0] - before[0]:.1f} + {after[1] - before[1]:.1f} s"
+                told = (
+                    f"{count:,} records in {took:.1f} s, CPU {after[0] - before[0]:.1f} + {after[1] - before[1]:.1f} s"
+                )
                 print(f"{workload.name}, {name}: {told}, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
             figures.add(workload.name, "records/s", sum(workload.counts(self._given.records)) / seconds)
             figures.add(workload.name, "CPU s", used)
@@ -222,7 +245,9 @@ class Bench:
 def create(bootstrap: str, topics: Sequence[str], configs: dict[str, str] | None = None) -> None:
     connection = ClusterThread(ClientOptions(bootstrap))
     try:
-        for error in connection.run(Admin(connection.cluster).create_topics([NewTopic(topic, PARTITIONS, 1, configs or {}) for topic in topics])).values():
+        for error in connection.run(
+            Admin(connection.cluster).create_topics([NewTopic(topic, PARTITIONS, 1, configs or {}) for topic in topics])
+        ).values():
             if error is not None:
                 raise error
     finally:
@@ -230,11 +255,16 @@ def create(bootstrap: str, topics: Sequence[str], configs: dict[str, str] | None
 
 
 def fill(bootstrap: str, filling: Filling, records: int, first_ms: int) -> None:
-    write_rows(sink_options({"kafka.bootstrap.servers": bootstrap, "topic": filling.topic}), rows_of(filling, records, first_ms))
+    write_rows(
+        sink_options({"kafka.bootstrap.servers": bootstrap, "topic": filling.topic}),
+        rows_of(filling, records, first_ms),
+    )
 
 
 def read(bootstrap: str, topic: str, columns: str) -> Iterator[pa.RecordBatch]:
-    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "columns": columns}, streaming=False)
+    options = source_options(
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "columns": columns}, streaming=False
+    )
     connection = connect(options.client)
     ranges = [OffsetRange(*place) for place in bounds(connection, [topic], {topic: PARTITIONS})]
     maker = RowMaker(options.columns)
@@ -265,7 +295,8 @@ def latency(bench: Bench, given: argparse.Namespace, scratch: Path) -> None:
             found = _latency_of(bench.side(name, directory / "broker"), workload, directory, interval, given.seconds)
             shutil.rmtree(directory, ignore_errors=True)
             setting = "default" if interval == _DEFAULT else str(interval)
-            print(f"{workload.name}, {name}, commit.interval.ms {setting}: p50 {percentile(found, 0.5):,.0f} ms, p99 {percentile(found, 0.99):,.0f} ms, "
+            print(f"{workload.name}, {name}, commit.interval.ms {setting}: p50 {percentile(found, 0.5):,.0f} ms, p99 "
+                  f"{percentile(found, 0.99):,.0f} ms, "
                   f"{len(found):,} updates, load {os.getloadavg()[0]:.1f}", flush=True)  # fmt: skip
 
 
@@ -316,7 +347,9 @@ def _times(bootstrap: str, topic: str) -> dict[str, int]:
     """The time of each word's first append, in ms."""
     found: dict[str, int] = {}
     for batch in read(bootstrap, topic, "key,timestamp"):
-        for name, at in zip(batch.column("key").to_pylist(), batch.column("timestamp").cast(pa.int64()).to_pylist(), strict=True):
+        for name, at in zip(
+            batch.column("key").to_pylist(), batch.column("timestamp").cast(pa.int64()).to_pylist(), strict=True
+        ):
             found.setdefault(name.decode().removeprefix("k-").strip(), at // 1000)
     return found
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.streams_workloads import MANY_KEYS, WORKLOADS
-from jesenska.pipeline.spark import SHORT_RUN, end_session, session
+from jesenska.pipeline.spark.session import SHORT_RUN, end_session, session
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 
 #: Settings besides those of KafkaStreams' own session.
@@ -79,7 +79,18 @@ def _told(streams: KafkaStreams, directory: Path) -> float:
             assert query._query is not None
             for one in query._query.recentProgress:
                 seconds += one.durationMs.get("triggerExecution", 0) / 1000
-                file.write(json.dumps({"name": one.name, "batch": one.batchId, "rows": one.numInputRows, "at": one.timestamp, **one.durationMs}) + "\n")
+                file.write(
+                    json.dumps(
+                        {
+                            "name": one.name,
+                            "batch": one.batchId,
+                            "rows": one.numInputRows,
+                            "at": one.timestamp,
+                            **one.durationMs,
+                        }
+                    )
+                    + "\n"
+                )
     return seconds
 
 

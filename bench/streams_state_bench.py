@@ -97,7 +97,14 @@ class _Bench:
             self._broker.stop()
 
     def _processor(self) -> Processor:
-        command = [sys.executable, "-m", "bench.streams_side", self._broker.bootstrap, str(self._directory), MANY_KEYS.name]
+        command = [
+            sys.executable,
+            "-m",
+            "bench.streams_side",
+            self._broker.bootstrap,
+            str(self._directory),
+            MANY_KEYS.name,
+        ]
         return Processor(command, self._directory.parent / "processor.log")
 
     def _process(self, processor: Processor, what: str, records: int) -> None:
@@ -120,7 +127,11 @@ class _Bench:
                 print(f"    micro-batch {told['batch']}: {told['triggerExecution'] / 1000:.1f} s")
             print(f"memory at most: {memory.close()}")
             state = self._directory / "state" / "bench" / "0"
-            print(f"on disk: stores {_size_mb(state / 'stores'):,.0f} MB, checkpoint {_size_mb(state / 'checkpoint'):.2f} MB", flush=True)
+            print(
+                f"on disk: stores {_size_mb(state / 'stores'):,.0f} MB, checkpoint "
+                f"{_size_mb(state / 'checkpoint'):.2f} MB",
+                flush=True,
+            )
             for number in range(self._micro_batches):
                 self._fill_again(_MICRO_BATCH, number)
                 self._process(processor, "one micro-batch", _MICRO_BATCH)
@@ -141,7 +152,11 @@ class _Bench:
             processor.wait_for("prepared")
             processor.tell(f"process {_FEW}")
             processor.wait_for("done")
-            print(f"a restart: output after {time.monotonic() - begun:.1f} s, {started:.1f} s of them until there is a session", flush=True)
+            print(
+                f"a restart: output after {time.monotonic() - begun:.1f} s, {started:.1f} s of them until there is a "
+                f"session",
+                flush=True,
+            )
         finally:
             processor.close()
 

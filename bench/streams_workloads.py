@@ -22,7 +22,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jesenska.pipeline.streams import JoinWindows, Serdes, StreamsBuilder, TimeWindows, Topology, concat, key, left, right, value
+from jesenska.pipeline.streams import (
+    JoinWindows,
+    Serdes,
+    StreamsBuilder,
+    TimeWindows,
+    Topology,
+    concat,
+    key,
+    left,
+    right,
+    value,
+)
 
 PARTITIONS: Final = 4
 _CHUNK: Final = 250_000
@@ -77,7 +88,9 @@ def rows_of(filling: Filling, records: int, first_ms: int, seed: int = 1) -> Ite
         numbers = np.arange(start, min(start + _CHUNK, count))
         keys, values = filling.make(numbers, count, chance)
         times = pa.array((first_ms + numbers) * 1000).view(pa.timestamp("us", tz="UTC"))
-        yield pa.RecordBatch.from_arrays([keys.cast(pa.binary()), values.cast(pa.binary()), times], names=["key", "value", "timestamp"])
+        yield pa.RecordBatch.from_arrays(
+            [keys.cast(pa.binary()), values.cast(pa.binary()), times], names=["key", "value", "timestamp"]
+        )
 
 
 def first_timestamp_ms() -> int:
@@ -136,13 +149,17 @@ def _word_count() -> Topology:
 
 def _key_count() -> Topology:
     builder = StreamsBuilder()
-    builder.stream("in", **_STRINGS).group_by_key(**_STRINGS).count(store="counts").to_stream().to("out", value=Serdes.long())
+    builder.stream("in", **_STRINGS).group_by_key(**_STRINGS).count(store="counts").to_stream().to(
+        "out", value=Serdes.long()
+    )
     return builder.build()
 
 
 def _windowed_count() -> Topology:
     builder = StreamsBuilder()
-    windows = builder.stream("in", **_STRINGS).group_by_key(**_STRINGS).windowed_by(TimeWindows(_WINDOW_MS, grace=_GRACE_MS))
+    windows = (
+        builder.stream("in", **_STRINGS).group_by_key(**_STRINGS).windowed_by(TimeWindows(_WINDOW_MS, grace=_GRACE_MS))
+    )
     windows.count().to_stream().to("out", key=Serdes.time_windowed(Serdes.string(), _WINDOW_MS), value=Serdes.long())
     return builder.build()
 
@@ -166,9 +183,30 @@ _KEYED = partial(_numbered, "key-")
 WORKLOADS: Final = (
     Workload("filter and map", ((Filling("in", 1.0, _KEYED),),), 1, False, False, _filter_and_map),
     Workload("word count", ((Filling("in", 1.0, _lines),),), 1 + _WORDS_A_LINE, True, True, _word_count),
-    Workload("windowed count", ((Filling("in", 1.0, partial(_of_few_keys, _WINDOWED_KEYS)),),), 1, True, True, _windowed_count),
-    Workload("stream-table join", ((Filling("table", 0.1, _KEYED),), (Filling("in", 0.9, _of_the_table),)), 1, False, True, _table_join),
-    Workload("stream-stream join", ((Filling("in", 0.5, _KEYED), Filling("right", 0.5, _KEYED)),), 1, False, True, _stream_join),
+    Workload(
+        "windowed count",
+        ((Filling("in", 1.0, partial(_of_few_keys, _WINDOWED_KEYS)),),),
+        1,
+        True,
+        True,
+        _windowed_count,
+    ),
+    Workload(
+        "stream-table join",
+        ((Filling("table", 0.1, _KEYED),), (Filling("in", 0.9, _of_the_table),)),
+        1,
+        False,
+        True,
+        _table_join,
+    ),
+    Workload(
+        "stream-stream join",
+        ((Filling("in", 0.5, _KEYED), Filling("right", 0.5, _KEYED)),),
+        1,
+        False,
+        True,
+        _stream_join,
+    ),
 )
 #: For streams_state_bench.py: a count of as many keys as there are records.
 MANY_KEYS: Final = Workload("many keys", ((Filling("in", 1.0, _each_once),),), 1, True, True, _key_count)

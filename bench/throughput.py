@@ -30,9 +30,20 @@ def _topic(run: Run, size: int, partitions: int) -> str:
 
 def _perf(run: Run, topic: str, records: int, size: int, settings: tuple[str, ...]) -> str:
     said = run.tool(
-        "kafka-producer-perf-test", "--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1",
-        "--bootstrap-server", run.broker.bootstrap, "--command-property", *settings,
-    )  # fmt: skip
+        "kafka-producer-perf-test",
+        "--topic",
+        topic,
+        "--num-records",
+        str(records),
+        "--record-size",
+        str(size),
+        "--throughput",
+        "-1",
+        "--bootstrap-server",
+        run.broker.bootstrap,
+        "--command-property",
+        *settings,
+    )
     run.topics[topic] += records
     return said
 
@@ -71,7 +82,20 @@ def _kcat_produce(run: Run, row: str) -> None:
         settle(run.scale)
         with run.measured(row):
             begun = time.monotonic()
-            run.command(["kcat", "-b", run.broker.bootstrap, "-P", "-t", topic, "-X", "queue.buffering.max.messages=1000000", "-l", lines.name])
+            run.command(
+                [
+                    "kcat",
+                    "-b",
+                    run.broker.bootstrap,
+                    "-P",
+                    "-t",
+                    topic,
+                    "-X",
+                    "queue.buffering.max.messages=1000000",
+                    "-l",
+                    lines.name,
+                ]
+            )
             seconds = time.monotonic() - begun
     run.figures.add(row, "records/s", records / seconds)
 
@@ -83,9 +107,19 @@ def _group(run: Run, row: str, *, size: int, partitions: int) -> None:
     settle(run.scale)
     with run.measured(row):
         said = run.tool(
-            "kafka-consumer-perf-test", "--bootstrap-server", run.broker.bootstrap, "--topic", topic, "--num-records", str(records), "--group", group,
-            "--timeout", "60000", "--hide-header",
-        )  # fmt: skip
+            "kafka-consumer-perf-test",
+            "--bootstrap-server",
+            run.broker.bootstrap,
+            "--topic",
+            topic,
+            "--num-records",
+            str(records),
+            "--group",
+            group,
+            "--timeout",
+            "60000",
+            "--hide-header",
+        )
     fields = [word.strip() for word in said.strip().splitlines()[-1].split(",")]
     assert int(fields[4]) >= records, said
     run.figures.add(row, "records/s", float(fields[5]))
@@ -99,8 +133,25 @@ def _kcat(run: Run, row: str, *, partitions: int, settings: tuple[str, ...] = ()
         settle(run.scale)
         with run.measured(row):
             begun = time.monotonic()
-            reading = ["kcat", "-b", run.broker.bootstrap, "-C", "-t", topic, "-o", "beginning", "-c", str(records // partitions), "-e", "-q", *extra]
-            readers = [subprocess.Popen([*reading, "-p", str(index)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for index in range(partitions)]
+            reading = [
+                "kcat",
+                "-b",
+                run.broker.bootstrap,
+                "-C",
+                "-t",
+                topic,
+                "-o",
+                "beginning",
+                "-c",
+                str(records // partitions),
+                "-e",
+                "-q",
+                *extra,
+            ]
+            readers = [
+                subprocess.Popen([*reading, "-p", str(index)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                for index in range(partitions)
+            ]
             if any([reader.wait() for reader in readers]):  # noqa: C419  (each is waited for)
                 raise SystemExit(f"kcat failed against {run.broker.name}")
             seconds = time.monotonic() - begun
@@ -110,7 +161,9 @@ def _kcat(run: Run, row: str, *, partitions: int, settings: tuple[str, ...] = ()
 def _produce_row(size: int, partitions: int, acks: str, settings: tuple[str, ...] = (), said: str = "") -> Row:
     records = "5 M" if size == 100 else "1 M"
     name = f"produce {records} x {size} B, {partitions} partition{'s' if partitions > 1 else ''}, acks={acks}{said}"
-    return Row(name, "load", partial(_produce, size=size, partitions=partitions, settings=(f"acks={acks}", *settings)), _TOOLS)
+    return Row(
+        name, "load", partial(_produce, size=size, partitions=partitions, settings=(f"acks={acks}", *settings)), _TOOLS
+    )
 
 
 ROWS = [
@@ -128,12 +181,22 @@ ROWS = [
     _produce_row(1000, 1, "all"),
     _produce_row(1000, 1, "1", (*_SIXTY_FOUR_KB, *_LZ4), ", 64 KB batches, lz4"),
     Row("produce 1 M x 100 B, 6 partitions, kcat", "load", _kcat_produce, (KCAT,)),
-    Row("while 5 M x 100 B are produced", "load", partial(_produce, size=100, partitions=6, settings=("acks=1",), probe=True), _TOOLS),
+    Row(
+        "while 5 M x 100 B are produced",
+        "load",
+        partial(_produce, size=100, partitions=6, settings=("acks=1",), probe=True),
+        _TOOLS,
+    ),
     Row("consume 5 M x 100 B, 6 partitions, group", "load", partial(_group, size=100, partitions=6), _TOOLS),
     Row("consume 5 M x 100 B, 1 partition, group", "load", partial(_group, size=100, partitions=1), _TOOLS),
     Row("consume 1 M x 1000 B, 6 partitions, group", "load", partial(_group, size=1000, partitions=6), _TOOLS),
     # In about a third of its readings kcat sleeps for a second, with either broker: nine show how fast it is.
     Row("consume 5 M x 100 B, 1 partition, kcat", "load", partial(_kcat, partitions=1, readings=9), (*_TOOLS, KCAT)),
-    Row("consume 5 M x 100 B, 1 partition, kcat with a queue that never fills", "load", partial(_kcat, partitions=1, settings=_ROOMY), (*_TOOLS, KCAT)),
+    Row(
+        "consume 5 M x 100 B, 1 partition, kcat with a queue that never fills",
+        "load",
+        partial(_kcat, partitions=1, settings=_ROOMY),
+        (*_TOOLS, KCAT),
+    ),
     Row("consume 5 M x 100 B, 6 partitions, 6 kcat", "load", partial(_kcat, partitions=6), (*_TOOLS, KCAT)),
 ]

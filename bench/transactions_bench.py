@@ -43,7 +43,11 @@ _WRITTEN: Final = {
 _CONSUMED: Final = "consume, every tenth aborted"
 _FILLED: Final = _Load(6, 3_000, 1_000)
 _ROWS: Final = (*_WRITTEN, _CONSUMED)
-_SETTINGS: Final = {"transaction.state.log.replication.factor": "1", "transaction.state.log.min.isr": "1", "offsets.topic.replication.factor": "1"}
+_SETTINGS: Final = {
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "offsets.topic.replication.factor": "1",
+}
 
 
 class _Producers:
@@ -53,7 +57,12 @@ class _Producers:
         self._name = broker.name
         self.transactions = max(load.producers, int(load.transactions * scale) // load.producers * load.producers)
         numbers = (load.producers, self.transactions, load.records, _RECORD_BYTES, aborted_each)
-        self._command = [*command_of(KAFKA, _PROGRAM, heap="512m", log_level="ERROR"), broker.bootstrap, topic, *map(str, numbers)]
+        self._command = [
+            *command_of(KAFKA, _PROGRAM, heap="512m", log_level="ERROR"),
+            broker.bootstrap,
+            topic,
+            *map(str, numbers),
+        ]
 
     def __enter__(self) -> _Producers:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -104,11 +113,28 @@ def _consume(broker: Broker, row: str, scale: float, figures: Figures) -> None:
     with _Producers(broker, topic, _FILLED, scale, _ABORTED_EACH) as producers:
         producers.make()
     settle()
-    reading = ["kcat", "-b", broker.bootstrap, "-C", "-t", topic, "-o", "beginning", "-e", "-q", "-f", "x", "-X", "isolation.level=read_committed"]
+    reading = [
+        "kcat",
+        "-b",
+        broker.bootstrap,
+        "-C",
+        "-t",
+        topic,
+        "-o",
+        "beginning",
+        "-e",
+        "-q",
+        "-f",
+        "x",
+        "-X",
+        "isolation.level=read_committed",
+    ]
     for _ in range(_READINGS):
         before, begun = cpu(broker.pid), time.monotonic()
         with broker.profiled(row):
-            readers = [subprocess.Popen([*reading, "-p", str(number)], stdout=subprocess.PIPE) for number in range(_PARTITIONS)]
+            readers = [
+                subprocess.Popen([*reading, "-p", str(number)], stdout=subprocess.PIPE) for number in range(_PARTITIONS)
+            ]
             records = sum(len(reader.communicate()[0]) for reader in readers)
         seconds = time.monotonic() - begun
         if any(reader.returncode for reader in readers):

@@ -95,7 +95,9 @@ class Side:
             return getting(_paths_of, _DATA)
         self._parents += 1
         parent = f"/c{self._parents:05d}"
-        self.clients[0].ask([create(parent), *[create(f"{parent}/{number:02d}") for number in range(max(_CONNECTIONS))]])
+        self.clients[0].ask(
+            [create(parent), *[create(f"{parent}/{number:02d}") for number in range(max(_CONNECTIONS))]]
+        )
         return creating(parent, _DATA)
 
     def measure(self, row: Row, seconds: float) -> None:
@@ -141,7 +143,9 @@ def _measure(rows: Sequence[Row], sides: dict[str, Figures], options: argparse.N
             place.mkdir()
             if name == _OURS:
                 module = {"module": "bench.profiled_tree"} if options.profile else {}
-                server: Server = stack.enter_context(TreeProcess(place, {"tickTime": "2000"}, environment={"JESENSKA_PROFILE": str(profile)}, **module))
+                server: Server = stack.enter_context(
+                    TreeProcess(place, {"tickTime": "2000"}, environment={"JESENSKA_PROFILE": str(profile)}, **module)
+                )
             else:
                 server = stack.enter_context(ZooKeeper(place, tick_ms=2000, heap="512m"))
             side = Side(server, figures, place)
@@ -168,7 +172,12 @@ def main() -> int:
     parser.add_argument("--profile", action="store_true", help="profile jesenska's event loop in each row")
     options = parser.parse_args()
     words = [word.strip() for word in options.rows.split(";") if word.strip()]
-    rows = [row for row in ROWS if not words or any(word == row.name or (word in row.name and word not in {other.name for other in ROWS}) for word in words)]
+    rows = [
+        row
+        for row in ROWS
+        if not words
+        or any(word == row.name or (word in row.name and word not in {other.name for other in ROWS}) for word in words)
+    ]
     if options.profile and options.sides != _OURS:
         raise SystemExit(f"--profile goes with --sides {_OURS}: the figures of a profiled server are worth nothing")
     if only_lists(options, [row.name for row in rows]):

@@ -16,7 +16,15 @@ from typing import NamedTuple
 from jesenska.metadata.tree_operations import OPEN_ACL
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
-from jesenska.metadata.zookeeper.messages import ConnectRequest, CreateRequest, Message, OpCode, RequestHeader, SetDataRequest, WatchableRequest
+from jesenska.metadata.zookeeper.messages import (
+    ConnectRequest,
+    CreateRequest,
+    Message,
+    OpCode,
+    RequestHeader,
+    SetDataRequest,
+    WatchableRequest,
+)
 
 _REPLY_BYTES = 4 + 16
 _STAT_BYTES = 68
@@ -50,7 +58,9 @@ def creating(parent: str, data: bytes) -> Work:
             before, _, behind = create(f"{parent}/{connection:02d}/{mark}", data).partition(mark.encode())
             heads[connection] = (before, behind)
         before, behind = heads[connection]
-        return (b"%b%%010d%b" % (before.replace(b"%", b"%%"), behind.replace(b"%", b"%%")) * count) % tuple(range(first, first + count))
+        return (b"%b%%010d%b" % (before.replace(b"%", b"%%"), behind.replace(b"%", b"%%")) * count) % tuple(
+            range(first, first + count)
+        )
 
     return Work(frames, _REPLY_BYTES + 4 + len(f"{parent}/00/{mark}"))
 
@@ -69,11 +79,17 @@ def _over(paths_of: Callable[[int], list[str]], one: Callable[[str], bytes], ans
 
 
 def setting(paths_of: Callable[[int], list[str]], data: bytes) -> Work:
-    return _over(paths_of, lambda path: request(OpCode.SET_DATA, SetDataRequest(path, data, -1)), _REPLY_BYTES + _STAT_BYTES)
+    return _over(
+        paths_of, lambda path: request(OpCode.SET_DATA, SetDataRequest(path, data, -1)), _REPLY_BYTES + _STAT_BYTES
+    )
 
 
 def getting(paths_of: Callable[[int], list[str]], data: bytes) -> Work:
-    return _over(paths_of, lambda path: request(OpCode.GET_DATA, WatchableRequest(path, False)), _REPLY_BYTES + 4 + len(data) + _STAT_BYTES)
+    return _over(
+        paths_of,
+        lambda path: request(OpCode.GET_DATA, WatchableRequest(path, False)),
+        _REPLY_BYTES + 4 + len(data) + _STAT_BYTES,
+    )
 
 
 class Client:

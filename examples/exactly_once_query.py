@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-def start(spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str, *, once: bool = False) -> StreamingQuery:
+def start(
+    spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str, *, once: bool = False
+) -> StreamingQuery:
     """The query at work. Its name is the target's: one query writes there."""
     orders = (
         spark.readStream.format("jesenska")

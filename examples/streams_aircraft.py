@@ -18,7 +18,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from jesenska.pipeline.demo.flights import data_folder, flights, reference
-from jesenska.pipeline.streams import Serdes, SessionWindows, StreamsBuilder, Suppressed, Topology, TopologyTestDriver, struct, value
+from jesenska.pipeline.streams import (
+    Serdes,
+    SessionWindows,
+    StreamsBuilder,
+    Suppressed,
+    Topology,
+    TopologyTestDriver,
+    struct,
+    value,
+)
 
 SILENCE_MS = 8 * 3_600_000
 _NAME, _JSON = Serdes.string(), Serdes.json()
@@ -45,20 +54,31 @@ def working_days() -> Topology:
     hops = flown.map((value["tailnum"], struct(distance=value["distance"])), key=_NAME, value=_JSON)
     sessions = hops.group_by_key(key=_NAME, value=_JSON).windowed_by(SessionWindows(SILENCE_MS))
     days = sessions.aggregate({"flights": 0, "miles": 0}, _one_more, _together, store="days", value=_JSON)
-    over = days.suppress(Suppressed.until_window_closes()).to_stream().map(lambda window, day: (window.key, day), key=_NAME, value=_JSON)
+    over = (
+        days.suppress(Suppressed.until_window_closes())
+        .to_stream()
+        .map(lambda window, day: (window.key, day), key=_NAME, value=_JSON)
+    )
     over.left_join(planes, _with_model, key=_NAME, value=_JSON).to("working-days", value=_JSON)
     return builder.build()
 
 
 topology = working_days
-config = {"application.id": "working-days", "bootstrap.servers": "localhost:9092", "state.dir": "state", "commit.interval.ms": 1000}
+config = {
+    "application.id": "working-days",
+    "bootstrap.servers": "localhost:9092",
+    "state.dir": "state",
+    "commit.interval.ms": 1000,
+}
 
 
 def main(limit: int) -> None:
     folder = data_folder()
     with TopologyTestDriver(working_days()) as driver:
         for stream in (reference(folder, "planes"), flights(folder, limit)):
-            for key, row, at in zip(stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True):
+            for key, row, at in zip(
+                stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True
+            ):
                 driver.pipe_raw(stream.topic, key, row, at)
         days = driver.create_output_topic("working-days", key=_NAME, value=_JSON)
         for tail, day in days.read_key_values_to_list():

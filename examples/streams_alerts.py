@@ -17,7 +17,19 @@ import sys
 from typing import Any
 
 from jesenska.pipeline.demo.flights import data_folder, flights
-from jesenska.pipeline.streams import Processor, Record, Serdes, Stores, StreamsBuilder, Topology, TopologyTestDriver, concat, lit, struct, value
+from jesenska.pipeline.streams import (
+    Processor,
+    Record,
+    Serdes,
+    Stores,
+    StreamsBuilder,
+    Topology,
+    TopologyTestDriver,
+    concat,
+    lit,
+    struct,
+    value,
+)
 
 DEVIATIONS, ENOUGH = 4, 50
 _NAME, _JSON = Serdes.string(), Serdes.json()
@@ -35,7 +47,12 @@ class Unusual(Processor):
         count, mean, squares = self.routes.get(record.key) or (0, 0.0, 0.0)
         deviation = math.sqrt(squares / count) if count else 0.0
         if count >= ENOUGH and delay > mean + DEVIATIONS * deviation:
-            told = {"flight": record.value["flight"], "delay": delay, "usual": round(mean, 1), "deviation": round(deviation, 1)}
+            told = {
+                "flight": record.value["flight"],
+                "delay": delay,
+                "usual": round(mean, 1),
+                "deviation": round(deviation, 1),
+            }
             self.context.forward(Record(record.key, told, record.timestamp))
         # Welford's way of keeping a mean and a sum of squares.
         step = delay - mean
@@ -49,19 +66,33 @@ def alerts() -> Topology:
     builder.add_state_store(Stores.key_value_store("routes", key=_NAME, value=_JSON))
     left = builder.stream("flights", key=_NAME, value=_JSON).filter(value["dep_delay"].is_not_null())
     route = concat(value["origin"], lit("-"), value["dest"])
-    delays = left.map((route, struct(flight=concat(value["carrier"], lit(" "), value["flight"].cast("string")), delay=value["dep_delay"])))
-    delays.repartition(name="by-route", key=_NAME, value=_JSON).process(Unusual, "routes").to("alerts", key=_NAME, value=_JSON)
+    delays = left.map(
+        (
+            route,
+            struct(flight=concat(value["carrier"], lit(" "), value["flight"].cast("string")), delay=value["dep_delay"]),
+        )
+    )
+    delays.repartition(name="by-route", key=_NAME, value=_JSON).process(Unusual, "routes").to(
+        "alerts", key=_NAME, value=_JSON
+    )
     return builder.build()
 
 
 topology = alerts
-config = {"application.id": "alerts", "bootstrap.servers": "localhost:9092", "state.dir": "state", "commit.interval.ms": 1000}
+config = {
+    "application.id": "alerts",
+    "bootstrap.servers": "localhost:9092",
+    "state.dir": "state",
+    "commit.interval.ms": 1000,
+}
 
 
 def main(limit: int) -> None:
     stream = flights(data_folder(), limit)
     with TopologyTestDriver(alerts()) as driver:
-        for key, row, at in zip(stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True):
+        for key, row, at in zip(
+            stream.keys.to_pylist(), stream.values.to_pylist(), stream.timestamps.to_pylist(), strict=True
+        ):
             driver.pipe_raw("flights", key, row, at)
         output = driver.create_output_topic("alerts", key=_NAME, value=_JSON)
         for route, alert in output.read_key_values_to_list():

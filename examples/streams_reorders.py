@@ -14,7 +14,18 @@ from __future__ import annotations
 
 import sys
 
-from jesenska.pipeline.streams import Serdes, StreamsBuilder, Suppressed, TimeWindows, Topology, TopologyTestDriver, aggregate, lit, struct, value
+from jesenska.pipeline.streams import (
+    Serdes,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    Topology,
+    TopologyTestDriver,
+    aggregate,
+    lit,
+    struct,
+    value,
+)
 
 LOW, FULL, MANY = 5, 20, 30
 HOUR_MS = 3_600_000
@@ -27,28 +38,46 @@ def reorders() -> Topology:
     sales = builder.stream("sales", key=_ARTICLE, value=_JSON)
     shipments = builder.stream("shipments", key=_ARTICLE, value=_JSON)
 
-    changes = shipments.map_values(value["quantity"], value=_NUMBER).merge(sales.map_values(lit(0) - value["quantity"], value=_NUMBER))
-    stock = changes.group_by_key(key=_ARTICLE, value=_NUMBER).aggregate(0, aggregate + value, store="stock", value=_NUMBER)
+    changes = shipments.map_values(value["quantity"], value=_NUMBER).merge(
+        sales.map_values(lit(0) - value["quantity"], value=_NUMBER)
+    )
+    stock = changes.group_by_key(key=_ARTICLE, value=_NUMBER).aggregate(
+        0, aggregate + value, store="stock", value=_NUMBER
+    )
     low = stock.to_stream().filter(value < LOW)
     low.map_values(struct(stock=value, quantity=lit(FULL) - value), value=_JSON).to("reorders")
 
     sold = sales.map_values(value["quantity"], value=_NUMBER).group_by_key(key=_ARTICLE, value=_NUMBER)
-    hourly = sold.windowed_by(TimeWindows(HOUR_MS)).aggregate(0, aggregate + value, store="sold-in-an-hour", value=_NUMBER)
+    hourly = sold.windowed_by(TimeWindows(HOUR_MS)).aggregate(
+        0, aggregate + value, store="sold-in-an-hour", value=_NUMBER
+    )
     hours = hourly.suppress(Suppressed.until_window_closes()).to_stream().filter(value > MANY)
-    adjustments = hours.map(lambda window, number: (window.key, {"sold": number, "factor": 1.1}), key=_ARTICLE, value=_JSON)
+    adjustments = hours.map(
+        lambda window, number: (window.key, {"sold": number, "factor": 1.1}), key=_ARTICLE, value=_JSON
+    )
     adjustments.to("price-adjustments")
     return builder.build()
 
 
 topology = reorders
-config = {"application.id": "reorders", "bootstrap.servers": "localhost:9092", "state.dir": "state", "commit.interval.ms": 1000}
+config = {
+    "application.id": "reorders",
+    "bootstrap.servers": "localhost:9092",
+    "state.dir": "state",
+    "commit.interval.ms": 1000,
+}
 
 
 def main() -> None:
     with TopologyTestDriver(reorders()) as driver:
         topics = {name: driver.create_input_topic(name, key=_ARTICLE, value=_JSON) for name in ("shipments", "sales")}
-        outputs = {name: driver.create_output_topic(name, key=_ARTICLE, value=_JSON) for name in ("reorders", "price-adjustments")}
-        for minute, (topic, quantity) in enumerate([("shipments", 40), ("sales", 20), ("sales", 12), ("sales", 4), ("shipments", 16)]):
+        outputs = {
+            name: driver.create_output_topic(name, key=_ARTICLE, value=_JSON)
+            for name in ("reorders", "price-adjustments")
+        }
+        for minute, (topic, quantity) in enumerate(
+            [("shipments", 40), ("sales", 20), ("sales", 12), ("sales", 4), ("shipments", 16)]
+        ):
             topics[topic].pipe_input("lamp", {"quantity": quantity}, timestamp=minute * 60_000)
         topics["sales"].pipe_input("lamp", {"quantity": 1}, timestamp=2 * HOUR_MS)
         for name, output in outputs.items():

@@ -23,7 +23,12 @@ def word_count() -> Topology:
 
 
 topology = word_count
-config = {"application.id": "word-count", "bootstrap.servers": "localhost:9092", "state.dir": "state", "commit.interval.ms": 1000}
+config = {
+    "application.id": "word-count",
+    "bootstrap.servers": "localhost:9092",
+    "state.dir": "state",
+    "commit.interval.ms": 1000,
+}
 
 
 def main(lines: list[str]) -> None:

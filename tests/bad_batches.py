@@ -59,7 +59,9 @@ def bad_batches() -> dict[str, BadBatch]:
         "batch length too large": BadBatch(bytes(raw_batch(two, 2, batch_length=2**31 - 1)), invalid, kafka=unforeseen),
         "unknown magic": BadBatch(bytes(raw_batch(two, 2, magic=9)), corrupt),
         "magic below zero": BadBatch(bytes(raw_batch(two, 2, magic=-1)), corrupt),
-        "record longer than it is": BadBatch(bytes(raw_batch(raw_record(0, length_error=5) + raw_record(1), 2)), invalid),
+        "record longer than it is": BadBatch(
+            bytes(raw_batch(raw_record(0, length_error=5) + raw_record(1), 2)), invalid
+        ),
         "record length beyond the batch": BadBatch(bytes(raw_batch(varint(2**30) + b"abc", 1)), invalid),
         "record length below zero": BadBatch(bytes(raw_batch(varint(-7) + b"abc", 1)), invalid),
         "key length beyond the record": BadBatch(bytes(raw_batch(raw_record(0, key_length=1000), 1)), invalid),
@@ -67,11 +69,17 @@ def bad_batches() -> dict[str, BadBatch]:
         "value length beyond the record": BadBatch(bytes(raw_batch(raw_record(0, value_length=1000), 1)), invalid),
         "header count below zero": BadBatch(bytes(raw_batch(raw_record(0, header_count=-1), 1)), invalid),
         "header count beyond the record": BadBatch(bytes(raw_batch(raw_record(0, header_count=1_000_000), 1)), invalid),
-        "offset deltas out of order": BadBatch(bytes(raw_batch(raw_record(1) + raw_record(0), 2)), invalid, kafka=ErrorCode.NONE),
+        "offset deltas out of order": BadBatch(
+            bytes(raw_batch(raw_record(1) + raw_record(0), 2)), invalid, kafka=ErrorCode.NONE
+        ),
         "control batch": BadBatch(bytes(raw_batch(two, 2, attributes=0x20)), invalid),
         "unknown codec 5": BadBatch(bytes(raw_batch(two, 2, attributes=5)), invalid, kafka=unforeseen),
-        "idempotent, sequence below zero": BadBatch(bytes(raw_batch(two, 2, producer_id=5, producer_epoch=0, base_sequence=-1)), invalid),
-        "no key on a compacted topic": BadBatch(bytes(raw_batch(raw_record(0, key=None), 1)), invalid, {"cleanup.policy": "compact"}),
+        "idempotent, sequence below zero": BadBatch(
+            bytes(raw_batch(two, 2, producer_id=5, producer_epoch=0, base_sequence=-1)), invalid
+        ),
+        "no key on a compacted topic": BadBatch(
+            bytes(raw_batch(raw_record(0, key=None), 1)), invalid, {"cleanup.policy": "compact"}
+        ),
         "time too far ahead": BadBatch(
             bytes(raw_batch(raw_record(0), 1, base_timestamp=int(time.time() * 1000) + 3 * hour_ms)),
             ErrorCode.INVALID_TIMESTAMP,
@@ -89,7 +97,9 @@ def bad_batches() -> dict[str, BadBatch]:
             kafka=ErrorCode.NONE,
         ),
         "larger than the topic allows": BadBatch(
-            bytes(raw_batch(raw_record(0, value=bytes(5000)), 1)), ErrorCode.MESSAGE_TOO_LARGE, {"max.message.bytes": "4000"}
+            bytes(raw_batch(raw_record(0, value=bytes(5000)), 1)),
+            ErrorCode.MESSAGE_TOO_LARGE,
+            {"max.message.bytes": "4000"},
         ),
         "a partition that is not there": BadBatch(good, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=77),
         "a partition below zero": BadBatch(good, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, partition=-1),
@@ -101,7 +111,9 @@ def bad_batches() -> dict[str, BadBatch]:
         found |= {
             f"{name} of nonsense": BadBatch(_compressed(codec, b"\x82nonsense" * 9), invalid, kafka=unforeseen),
             f"{name} cut short": BadBatch(_compressed(codec, packed[: len(packed) // 2]), invalid, kafka=unforeseen),
-            f"{name} of nothing": BadBatch(_compressed(codec, b""), invalid, kafka=None if codec == Codec.ZSTD else unforeseen),
+            f"{name} of nothing": BadBatch(
+                _compressed(codec, b""), invalid, kafka=None if codec == Codec.ZSTD else unforeseen
+            ),
             f"{name}, count too high": BadBatch(_compressed(codec, packed, 3), invalid),
             f"{name}, count too low": BadBatch(_compressed(codec, packed, 1), invalid),
             f"{name} of nonsense records": BadBatch(_compressed(codec, compress(codec, b"\xff" * 100)), invalid),

@@ -47,7 +47,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     source = changed_after_it_was_compiled()
     if source is not None:
-        raise pytest.UsageError(f"{source} was changed after it was compiled: run script/setup test, or work on the source with JESENSKA_PURE=1.")
+        raise pytest.UsageError(
+            f"{source} was changed after it was compiled: run script/setup test, or work on the source with "
+            f"JESENSKA_PURE=1."
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

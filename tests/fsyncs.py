@@ -26,7 +26,19 @@ class Fsyncs:
         self._tracer: subprocess.Popen[bytes]
 
     def __enter__(self) -> Fsyncs:
-        command = ["strace", "-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", "signal=none", "-o", str(self._trace), "-p", str(self._pid)]
+        command = [
+            "strace",
+            "-f",
+            "-qq",
+            "-e",
+            "trace=fsync,fdatasync",
+            "-e",
+            "signal=none",
+            "-o",
+            str(self._trace),
+            "-p",
+            str(self._pid),
+        ]
         self._tracer = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         ends = time.monotonic() + _PATIENCE_SECONDS
         tasks = Path(f"/proc/{self._pid}/task")
@@ -38,7 +50,9 @@ class Fsyncs:
             time.sleep(0.01)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     def stop(self) -> int:

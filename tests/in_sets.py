@@ -66,15 +66,39 @@ PATHS: Mapping[str, Sequence[str]] = {
     "mixed": [
         f"tests/conformance/test_{name}.py"
         for name in (
-            *("compaction_of_transactions", "java_transactions", "members_in_transactions", "offsets_of_transactions", "transaction_table"),
-            *("transactional_client", "transactions_of_every_client", "transactions_on_disk", "transactions_with_kafka"),
-            *("consumer_and_leaders", "kafka_in_our_cluster", "kafka_on_our_zookeeper", "moves", "old_tools_on_the_tree"),
+            *(
+                "compaction_of_transactions",
+                "java_transactions",
+                "members_in_transactions",
+                "offsets_of_transactions",
+                "transaction_table",
+            ),
+            *(
+                "transactional_client",
+                "transactions_of_every_client",
+                "transactions_on_disk",
+                "transactions_with_kafka",
+            ),
+            *(
+                "consumer_and_leaders",
+                "kafka_in_our_cluster",
+                "kafka_on_our_zookeeper",
+                "moves",
+                "old_tools_on_the_tree",
+            ),
         )
     ],
     "broker": ["tests/processes/broker", "tests/processes/client"],
     "clients": [
         f"tests/conformance/test_{name}.py"
-        for name in ("matrix", "groups_of_every_client", "automatic_topics", "dump_log", "edges_in_every_format", "cluster_tools")
+        for name in (
+            "matrix",
+            "groups_of_every_client",
+            "automatic_topics",
+            "dump_log",
+            "edges_in_every_format",
+            "cluster_tools",
+        )
     ],
     "pipeline": ["tests/processes/pipeline", "tests/conformance/pipeline"],
     "demo": ["tests/hour/pipeline"],
@@ -103,14 +127,24 @@ _UNITS = ROOT / "tests" / "units"
 
 def sets(tier: str = CI) -> list[Set]:
     """The sets of a tier in the order in which they begin."""
-    lint = "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports --no-cache; }"
+    lint = (
+        "ruff check . && ruff format --check --quiet . && { lint-imports --no-cache >/dev/null || lint-imports "
+        "--no-cache; }"
+    )
     first = [Set("lint", ["bash", "-ec", lint]), Set("types", ["mypy", "src", "tests", "bench"], computes=True)]
     if tier == QUICK:
         return [*first, *(Set(name, _pytest(name)) for name in _QUICK)]
     names = [name for name in PATHS if tier == EVERYTHING or not _is_hours(name)]
     tests = [Set(name, _pytest(name), computes=name in COMPUTE) for name in names]
     if tier == CI:
-        tests.insert(2, Set("rotation", [*_PYTEST, "-o", "cache_dir=.pytest_cache/rotation", *_with_hours()], environment={SHARE: ROTATION}))
+        tests.insert(
+            2,
+            Set(
+                "rotation",
+                [*_PYTEST, "-o", "cache_dir=.pytest_cache/rotation", *_with_hours()],
+                environment={SHARE: ROTATION},
+            ),
+        )
     return [*tests[:4], *first, *tests[4:]]
 
 
@@ -120,7 +154,10 @@ def sets_of(rooms: Sequence[str]) -> list[Set]:
     unknown = [room for room in rooms if room not in known]
     if unknown:
         raise ValueError(f"tests/units has no room {', '.join(unknown)}; it has {', '.join(known)}.")
-    return [Set(room, [*_PYTEST, "-o", f"cache_dir=.pytest_cache/{room}", f"tests/units/{room}"]) for room in dict.fromkeys(rooms)]
+    return [
+        Set(room, [*_PYTEST, "-o", f"cache_dir=.pytest_cache/{room}", f"tests/units/{room}"])
+        for room in dict.fromkeys(rooms)
+    ]
 
 
 def _is_hours(name: str) -> bool:
@@ -129,14 +166,22 @@ def _is_hours(name: str) -> bool:
 
 def _with_hours() -> list[str]:
     """The directory of the hour's tests, and files elsewhere that have some."""
-    marked = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.hour" in path.read_text(encoding="utf-8")]
+    marked = [
+        path for path in sorted((ROOT / "tests").rglob("test_*.py")) if "mark.hour" in path.read_text(encoding="utf-8")
+    ]
     return [HOUR, *(name for path in marked if not _is_in(name := path.relative_to(ROOT).as_posix(), HOUR))]
 
 
 def _pytest(name: str) -> list[str]:
     """The command of one set of tests: its paths but for those of others in them."""
     mine = PATHS[name]
-    left_out = [path for other, paths in PATHS.items() if other != name for path in paths if not any(_is_in(own, path) for own in mine)]
+    left_out = [
+        path
+        for other, paths in PATHS.items()
+        if other != name
+        for path in paths
+        if not any(_is_in(own, path) for own in mine)
+    ]
     ignored = [f"--ignore={path}" for path in left_out if not mine or any(_is_in(path, own) for own in mine)]
     return [*_PYTEST, "-o", f"cache_dir=.pytest_cache/{name}", *mine, *ignored]
 
@@ -203,7 +248,10 @@ class Runner:
                 self._look()
                 if time.monotonic() - shown >= _PROGRESS_SECONDS:
                     shown = time.monotonic()
-                    _say(f"{self._since()}: at work {', '.join(run.where() for run in self._running)}; to come: {self._to_come()}")
+                    _say(
+                        f"{self._since()}: at work {', '.join(run.where() for run in self._running)}; to come: "
+                        f"{self._to_come()}"
+                    )
                 time.sleep(_LOOK_SECONDS)
         finally:
             self._end_all()
@@ -262,7 +310,9 @@ class Runner:
             sys.stdout.flush()
             counted = _SUMMARY.findall(said)
             outcome = counted[-1] if counted else "passed" if code == 0 else "failed"
-            self._ends.append(f"{run.what.name}: {outcome}, {time.monotonic() - run.begun:.0f} s, {cpu_seconds:.0f} s of CPU")
+            self._ends.append(
+                f"{run.what.name}: {outcome}, {time.monotonic() - run.begun:.0f} s, {cpu_seconds:.0f} s of CPU"
+            )
             if code == 0:
                 shutil.rmtree(run.directory, ignore_errors=True)
             else:
@@ -310,7 +360,9 @@ def main(arguments: Sequence[str]) -> int:
     tier, *rooms = arguments or [CI]
     try:
         if tier not in (QUICK, CI, EVERYTHING) or (rooms and tier != QUICK):
-            raise ValueError(f"{' '.join(arguments)} is no tier of the tests: say quick, quick ROOM..., everything, or nothing.")
+            raise ValueError(
+                f"{' '.join(arguments)} is no tier of the tests: say quick, quick ROOM..., everything, or nothing."
+            )
         chosen = sets_of(rooms) if rooms else sets(tier)
     except ValueError as error:
         _say(str(error))

@@ -5,8 +5,20 @@ from __future__ import annotations
 import time
 
 from jesenska.base.errors import ErrorCode
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse, ProduceResponsePartition
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+)
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
 from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
@@ -14,7 +26,12 @@ from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsResponse,
     ListOffsetsResponsePartition,
 )
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from tests.raw_connection import RawConnection
 
 _NO_BROKER_YET = ErrorCode.INVALID_REPLICATION_FACTOR
@@ -31,20 +48,28 @@ def create(connection: RawConnection, name: str, **configs: str) -> str:
     deadline = time.monotonic() + _WITHIN_SECONDS
     code: int = _NO_BROKER_YET
     while code == _NO_BROKER_YET and time.monotonic() < deadline:
-        code = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 2, CreateTopicsResponse).topics[0].error_code
+        code = (
+            connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 2, CreateTopicsResponse)
+            .topics[0]
+            .error_code
+        )
     assert code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), ErrorCode(code)
     while fetch(connection, name, 4).error_code != ErrorCode.NONE:
         assert time.monotonic() < deadline, f"{name} is not there"
     return name
 
 
-def produce(connection: RawConnection, topic: str, version: int, records: bytes | bytearray, acks: int = 1) -> ProduceResponsePartition:
+def produce(
+    connection: RawConnection, topic: str, version: int, records: bytes | bytearray, acks: int = 1
+) -> ProduceResponsePartition:
     data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=0, records=bytes(records))])
     answer = connection.ask(ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data]), version, ProduceResponse)
     return answer.responses[0].partition_responses[0]
 
 
-def fetch(connection: RawConnection, topic: str, version: int, offset: int = 0, max_bytes: int = 1 << 20) -> FetchResponsePartition:
+def fetch(
+    connection: RawConnection, topic: str, version: int, offset: int = 0, max_bytes: int = 1 << 20
+) -> FetchResponsePartition:
     part = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
     request = FetchRequest(max_wait_ms=0, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[part])])
     return connection.ask(request, version, FetchResponse).responses[0].partitions[0]

@@ -30,7 +30,9 @@ def profile() -> str:
     """The name of the profile that was asked for. A name that is none raises ValueError."""
     name = os.environ.get(PROFILE) or CI
     if name not in EXAMPLES:
-        raise ValueError(f"{PROFILE} is {name!r}, which is no profile of the tests: set it to {QUICK}, {CI} or {EVERYTHING}.")
+        raise ValueError(
+            f"{PROFILE} is {name!r}, which is no profile of the tests: set it to {QUICK}, {CI} or {EVERYTHING}."
+        )
     return name
 
 

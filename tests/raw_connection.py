@@ -30,7 +30,9 @@ class RawConnection:
     def __enter__(self) -> RawConnection:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.socket.close()
 
     def send(self, data: bytes) -> None:
@@ -70,7 +72,9 @@ class RawConnection:
         """A well-formed request, without the length in front."""
         api = APIS[request.api_key]
         self._correlation_id += 1
-        return bytes(request_head(api.key, version, self._correlation_id, "raw", api.request_header_version(version))) + encode(request, version)
+        return bytes(
+            request_head(api.key, version, self._correlation_id, "raw", api.request_header_version(version))
+        ) + encode(request, version)
 
     def ask(self, request: Message, version: int, response: type[Answer]) -> Answer:
         self.send_frame(self.frame(request, version))

@@ -9,7 +9,14 @@ from typing import Any, ClassVar
 
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
-from jesenska.metadata.zookeeper.messages import ConnectRequest, ConnectResponse, Message, Reader, ReplyHeader, RequestHeader
+from jesenska.metadata.zookeeper.messages import (
+    ConnectRequest,
+    ConnectResponse,
+    Message,
+    Reader,
+    ReplyHeader,
+    RequestHeader,
+)
 
 
 class Raw:
@@ -28,7 +35,9 @@ class Raw:
         return Raw(*await asyncio.open_connection("127.0.0.1", port))
 
     @staticmethod
-    async def open(port: int, session_id: int = 0, password: bytes = bytes(16), zxid: int = 0, timeout_ms: int = 4000) -> Raw:
+    async def open(
+        port: int, session_id: int = 0, password: bytes = bytes(16), zxid: int = 0, timeout_ms: int = 4000
+    ) -> Raw:
         raw = await Raw.plain(port)
         raw.write(ConnectRequest(0, zxid, timeout_ms, session_id, password))
         raw.session = messages.read_connected(await raw.frame())
@@ -51,7 +60,14 @@ class Raw:
         body = messages.read(kind, reader) if kind is not None and not header.error else bytes(reader.take(reader.left))
         return header, body
 
-    async def ask(self, kind: int, *body: Message, answer: type[Message] | None = None, xid: int | None = None, behind: bytes = b"") -> tuple[ReplyHeader, Any]:
+    async def ask(
+        self,
+        kind: int,
+        *body: Message,
+        answer: type[Message] | None = None,
+        xid: int | None = None,
+        behind: bytes = b"",
+    ) -> tuple[ReplyHeader, Any]:
         self.send(kind, *body, xid=xid, behind=behind)
         return await self.reply(answer)
 

@@ -13,9 +13,17 @@ from jesenska.testing import BrokerProcess
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestTopic
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
@@ -28,7 +36,11 @@ from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic
-from jesenska.wire.messages.k21_delete_records import DeleteRecordsRequest, DeleteRecordsRequestPartition, DeleteRecordsRequestTopic
+from jesenska.wire.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsRequestPartition,
+    DeleteRecordsRequestTopic,
+)
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -43,13 +55,25 @@ from jesenska.wire.messages.k24_add_partitions_to_txn import (
 )
 from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest
-from jesenska.wire.messages.k27_write_txn_markers import WriteTxnMarkersRequest, WriteTxnMarkersRequestMarker, WriteTxnMarkersRequestTopic
-from jesenska.wire.messages.k28_txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
+from jesenska.wire.messages.k27_write_txn_markers import (
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersRequestMarker,
+    WriteTxnMarkersRequestTopic,
+)
+from jesenska.wire.messages.k28_txn_offset_commit import (
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
+)
 from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation
 from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter
 from jesenska.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource
-from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource
+from jesenska.wire.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+)
 from jesenska.wire.messages.k34_alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
 from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
@@ -65,9 +89,19 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestPartition,
     AlterPartitionReassignmentsRequestTopic,
 )
-from jesenska.wire.messages.k46_list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsRequestTopic
-from jesenska.wire.messages.k47_offset_delete import OffsetDeleteRequest, OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
-from jesenska.wire.messages.k48_describe_client_quotas import DescribeClientQuotasRequest, DescribeClientQuotasRequestComponent
+from jesenska.wire.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsRequestTopic,
+)
+from jesenska.wire.messages.k47_offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+)
+from jesenska.wire.messages.k48_describe_client_quotas import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasRequestComponent,
+)
 from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
 from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest
@@ -75,7 +109,10 @@ from jesenska.wire.messages.k61_describe_producers import DescribeProducersReque
 from jesenska.wire.messages.k65_describe_transactions import DescribeTransactionsRequest
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest
 from jesenska.wire.messages.k74_list_config_resources import ListConfigResourcesRequest
-from jesenska.wire.messages.k75_describe_topic_partitions import DescribeTopicPartitionsRequest, DescribeTopicPartitionsRequestTopic
+from jesenska.wire.messages.k75_describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+)
 from tests.raw_connection import RawConnection
 
 _TOPIC = 2
@@ -90,7 +127,10 @@ def wait_for_coordinator(bootstrap: str) -> None:
     deadline = time.monotonic() + 20
     with RawConnection(bootstrap) as connection:
         for kind in (0, 1):
-            while connection.ask(FindCoordinatorRequest(key="any", key_type=kind), 1, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+            while (
+                connection.ask(FindCoordinatorRequest(key="any", key_type=kind), 1, FindCoordinatorResponse).error_code
+                != ErrorCode.NONE
+            ):
                 assert time.monotonic() < deadline, "no coordinator"
 
 
@@ -105,10 +145,16 @@ class Served:
         self.broker = broker
         self._count = 0
         with RawConnection(broker.bootstrap) as connection:
-            answer = connection.ask(ApiVersionsRequest(client_software_name="judge", client_software_version="1"), 4, ApiVersionsResponse)
+            answer = connection.ask(
+                ApiVersionsRequest(client_software_name="judge", client_software_version="1"), 4, ApiVersionsResponse
+            )
             self.broker_id = connection.ask(MetadataRequest(topics=[]), 4, MetadataResponse).controller_id
         #: What brokers send each other is left out: it would take this one away from its controller.
-        self.announced = {item.api_key: range(item.min_version, item.max_version + 1) for item in answer.api_keys if item.api_key not in BETWEEN_BROKERS}
+        self.announced = {
+            item.api_key: range(item.min_version, item.max_version + 1)
+            for item in answer.api_keys
+            if item.api_key not in BETWEEN_BROKERS
+        }
         self.name, self.id = self.new_topic()
         wait_for_coordinator(broker.bootstrap)
 
@@ -119,7 +165,9 @@ class Served:
     def new_topic(self) -> tuple[str, uuid.UUID]:
         name = self.new_name()
         with RawConnection(self.broker.bootstrap) as connection:
-            request = CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)], timeout_ms=10_000)
+            request = CreateTopicsRequest(
+                topics=[CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)], timeout_ms=10_000
+            )
             created = connection.ask(request, 5, CreateTopicsResponse)
             assert [item.error_code for item in created.topics] == [ErrorCode.NONE]
             metadata = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 12, MetadataResponse)
@@ -140,10 +188,14 @@ class Served:
         is in its transaction."""
         name = f"transaction-{self.new_name()}"
         with RawConnection(self.broker.bootstrap) as connection:
-            begun = connection.ask(InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)
+            begun = connection.ask(
+                InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000), 4, InitProducerIdResponse
+            )
             assert begun.error_code == ErrorCode.NONE
             if is_open and group:
-                offsets = AddOffsetsToTxnRequest(transactional_id=name, producer_id=begun.producer_id, producer_epoch=0, group_id=group)
+                offsets = AddOffsetsToTxnRequest(
+                    transactional_id=name, producer_id=begun.producer_id, producer_epoch=0, group_id=group
+                )
                 assert connection.ask(offsets, 3, AddOffsetsToTxnResponse).error_code == ErrorCode.NONE
             elif is_open:
                 connection.ask(_adding(self, name, begun.producer_id), 3, AddPartitionsToTxnResponse)
@@ -152,11 +204,23 @@ class Served:
 
 def join(group: str) -> JoinGroupRequest:
     protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes(10))]
-    return JoinGroupRequest(group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id="", protocol_type="consumer", protocols=protocols)
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        protocol_type="consumer",
+        protocols=protocols,
+    )
 
 
 def sync(group: str, member: str) -> SyncGroupRequest:
-    return SyncGroupRequest(group_id=group, generation_id=1, member_id=member, assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"")])
+    return SyncGroupRequest(
+        group_id=group,
+        generation_id=1,
+        member_id=member,
+        assignments=[SyncGroupRequestAssignment(member_id=member, assignment=b"")],
+    )
 
 
 def _produce(served: Served, version: int) -> Message:
@@ -165,42 +229,66 @@ def _produce(served: Served, version: int) -> Message:
     return ProduceRequest(
         acks=-1,
         timeout_ms=10_000,
-        topic_data=[ProduceRequestTopic(name=served.name, topic_id=served.id if version >= 13 else _NO_ID, partition_data=[partition])],
+        topic_data=[
+            ProduceRequestTopic(
+                name=served.name, topic_id=served.id if version >= 13 else _NO_ID, partition_data=[partition]
+            )
+        ],
     )
 
 
 def _fetch(served: Served, version: int) -> Message:
     partition = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-    topic = FetchRequestTopic(topic=served.name, topic_id=served.id if version >= 13 else _NO_ID, partitions=[partition])
+    topic = FetchRequestTopic(
+        topic=served.name, topic_id=served.id if version >= 13 else _NO_ID, partitions=[partition]
+    )
     return FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[topic])
 
 
 def _list_offsets(served: Served, version: int) -> Message:
     return ListOffsetsRequest(
         replica_id=-1,
-        topics=[ListOffsetsRequestTopic(name=served.name, partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=-1)])],
+        topics=[
+            ListOffsetsRequestTopic(
+                name=served.name, partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=-1)]
+            )
+        ],
         timeout_ms=1000,
     )
 
 
 def _find_coordinator(served: Served, version: int) -> Message:
-    return FindCoordinatorRequest(coordinator_keys=["a group", "another"]) if version >= 4 else FindCoordinatorRequest(key="a group")
+    return (
+        FindCoordinatorRequest(coordinator_keys=["a group", "another"])
+        if version >= 4
+        else FindCoordinatorRequest(key="a group")
+    )
 
 
 def _create_topics(served: Served, version: int) -> Message:
-    return CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=served.new_name(), num_partitions=2, replication_factor=1)], timeout_ms=10_000)
+    return CreateTopicsRequest(
+        topics=[CreateTopicsRequestTopic(name=served.new_name(), num_partitions=2, replication_factor=1)],
+        timeout_ms=10_000,
+    )
 
 
 def _delete_topics(served: Served, version: int) -> Message:
     (one, _), (two, two_id) = served.new_topic(), served.new_topic()
     if version < 6:
         return DeleteTopicsRequest(topic_names=[one, two], timeout_ms=10_000)
-    return DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name=one), DeleteTopicsRequestTopic(name=None, topic_id=two_id)], timeout_ms=10_000)
+    return DeleteTopicsRequest(
+        topics=[DeleteTopicsRequestTopic(name=one), DeleteTopicsRequestTopic(name=None, topic_id=two_id)],
+        timeout_ms=10_000,
+    )
 
 
 def _delete_records(served: Served, version: int) -> Message:
     return DeleteRecordsRequest(
-        topics=[DeleteRecordsRequestTopic(name=served.new_topic()[0], partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=-1)])],
+        topics=[
+            DeleteRecordsRequestTopic(
+                name=served.new_topic()[0], partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=-1)]
+            )
+        ],
         timeout_ms=10_000,
     )
 
@@ -208,24 +296,33 @@ def _delete_records(served: Served, version: int) -> Message:
 def _epoch(served: Served, version: int) -> Message:
     partition = OffsetForLeaderEpochRequestPartition(partition=0, leader_epoch=0)
     return OffsetForLeaderEpochRequest(
-        replica_id=-1 if version >= 3 else -2, topics=[OffsetForLeaderEpochRequestTopic(topic=served.name, partitions=[partition])]
+        replica_id=-1 if version >= 3 else -2,
+        topics=[OffsetForLeaderEpochRequestTopic(topic=served.name, partitions=[partition])],
     )
 
 
 def _alter_configs(served: Served, version: int) -> Message:
     change = AlterConfigsRequestConfig(name="retention.ms", value="1000000")
-    return AlterConfigsRequest(resources=[AlterConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configs=[change])])
+    return AlterConfigsRequest(
+        resources=[AlterConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configs=[change])]
+    )
 
 
 def _incremental(served: Served, version: int) -> Message:
     change = IncrementalAlterConfigsRequestConfig(name="retention.ms", config_operation=0, value="2000000")
-    return IncrementalAlterConfigsRequest(resources=[IncrementalAlterConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configs=[change])])
+    return IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configs=[change])
+        ]
+    )
 
 
 def _offset_commit(served: Served, version: int) -> Message:
     group, member = served.new_member()
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="five")
-    topic = OffsetCommitRequestTopic(name=served.name, topic_id=served.id if version >= 10 else _NO_ID, partitions=[partition])
+    topic = OffsetCommitRequestTopic(
+        name=served.name, topic_id=served.id if version >= 10 else _NO_ID, partitions=[partition]
+    )
     return OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=1, member_id=member, topics=[topic])
 
 
@@ -243,7 +340,9 @@ def _add_partitions(served: Served, version: int) -> Message:
     if version < 4:
         return _adding(served, name, producer_id)
     topics = [AddPartitionsToTxnRequestTopic(name=served.name, partitions=[0])]
-    wanted = AddPartitionsToTxnRequestTransaction(transactional_id=name, producer_id=producer_id, producer_epoch=0, verify_only=True, topics=topics)
+    wanted = AddPartitionsToTxnRequestTransaction(
+        transactional_id=name, producer_id=producer_id, producer_epoch=0, verify_only=True, topics=topics
+    )
     return AddPartitionsToTxnRequest(transactions=[wanted])
 
 
@@ -259,7 +358,9 @@ def _end(served: Served, version: int) -> Message:
 
 def _write_markers(served: Served, version: int) -> Message:
     topics = [WriteTxnMarkersRequestTopic(name=served.name, partition_indexes=[0])]
-    marker = WriteTxnMarkersRequestMarker(producer_id=1, producer_epoch=0, transaction_result=True, topics=topics, coordinator_epoch=0)
+    marker = WriteTxnMarkersRequestMarker(
+        producer_id=1, producer_epoch=0, transaction_result=True, topics=topics, coordinator_epoch=0
+    )
     return WriteTxnMarkersRequest(markers=[marker])
 
 
@@ -267,13 +368,22 @@ def _txn_offset_commit(served: Served, version: int) -> Message:
     partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="five")
     topic = TxnOffsetCommitRequestTopic(name=served.name, partitions=[partition])
     name, producer_id = served.new_transaction("in transactions", is_open=version < 5)
-    return TxnOffsetCommitRequest(transactional_id=name, group_id="in transactions", producer_id=producer_id, producer_epoch=0, topics=[topic])
+    return TxnOffsetCommitRequest(
+        transactional_id=name, group_id="in transactions", producer_id=producer_id, producer_epoch=0, topics=[topic]
+    )
 
 
 def _offset_fetch(served: Served, version: int) -> Message:
     if version >= 8:
-        return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="nobody", topics=None), OffsetFetchRequestGroup(group_id="nobody else", topics=[])])
-    return OffsetFetchRequest(group_id="nobody", topics=[OffsetFetchRequestTopic(name=served.name, partition_indexes=[0])])
+        return OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequestGroup(group_id="nobody", topics=None),
+                OffsetFetchRequestGroup(group_id="nobody else", topics=[]),
+            ]
+        )
+    return OffsetFetchRequest(
+        group_id="nobody", topics=[OffsetFetchRequestTopic(name=served.name, partition_indexes=[0])]
+    )
 
 
 def _leave(served: Served, version: int) -> Message:
@@ -290,7 +400,9 @@ def _heartbeat(served: Served, version: int) -> Message:
 
 def _offset_delete(served: Served, version: int) -> Message:
     partition = OffsetDeleteRequestPartition(partition_index=0)
-    return OffsetDeleteRequest(group_id=served.new_member()[0], topics=[OffsetDeleteRequestTopic(name=served.name, partitions=[partition])])
+    return OffsetDeleteRequest(
+        group_id=served.new_member()[0], topics=[OffsetDeleteRequestTopic(name=served.name, partitions=[partition])]
+    )
 
 
 def _elect_leaders(served: Served, version: int) -> Message:
@@ -306,12 +418,19 @@ def _sync(served: Served, version: int) -> Message:
 
 def _reassign(served: Served, version: int) -> Message:
     partition = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=[served.broker_id])
-    return AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=served.name, partitions=[partition])])
+    return AlterPartitionReassignmentsRequest(
+        topics=[AlterPartitionReassignmentsRequestTopic(name=served.name, partitions=[partition])]
+    )
 
 
 def _create_acls(served: Served, version: int) -> Message:
     rule = CreateAclsRequestCreation(
-        resource_type=_TOPIC, resource_name=served.name, principal="User:a", host="*", operation=_READ_OPERATION, permission_type=_ALLOW
+        resource_type=_TOPIC,
+        resource_name=served.name,
+        principal="User:a",
+        host="*",
+        operation=_READ_OPERATION,
+        permission_type=_ALLOW,
     )
     return CreateAclsRequest(creations=[rule])
 
@@ -339,7 +458,9 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     15: lambda served, version: DescribeGroupsRequest(groups=[served.new_member()[0]]),
     16: lambda served, version: ListGroupsRequest(),
     17: lambda served, version: SaslHandshakeRequest(mechanism="PLAIN"),
-    18: lambda served, version: ApiVersionsRequest(client_software_name="apache-kafka-java", client_software_version="4.3.1"),
+    18: lambda served, version: ApiVersionsRequest(
+        client_software_name="apache-kafka-java", client_software_version="4.3.1"
+    ),
     19: _create_topics,
     20: _delete_topics,
     21: _delete_records,
@@ -354,11 +475,15 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     30: _create_acls,
     31: lambda served, version: DeleteAclsRequest(filters=[DeleteAclsRequestFilter(**_any_acl())]),
     32: lambda served, version: DescribeConfigsRequest(
-        resources=[DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configuration_keys=None)]
+        resources=[
+            DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name=served.name, configuration_keys=None)
+        ]
     ),
     33: _alter_configs,
     34: lambda served, version: AlterReplicaLogDirsRequest(),
-    35: lambda served, version: DescribeLogDirsRequest(topics=[DescribeLogDirsRequestTopic(topic=served.name, partitions=[0])]),
+    35: lambda served, version: DescribeLogDirsRequest(
+        topics=[DescribeLogDirsRequestTopic(topic=served.name, partitions=[0])]
+    ),
     37: lambda served, version: CreatePartitionsRequest(
         topics=[CreatePartitionsRequestTopic(name=served.new_topic()[0], count=3, assignments=None)], timeout_ms=10_000
     ),
@@ -366,18 +491,26 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     43: _elect_leaders,
     44: _incremental,
     45: _reassign,
-    46: lambda served, version: ListPartitionReassignmentsRequest(topics=[ListPartitionReassignmentsRequestTopic(name=served.name, partition_indexes=[0])]),
+    46: lambda served, version: ListPartitionReassignmentsRequest(
+        topics=[ListPartitionReassignmentsRequestTopic(name=served.name, partition_indexes=[0])]
+    ),
     47: _offset_delete,
     48: lambda served, version: DescribeClientQuotasRequest(
         components=[DescribeClientQuotasRequestComponent(entity_type="user", match_type=_SPECIFIED, match=None)]
     ),
     50: lambda served, version: DescribeUserScramCredentialsRequest(users=None),
     # The level that is in force already.
-    57: lambda served, version: UpdateFeaturesRequest(feature_updates=[UpdateFeaturesRequestFeatureUpdate(feature="transaction.version", max_version_level=2)]),
+    57: lambda served, version: UpdateFeaturesRequest(
+        feature_updates=[UpdateFeaturesRequestFeatureUpdate(feature="transaction.version", max_version_level=2)]
+    ),
     60: lambda served, version: DescribeClusterRequest(),
-    61: lambda served, version: DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name=served.name, partition_indexes=[0])]),
+    61: lambda served, version: DescribeProducersRequest(
+        topics=[DescribeProducersRequestTopic(name=served.name, partition_indexes=[0])]
+    ),
     65: lambda served, version: DescribeTransactionsRequest(transactional_ids=[served.new_transaction()[0]]),
     66: lambda served, version: ListTransactionsRequest(state_filters=["Ongoing"]),
     74: lambda served, version: ListConfigResourcesRequest(),
-    75: lambda served, version: DescribeTopicPartitionsRequest(topics=[DescribeTopicPartitionsRequestTopic(name=served.name)]),
+    75: lambda served, version: DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequestTopic(name=served.name)]
+    ),
 }

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from jesenska.base.clock import SystemClock
 from jesenska.metadata.embedded import EmbeddedTree
-from jesenska.metadata.zookeeper.server import ZooKeeperServer
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
 #: Sessions last from 200 ms to 4 s.
@@ -20,7 +20,9 @@ QUICK = ServerConfig(tick_ms=100, max_session_timeout_ms=4000)
 
 
 @contextlib.asynccontextmanager
-async def served(path: Path | None = None, config: ServerConfig = QUICK, port: int = 0) -> AsyncIterator[ZooKeeperServer]:
+async def served(
+    path: Path | None = None, config: ServerConfig = QUICK, port: int = 0
+) -> AsyncIterator[ZooKeeperServer]:
     """A server over the tree in that file, or in memory; both are closed at the end."""
     clock = SystemClock()
     tree = EmbeddedTree.simulated(clock) if path is None else await EmbeddedTree.open(path, clock, served=True)

@@ -13,12 +13,14 @@ import signal
 import sys
 from pathlib import Path
 
-from jesenska.cli.ending import parents_end
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.cli.shared.ending import parents_end
+from jesenska.metadata.zookeeper.client.client import connect
 
 SESSION_TIMEOUT_MS = 60_000
 #: Has a process find the tests, too.
-ENVIRONMENT = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])}
+ENVIRONMENT = {
+    "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+}
 
 
 def holder_command(address: str, path: str, *, deaf: bool = False) -> list[str]:

@@ -35,7 +35,18 @@ class SeveralBrokers(ServerProcess):
 
     def _command(self) -> list[str]:
         port = [] if "--port" in self._words else ["--port", "0"]
-        return [sys.executable, "-m", "jesenska", "up", "-n", str(self._count), "--data", str(self.data), *port, *self._words]
+        return [
+            sys.executable,
+            "-m",
+            "jesenska",
+            "up",
+            "-n",
+            str(self._count),
+            "--data",
+            str(self.data),
+            *port,
+            *self._words,
+        ]
 
     def start(self) -> Self:
         self._log_begin = len(self.log)
@@ -65,6 +76,12 @@ class SeveralBrokers(ServerProcess):
             with contextlib.suppress(OSError):  # it has ended
                 words = Path(f"/proc/{process}/cmdline").read_bytes()
                 number = _NUMBER.search(words)
-                name = f"broker {int(number[1])}" if number is not None else "tree" if b"supervised_tree" in words else words.decode()
+                name = (
+                    f"broker {int(number[1])}"
+                    if number is not None
+                    else "tree"
+                    if b"supervised_tree" in words
+                    else words.decode()
+                )
                 found[name] = process
         return found

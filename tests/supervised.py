@@ -15,8 +15,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Self
 
-from jesenska.cli.ending import parents_end
-from jesenska.cli.supervisor import Child, Supervisor
+from jesenska.cli.shared.ending import parents_end
+from jesenska.cli.supervision.supervisor import Child, Supervisor
 from jesenska.testing.process import ServerProcess
 from tests.session_holder import ENVIRONMENT, holder_command
 
@@ -43,7 +43,9 @@ class SupervisorProcess(ServerProcess):
     def processes(self) -> dict[str, int]:
         """The ids of the tree, and of the children that have their nodes."""
         said = self.log[self._log_begin :]
-        found = re.findall(r"^the (?:supervisor's )(tree) is .* as process (\d+)$|^\w+: holds /(\w+) as (\d+)$", said, re.MULTILINE)
+        found = re.findall(
+            r"^the (?:supervisor's )(tree) is .* as process (\d+)$|^\w+: holds /(\w+) as (\d+)$", said, re.MULTILINE
+        )
         return {tree or name: int(of_tree or of_name) for tree, of_tree, name, of_name in found}
 
     def wait_for_children(self, *, without: Collection[int] = ()) -> dict[str, int]:
@@ -51,7 +53,9 @@ class SupervisorProcess(ServerProcess):
 
         def are_there() -> bool:
             found = self.processes()
-            return len(found) > len(self._names) and not set(without) & {process for name, process in found.items() if name != "tree"}
+            return len(found) > len(self._names) and not set(without) & {
+                process for name, process in found.items() if name != "tree"
+            }
 
         with self._heard:
             if not self._heard.wait_for(are_there, 60):
@@ -67,7 +71,14 @@ async def _supervise(directory: Path, names: list[str]) -> None:
         print(f"the supervisor's tree is up at {supervisor.address} as process {supervisor.tree_process}", flush=True)
         for text in names:
             name, _, deaf = text.partition(":")
-            supervisor.add(Child(name, holder_command(supervisor.address, f"/{name}", deaf=bool(deaf)), f"/{name}", environment=ENVIRONMENT))
+            supervisor.add(
+                Child(
+                    name,
+                    holder_command(supervisor.address, f"/{name}", deaf=bool(deaf)),
+                    f"/{name}",
+                    environment=ENVIRONMENT,
+                )
+            )
         await stopping.wait()
 
 

@@ -62,7 +62,10 @@ def commit() -> Commit:
     if known is not None:
         return Commit(number, frozenset(known.split("\n")))
     since = os.environ.get("JESENSKA_SINCE") or _before(head[0])
-    changed = {*_git("diff", "--name-only", "--find-renames=60%", "--diff-filter=AMD", since), *_git("ls-files", "--others", "--exclude-standard")}
+    changed = {
+        *_git("diff", "--name-only", "--find-renames=60%", "--diff-filter=AMD", since),
+        *_git("ls-files", "--others", "--exclude-standard"),
+    }
     return Commit(number, frozenset(name for name in changed if not _has_other_words_alone(name, since)))
 
 
@@ -85,7 +88,10 @@ def has_same_code(before: str, after: str) -> bool:
 def _code_of(text: str) -> str:
     tree = ast.parse(text)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node, clean=False) is not None:
+        if (
+            isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            and ast.get_docstring(node, clean=False) is not None
+        ):
             node.body = node.body[1:]
     return ast.dump(tree)
 
@@ -119,7 +125,9 @@ class Hours:
 
     def has_changed(self, changed: frozenset[str]) -> bool:
         """True if the test itself or something that it is about is among the changed files."""
-        return any(name == wanted or name.startswith(f"{wanted}/") for wanted in (self.path, *self.about) for name in changed)
+        return any(
+            name == wanted or name.startswith(f"{wanted}/") for wanted in (self.path, *self.about) for name in changed
+        )
 
 
 def runs(hours: Hours | None, tier: str | None, at: Commit) -> bool:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
-from jesenska.client.group_admin import GroupAdmin
 
 #: On a busy machine, before the test's own limit.
 _SECONDS = 100.0
 
 
-async def values_and_offset(bootstrap: str, partition: TopicPartition, group: str, count: int) -> tuple[list[bytes | None], int]:
+async def values_and_offset(
+    bootstrap: str, partition: TopicPartition, group: str, count: int
+) -> tuple[list[bytes | None], int]:
     """The first values of the partition, so many at least, and the offset that the group has committed there."""
     cluster = Cluster(bootstrap)
     found: list[bytes | None] = []

@@ -28,7 +28,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import PREFERRED, Admin, NewTopic
+from jesenska.client.administration.admin import PREFERRED, Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -36,7 +36,7 @@ from jesenska.client.producer import Producer
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import PartitionStateNode, decode_controller_epoch
 from jesenska.metadata.tree_operations import NoNodeError
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.records.batch import iter_headers
 from jesenska.records.record import Record
 from jesenska.testing.faults import FaultProxy
@@ -132,7 +132,10 @@ class BrokerCluster:
             proxy, tree_proxy = FaultProxy().__enter__(), FaultProxy().__enter__()
             self._proxies += [proxy, tree_proxy]
             tree_proxy.target = self.tree.address
-            settings |= {"advertised.listeners": f"PLAINTEXT://{proxy.address}", "zookeeper.connect": tree_proxy.address}
+            settings |= {
+                "advertised.listeners": f"PLAINTEXT://{proxy.address}",
+                "zookeeper.connect": tree_proxy.address,
+            }
         data = self._directory / f"broker-{broker_id}"
         if self._log_dirs:
             settings["log.dirs"] = ",".join(str(data / name) for name in self._log_dirs)
@@ -143,13 +146,19 @@ class BrokerCluster:
             proxy.target = process.address
         return Broker(broker_id, process, proxy, tree_proxy)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.end()
         if error is not None:
             error.add_note(self.last_words())
         elif not RELEASE:
-            stacks = {broker.broker_id: _around_stack(broker.log) for broker in self.brokers.values() if _STACK in broker.log}
-            assert not stacks, "\n".join(f"broker {broker_id} has logged a stack trace: {text}" for broker_id, text in stacks.items())
+            stacks = {
+                broker.broker_id: _around_stack(broker.log) for broker in self.brokers.values() if _STACK in broker.log
+            }
+            assert not stacks, "\n".join(
+                f"broker {broker_id} has logged a stack trace: {text}" for broker_id, text in stacks.items()
+            )
 
     def end(self) -> None:
         """Ends everything at once; data and logs stay."""
@@ -188,13 +197,20 @@ class BrokerCluster:
         """What each of those tells that answer."""
         return {broker_id: self.view(broker_id) for broker_id in self.answering}
 
-    def until(self, is_so: Callable[[View], bool], brokers: Collection[int] | None = None, seconds: float = SECONDS) -> View:
+    def until(
+        self, is_so: Callable[[View], bool], brokers: Collection[int] | None = None, seconds: float = SECONDS
+    ) -> View:
         """Returns, with the view of one, when each of these brokers (of all that answer) tells what is so.
         AssertionError with what they told last."""
         views = self.until_all(lambda views: all(is_so(view) for view in views.values()), brokers, seconds)
         return next(iter(views.values()))
 
-    def until_all(self, are_so: Callable[[dict[int, View]], bool], brokers: Collection[int] | None = None, seconds: float = SECONDS) -> dict[int, View]:
+    def until_all(
+        self,
+        are_so: Callable[[dict[int, View]], bool],
+        brokers: Collection[int] | None = None,
+        seconds: float = SECONDS,
+    ) -> dict[int, View]:
         """The same of all views together."""
         deadline = time.monotonic() + seconds
         while True:
@@ -229,13 +245,21 @@ class BrokerCluster:
     def _lacking(self, views: Mapping[int, View]) -> list[str]:
         """What the views lack of a whole cluster."""
         addresses = {broker.broker_id: broker.advertised for broker in self.brokers.values()}
-        lacking = [f"broker {broker_id} knows the brokers {sorted(view.brokers)}" for broker_id, view in views.items() if view.brokers != addresses]
+        lacking = [
+            f"broker {broker_id} knows the brokers {sorted(view.brokers)}"
+            for broker_id, view in views.items()
+            if view.brokers != addresses
+        ]
         controllers = {broker_id: view.controller for broker_id, view in views.items()}
         if len(set(controllers.values())) > 1 or not set(controllers.values()) <= set(addresses):
             lacking.append(f"controllers by broker are {controllers}")
         for broker_id, view in views.items():
             for topic, partitions in view.topics.items():
-                lacking += [f"broker {broker_id} tells of {topic}-{number} {each}" for number, each in enumerate(partitions) if not each.is_whole]
+                lacking += [
+                    f"broker {broker_id} tells of {topic}-{number} {each}"
+                    for number, each in enumerate(partitions)
+                    if not each.is_whole
+                ]
         return lacking
 
     def controller(self) -> int:
@@ -305,14 +329,24 @@ class BrokerCluster:
         return asyncio.run(main())
 
     def create(
-        self, name: str, partitions: int = 1, *, replicas: int | None = None, placed: Sequence[Sequence[int]] = (), configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replicas: int | None = None,
+        placed: Sequence[Sequence[int]] = (),
+        configs: Mapping[str, str] | None = None,
     ) -> str:
         """A topic with a replica on every broker, unless said otherwise; returns when all that answer tell that all
         its replicas are in sync."""
         new = NewTopic(name, partitions, replicas or len(self.answering), configs or {}, placed)
         self.ask(lambda client: _create(client, new))
         count = len(placed) or partitions
-        self.until(lambda view: len(view.topics.get(name, ())) == count and all(partition.is_whole for partition in view.topics[name]))
+        self.until(
+            lambda view: (
+                len(view.topics.get(name, ())) == count and all(partition.is_whole for partition in view.topics[name])
+            )
+        )
         return name
 
     def elect_preferred(self, topic: str, partition: int = 0) -> None:
@@ -325,12 +359,23 @@ class BrokerCluster:
         self.ask(work)
         self.until(lambda view: view.of(topic, partition).leader == view.of(topic, partition).replicas[0])
 
-    def write(self, topic: str, values: Iterable[bytes], *, partition: int = 0, timestamp_ms: int | None = None, **options: Any) -> list[int]:
+    def write(
+        self,
+        topic: str,
+        values: Iterable[bytes],
+        *,
+        partition: int = 0,
+        timestamp_ms: int | None = None,
+        **options: Any,
+    ) -> list[int]:
         """Writes records in this order, with acks=all unless said otherwise; their offsets."""
 
         async def work(client: Cluster) -> list[int]:
             async with Producer(client, **options) as producer:
-                sent = [await producer.send(topic, value, partition=partition, timestamp_ms=timestamp_ms) for value in values]
+                sent = [
+                    await producer.send(topic, value, partition=partition, timestamp_ms=timestamp_ms)
+                    for value in values
+                ]
                 await producer.flush()
                 return [(await future).offset for future in sent]
 
@@ -360,7 +405,9 @@ class BrokerCluster:
     def log_bytes(self, broker_id: int, topic: str, partition: int = 0) -> bytes:
         """What a broker has of a partition on its disk, over all segments."""
         data = self.brokers[broker_id].data
-        found = (path for name in self._log_dirs or (".",) for path in (data / name / f"{topic}-{partition}").glob("*.log"))
+        found = (
+            path for name in self._log_dirs or (".",) for path in (data / name / f"{topic}-{partition}").glob("*.log")
+        )
         return b"".join(path.read_bytes() for path in sorted(found))
 
     def until_logs_equal(self, topic: str, partitions: int = 1, seconds: float = SECONDS) -> None:
@@ -370,12 +417,20 @@ class BrokerCluster:
         replicas = [self.view().of(topic, number).replicas for number in range(partitions)]
         assert all(replicas), f"nobody knows all partitions of {topic}"
         while True:
-            logs = [{broker_id: self.log_bytes(broker_id, topic, number) for broker_id in brokers} for number, brokers in enumerate(replicas)]
+            logs = [
+                {broker_id: self.log_bytes(broker_id, topic, number) for broker_id in brokers}
+                for number, brokers in enumerate(replicas)
+            ]
             unequal = {number: found for number, found in enumerate(logs) if len(set(found.values())) > 1}
             if not unequal and any(any(found.values()) for found in logs):
                 return
             if time.monotonic() > deadline:
-                raise self._failure("; ".join(f"the logs of {topic}-{number} differ: {difference(found)}" for number, found in unequal.items()) or "no records")
+                raise self._failure(
+                    "; ".join(
+                        f"the logs of {topic}-{number} differ: {difference(found)}" for number, found in unequal.items()
+                    )
+                    or "no records"
+                )
             time.sleep(_LOOK_SECONDS)
 
     def high_watermark(self, broker_id: int, topic: str, partition: int = 0) -> int:
@@ -433,10 +488,14 @@ def _around_stack(log: str) -> str:
 def difference(logs: Mapping[int, bytes]) -> str:
     """How many bytes the logs of some brokers have in common, and their batches behind that."""
     shortest = min(map(len, logs.values()))
-    common = next((place for place, found in enumerate(zip(*logs.values(), strict=False)) if len(set(found)) > 1), shortest)
+    common = next(
+        (place for place, found in enumerate(zip(*logs.values(), strict=False)) if len(set(found)) > 1), shortest
+    )
     told = []
     for broker_id, data in logs.items():
         behind = [header for position, header in iter_headers(data) if position + header.size_bytes > common]
         batches = [(header.base_offset, header.last_offset, header.partition_leader_epoch) for header in behind[:5]]
-        told.append(f"broker {broker_id} has {len(data)} bytes, then (base offset, last offset, leader epoch) {batches}")
+        told.append(
+            f"broker {broker_id} has {len(data)} bytes, then (base offset, last offset, leader epoch) {batches}"
+        )
     return f"{common} bytes are the same; {'; '.join(told)}"

@@ -13,12 +13,21 @@ from tests.cluster.cluster import BrokerCluster
 
 
 @contextmanager
-def loaded(cluster: BrokerCluster, topic: str, directory: Path, *, partitions: int = 3, members: int = 0) -> Iterator[RecordedLoad]:
+def loaded(
+    cluster: BrokerCluster, topic: str, directory: Path, *, partitions: int = 3, members: int = 0
+) -> Iterator[RecordedLoad]:
     """Two idempotent producers with acks=all and a reader, and so many members of a group, at work on the topic, which
     is made with a replica on each broker if it is not there. Behind the block nothing acknowledged may be lost, there
     twice or out of order, what was shown to readers stands, and all replicas have the same log. Brokers must run by
     then."""
-    load = RecordedLoad(cluster.bootstrap, topic, directory, partitions=partitions, replication_factor=len(cluster.brokers), members=members)
+    load = RecordedLoad(
+        cluster.bootstrap,
+        topic,
+        directory,
+        partitions=partitions,
+        replication_factor=len(cluster.brokers),
+        members=members,
+    )
     load.start()
     try:
         yield load

@@ -18,7 +18,13 @@ class Broker(ServerFaults):
     """One broker of a cluster. Where it is proxied, clients and other brokers reach it through `proxy`, and it reaches
     the tree through `tree_proxy`."""
 
-    def __init__(self, broker_id: int, process: OurProcess | KafkaProcess, proxy: FaultProxy | None, tree_proxy: FaultProxy | None) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        process: OurProcess | KafkaProcess,
+        proxy: FaultProxy | None,
+        tree_proxy: FaultProxy | None,
+    ) -> None:
         super().__init__(process)
         self._is_running = False
         self.broker_id = broker_id

@@ -51,12 +51,20 @@ class View:
 def view_of(address: str, seconds: float = 20.0) -> View:
     """Asks one broker for everything. OSError, TimeoutError or ClosedByBrokerError where it does not answer."""
     with RawConnection(address, seconds) as connection:
-        answer = connection.ask(MetadataRequest(topics=None, allow_auto_topic_creation=False), _METADATA_VERSION, MetadataResponse)
+        answer = connection.ask(
+            MetadataRequest(topics=None, allow_auto_topic_creation=False), _METADATA_VERSION, MetadataResponse
+        )
     topics = {}
     for topic in answer.topics:
         found = sorted(topic.partitions, key=lambda item: item.partition_index)
         topics[topic.name or ""] = tuple(
-            PartitionView(item.leader_id, item.leader_epoch, tuple(item.replica_nodes), tuple(sorted(item.isr_nodes)), tuple(sorted(item.offline_replicas)))
+            PartitionView(
+                item.leader_id,
+                item.leader_epoch,
+                tuple(item.replica_nodes),
+                tuple(sorted(item.isr_nodes)),
+                tuple(sorted(item.offline_replicas)),
+            )
             for item in found
         )
     return View(

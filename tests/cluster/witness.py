@@ -38,7 +38,9 @@ class Witness:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stopping.set()
         self._thread.join(60)
         if error is not None:
@@ -70,8 +72,13 @@ class Witness:
                 if leader >= 0:
                     first = self._leaders.setdefault((key, epoch), leader)
                     if first != leader:
-                        self._findings.append(f"{topic}-{number} has in leader epoch {epoch} the leaders {first} and {leader}, the latter told by {broker_id}")
+                        self._findings.append(
+                            f"{topic}-{number} has in leader epoch {epoch} the leaders {first} and {leader}, the "
+                            f"latter told by {broker_id}"
+                        )
                 before = self._epochs.get((broker_id, process, key), -1)
                 if epoch < before:
-                    self._findings.append(f"broker {broker_id} tells leader epoch {epoch} of {topic}-{number}, after {before}")
+                    self._findings.append(
+                        f"broker {broker_id} tells leader epoch {epoch} of {topic}-{number}, after {before}"
+                    )
                 self._epochs[broker_id, process, key] = epoch

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.records.header import Codec
@@ -20,7 +20,11 @@ from tests.peers.judge import Judge
 from tests.peers.tools import Tools
 
 RELEASES = ("3.9.1", "4.3.1")
-_OF_TRANSACTIONS = ("src/jesenska/transactions", "src/jesenska/broker/transactions.py", "src/jesenska/broker/transaction_verification.py")
+_OF_TRANSACTIONS = (
+    "src/jesenska/transactions",
+    "src/jesenska/broker/coordinators/transactions.py",
+    "src/jesenska/broker/coordinators/transaction_verification.py",
+)
 #: Releases that are asked about transactions; the older one differs in what is named, and its answers stay what they
 #: are.
 RELEASES_OF_TRANSACTIONS = (pytest.param("3.9.1", marks=pytest.mark.hour(*_OF_TRANSACTIONS)), "4.3.1")

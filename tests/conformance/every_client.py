@@ -63,7 +63,16 @@ class Talker:
 
     def _ask(self, bootstrap: str, **asked: object) -> list[dict[str, Any]]:
         plan = json.dumps({"bootstrap": bootstrap, "options": self._options, **asked})
-        done = subprocess.run(self._command, input=plan + "\n", capture_output=True, text=True, timeout=_SECONDS, check=False, cwd=PROJECT, env=environment())
+        done = subprocess.run(
+            self._command,
+            input=plan + "\n",
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            cwd=PROJECT,
+            env=environment(),
+        )
         assert done.returncode == 0, done.stderr[-4000:]
         return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -73,7 +82,10 @@ class Talker:
 
 def environment() -> dict[str, str]:
     """For clients with packages of their own: ours must not stand before theirs."""
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PYTHONPATH": str(PROJECT / "src"), "PYTHONWARNINGS": "ignore"}
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {
+        "PYTHONPATH": str(PROJECT / "src"),
+        "PYTHONWARNINGS": "ignore",
+    }
 
 
 class Kcat:
@@ -88,11 +100,29 @@ class Kcat:
     def _write(self, bootstrap: str, topic: str, codec: str, rows: list[Row]) -> str | None:
         (headers,) = {tuple(row.headers or ()) for row in rows}
         arguments = [word for name, value in headers for word in ("-H", f"{name}={value.decode()}")]
-        given = _AFTER_RECORD.encode().join((b"" if row.key is None else row.key + _AFTER_KEY.encode()) + (row.value or b"") for row in rows)
+        given = _AFTER_RECORD.encode().join(
+            (b"" if row.key is None else row.key + _AFTER_KEY.encode()) + (row.value or b"") for row in rows
+        )
         # The records leave in one batch: librdkafka does not compress one that would grow by it, as that of a single
         # short record does.
         together = ["-X", "linger.ms=60000", "-X", f"batch.num.messages={len(rows)}"]
-        done = self._run(bootstrap, "-P", "-t", topic, "-p", "0", "-z", codec, "-K", _AFTER_KEY, "-D", _AFTER_RECORD, *together, *arguments, given=given)
+        done = self._run(
+            bootstrap,
+            "-P",
+            "-t",
+            topic,
+            "-p",
+            "0",
+            "-z",
+            codec,
+            "-K",
+            _AFTER_KEY,
+            "-D",
+            _AFTER_RECORD,
+            *together,
+            *arguments,
+            given=given,
+        )
         return done.stderr.decode() if done.returncode else None
 
     def read(self, bootstrap: str, topics: Reads) -> dict[str, Read]:
@@ -101,19 +131,26 @@ class Kcat:
     def _read(self, bootstrap: str, topic: str, count: int) -> Read:
         form = "%T %K %S %h\n%k%s"
         from_the_beginning = ["-C", "-t", topic, "-p", "0", "-o", "beginning", "-c", str(count), "-e", "-q"]
-        done = self._run(bootstrap, *from_the_beginning, "-X", "check.crcs=true", "-X", "fetch.wait.max.ms=10", "-f", form)
+        done = self._run(
+            bootstrap, *from_the_beginning, "-X", "check.crcs=true", "-X", "fetch.wait.max.ms=10", "-f", form
+        )
         rows, said = [], done.stdout
         while said:
             line, _, said = said.partition(b"\n")
             timestamp_ms, key_size, value_size, *headers = line.decode().split(" ", 3)
             key, said = _cut(said, int(key_size))
             value, said = _cut(said, int(value_size))
-            pairs = [(name, text.encode()) for name, _, text in (pair.partition("=") for header in headers if header for pair in header.split(","))]
+            pairs = [
+                (name, text.encode())
+                for name, _, text in (pair.partition("=") for header in headers if header for pair in header.split(","))
+            ]
             rows.append(Row(key, value, int(timestamp_ms), pairs))
         return Read(rows, done.stderr.decode() if done.returncode else None)
 
     def _run(self, bootstrap: str, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        return subprocess.run(["kcat", "-b", bootstrap, *arguments], input=given, capture_output=True, timeout=_SECONDS, check=False)
+        return subprocess.run(
+            ["kcat", "-b", bootstrap, *arguments], input=given, capture_output=True, timeout=_SECONDS, check=False
+        )
 
     def close(self) -> None:
         pass
@@ -147,10 +184,21 @@ class Console:
 
     def _write(self, bootstrap: str, topic: str, codec: str, rows: list[Row]) -> str | None:
         flag = "--reader-property" if self._numbers >= (4,) else "--property"
-        arguments = ["--bootstrap-server" if self._numbers >= (2, 5) else "--broker-list", bootstrap, "--topic", topic, "--compression-codec", codec]
+        arguments = [
+            "--bootstrap-server" if self._numbers >= (2, 5) else "--broker-list",
+            bootstrap,
+            "--topic",
+            topic,
+            "--compression-codec",
+            codec,
+        ]
         arguments += ["--request-required-acks", "1", *self._producer]
         with_keys = [flag, "parse.key=true", flag, f"key.separator={_AFTER_KEY}"]
-        keyed = [(row.key + _AFTER_KEY.encode() if row.key is not None else b"") + (row.value or b"") for row in rows if row.key is not None]
+        keyed = [
+            (row.key + _AFTER_KEY.encode() if row.key is not None else b"") + (row.value or b"")
+            for row in rows
+            if row.key is not None
+        ]
         others = [row.value or b"" for row in rows if row.key is None]
         assert [row.key is None for row in rows] == [False] * len(keyed) + [True] * len(others), (
             "records with keys come first, in one run, and those without in another"
@@ -171,14 +219,30 @@ class Console:
         shown += ["print.timestamp=true"] * with_times + ["print.headers=true"] * with_headers
         arguments: list[object] = ["--topic", topic, "--max-messages", self._counted + count]
         if with_times:
-            arguments += ["--partition", 0, "--bootstrap-server", bootstrap, "--offset", "earliest", "--timeout-ms", _CONSOLE_WAIT_MS]
+            arguments += [
+                "--partition",
+                0,
+                "--bootstrap-server",
+                bootstrap,
+                "--offset",
+                "earliest",
+                "--timeout-ms",
+                _CONSOLE_WAIT_MS,
+            ]
             # It closes when the fetch is answered that it has sent beyond the last record.
-            arguments += ["--command-property" if self._numbers >= (4,) else "--consumer-property", "fetch.max.wait.ms=10"]
+            arguments += [
+                "--command-property" if self._numbers >= (4,) else "--consumer-property",
+                "fetch.max.wait.ms=10",
+            ]
         else:
             settings = Path(self._files.name) / "consumer.properties"
-            settings.write_text(f"group.id={topic}\nconsumer.timeout.ms={_CONSOLE_WAIT_MS}\nfetch.wait.max.ms=10\nrefresh.leader.backoff.ms=10\n")
+            settings.write_text(
+                f"group.id={topic}\nconsumer.timeout.ms={_CONSOLE_WAIT_MS}\nfetch.wait.max.ms=10\nrefresh.leader.backoff.ms=10\n"
+            )
             arguments += ["--zookeeper", self.tree, "--from-beginning", "--consumer.config", settings]
-        said = self._tools.run("kafka-console-consumer", *arguments, *(word for setting in shown for word in (flag, setting)))
+        said = self._tools.run(
+            "kafka-console-consumer", *arguments, *(word for setting in shown for word in (flag, setting))
+        )
         output = said.output.encode(errors="surrogateescape")
         rows = [_of_console(text, with_times, with_headers) for text in output.split(_AFTER_RECORD.encode())[:-1]]
         if (0, 10) <= self._numbers < (2,):
@@ -195,12 +259,19 @@ def _of_console(text: bytes, with_time: bool, with_headers: bool) -> Row:
         timestamp_ms = -1 if stamp == "NO_TIMESTAMP" else int(stamp.removeprefix("CreateTime:"))
     if with_headers:
         shown = front.pop(0).decode()
-        headers = [] if shown == "NO_HEADERS" else [(pair.split(":")[0], pair.split(":")[1].encode()) for pair in shown.split(",")]
+        headers = (
+            []
+            if shown == "NO_HEADERS"
+            else [(pair.split(":")[0], pair.split(":")[1].encode()) for pair in shown.split(",")]
+        )
     return Row(key, value, timestamp_ms, headers)
 
 
 def _first_error(said: Outcome) -> str:
-    return "\n".join(line for line in said.errors.splitlines() if re.search(r"Exception|Error|ERROR|WARN", line)) or f"nothing said, exit code {said.code}"
+    return (
+        "\n".join(line for line in said.errors.splitlines() if re.search(r"Exception|Error|ERROR|WARN", line))
+        or f"nothing said, exit code {said.code}"
+    )
 
 
 #: What some clients cannot write.
@@ -244,7 +315,10 @@ class Client:
         if NULL_KEYS in self.writes:
             pairs += [(None, b"without a key"), (None, b"")]
         times = TIMES in self.writes and self.form > 0
-        return [Row(key, value, now_ms - 1000 * len(pairs) + 7 * index if times else None, headers) for index, (key, value) in enumerate(pairs)]
+        return [
+            Row(key, value, now_ms - 1000 * len(pairs) + 7 * index if times else None, headers)
+            for index, (key, value) in enumerate(pairs)
+        ]
 
 
 def _talker(command: Callable[..., list[str]], *arguments: str, **options: object) -> Callable[[], Talker]:
@@ -258,36 +332,78 @@ CLIENTS = (
     Client("kcat", Kcat, writes=frozenset({HEADERS})),
     Client("kafka-python", _talker(python_client, "kafka_python_client")),
     Client("kafka-python-2.0", _talker(python_client, "kafka_python_client", "kafka-python-2.0")),
-    Client("kafka-python-1.4", _talker(python_client, "kafka_python_client", "kafka-python-1.4"), codecs=OLD_CODECS, without_zstd="'checker'"),
     Client(
-        "kafka-python-1.4-as-0.10", _talker(python_client, "kafka_python_client", "kafka-python-1.4", api_version=[0, 10]),
-        form=1, codecs=OLD_CODECS, without_zstd="Unknown error fetching data",
+        "kafka-python-1.4",
+        _talker(python_client, "kafka_python_client", "kafka-python-1.4"),
+        codecs=OLD_CODECS,
+        without_zstd="'checker'",
     ),
     Client(
-        "kafka-python-1.4-as-0.9", _talker(python_client, "kafka_python_client", "kafka-python-1.4", api_version=[0, 9]),
-        form=0, codecs=OLD_CODECS, shows_times=False, without_zstd="Unknown error fetching data",
+        "kafka-python-1.4-as-0.10",
+        _talker(python_client, "kafka_python_client", "kafka-python-1.4", api_version=[0, 10]),
+        form=1,
+        codecs=OLD_CODECS,
+        without_zstd="Unknown error fetching data",
+    ),
+    Client(
+        "kafka-python-1.4-as-0.9",
+        _talker(python_client, "kafka_python_client", "kafka-python-1.4", api_version=[0, 9]),
+        form=0,
+        codecs=OLD_CODECS,
+        shows_times=False,
+        without_zstd="Unknown error fetching data",
     ),
     Client("franz-go", _talker(go_client)),
     Client("kafkajs", _talker(node_client)),
     Client(
-        "console-0.8.2.2", partial(Console, "0.8.2.2", "--new-producer"),
-        form=0, codecs=OLD_CODECS, writes=_LINES, shows_null=False, shows_times=False, shows_headers=False, without_zstd="kafka.common.UnknownException",
+        "console-0.8.2.2",
+        partial(Console, "0.8.2.2", "--new-producer"),
+        form=0,
+        codecs=OLD_CODECS,
+        writes=_LINES,
+        shows_null=False,
+        shows_times=False,
+        shows_headers=False,
+        without_zstd="kafka.common.UnknownException",
     ),
-    Client("console-0.8.2.2-old-producer", partial(Console, "0.8.2.2"), form=0, codecs=OLD_CODECS, writes=_LINES, reads=False),
     Client(
-        "console-0.10.2.2", partial(Console, "0.10.2.2"),
-        form=1, codecs=OLD_CODECS, writes=_LINES, shows_null=False, shows_headers=False, without_zstd="Unexpected error code: 76",
+        "console-0.8.2.2-old-producer",
+        partial(Console, "0.8.2.2"),
+        form=0,
+        codecs=OLD_CODECS,
+        writes=_LINES,
+        reads=False,
     ),
     Client(
-        "console-0.10.2.2-old-producer", partial(Console, "0.10.2.2", "--old-producer"), form=1, codecs=OLD_CODECS, writes=_LINES, reads=False
+        "console-0.10.2.2",
+        partial(Console, "0.10.2.2"),
+        form=1,
+        codecs=OLD_CODECS,
+        writes=_LINES,
+        shows_null=False,
+        shows_headers=False,
+        without_zstd="Unexpected error code: 76",
     ),
     Client(
-        "console-1.0.2", partial(Console, "1.0.2"),
-        codecs=OLD_CODECS, writes=_LINES, shows_null=False, shows_headers=False, without_zstd="Unknown compression type id: 4",
+        "console-0.10.2.2-old-producer",
+        partial(Console, "0.10.2.2", "--old-producer"),
+        form=1,
+        codecs=OLD_CODECS,
+        writes=_LINES,
+        reads=False,
+    ),
+    Client(
+        "console-1.0.2",
+        partial(Console, "1.0.2"),
+        codecs=OLD_CODECS,
+        writes=_LINES,
+        shows_null=False,
+        shows_headers=False,
+        without_zstd="Unknown compression type id: 4",
     ),
     Client("console-3.9.1", partial(Console, "3.9.1"), writes=_LINES, shows_null=False),
     Client("console-4.3.1", partial(Console, "4.3.1"), writes=_LINES, shows_null=False),
-)  # fmt: skip
+)
 
 READERS = tuple(client for client in CLIENTS if client.reads)
 WRITTEN = tuple((client, codec) for client in CLIENTS for codec in client.codecs)

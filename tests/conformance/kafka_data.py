@@ -30,15 +30,32 @@ def fill(bootstrap: str, codecs: list[str], *, old_formats: bool = False, segmen
     and one without, groups' offsets."""
     admin = _admin.AdminClient({"bootstrap.servers": bootstrap})
     small = {"segment.bytes": str(segment_bytes), "index.interval.bytes": "300"}
-    compacted = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.ms": "10000", "delete.retention.ms": "0"}
+    compacted = {
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+        "segment.ms": "10000",
+        "delete.retention.ms": "0",
+    }
     topics = [_admin.NewTopic(f"codec-{codec}", 2, 1, config=small) for codec in codecs]
-    topics += [_admin.NewTopic("compacted", 1, 1, config=compacted), _admin.NewTopic("transactions", 1, 1, config=small), _admin.NewTopic("empty", 3, 1)]
+    topics += [
+        _admin.NewTopic("compacted", 1, 1, config=compacted),
+        _admin.NewTopic("transactions", 1, 1, config=small),
+        _admin.NewTopic("empty", 3, 1),
+    ]
     for future in admin.create_topics(topics).values():
         future.result(SECONDS)
     for codec in codecs:
-        producer = _client.Producer({"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50, "batch.num.messages": 20})
+        producer = _client.Producer(
+            {"bootstrap.servers": bootstrap, "compression.type": codec, "linger.ms": 50, "batch.num.messages": 20}
+        )
         for number in range(120):
-            producer.produce(f"codec-{codec}", b"value %d " % number * 5, b"key %d" % number, number % 2, headers=[("h", b"%d" % number)])
+            producer.produce(
+                f"codec-{codec}",
+                b"value %d " % number * 5,
+                b"key %d" % number,
+                number % 2,
+                headers=[("h", b"%d" % number)],
+            )
         producer.flush(SECONDS)
     _transactions(bootstrap)
     _compact(bootstrap)
@@ -46,12 +63,17 @@ def fill(bootstrap: str, codecs: list[str], *, old_formats: bool = False, segmen
         _old_formats(bootstrap)
     for group, offsets in (("readers", {0: 7, 1: 9}), ("others", {1: 3})):
         consumer = _client.Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
-        consumer.commit(offsets=[_client.TopicPartition(f"codec-{codecs[0]}", at, offset) for at, offset in offsets.items()], asynchronous=False)
+        consumer.commit(
+            offsets=[_client.TopicPartition(f"codec-{codecs[0]}", at, offset) for at, offset in offsets.items()],
+            asynchronous=False,
+        )
         consumer.close()
 
 
 def _transactions(bootstrap: str) -> None:
-    producer = _client.Producer({"bootstrap.servers": bootstrap, "transactional.id": "writer", "transaction.timeout.ms": 600_000})
+    producer = _client.Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": "writer", "transaction.timeout.ms": 600_000}
+    )
     producer.init_transactions(SECONDS)
     for number in range(6):
         producer.begin_transaction()
@@ -68,7 +90,11 @@ def _compact(bootstrap: str) -> None:
     producer = _client.Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     for number in range(40):
         producer.produce(
-            "compacted", None if number == 20 else b"value %d" % number, b"key %d" % (number % _KEYS), 0, timestamp=_NOW_MS - 1_000_000 + 10_000 * number
+            "compacted",
+            None if number == 20 else b"value %d" % number,
+            b"key %d" % (number % _KEYS),
+            0,
+            timestamp=_NOW_MS - 1_000_000 + 10_000 * number,
         )
         producer.flush(SECONDS)
 
@@ -80,7 +106,9 @@ def _old_formats(bootstrap: str) -> None:
                 topic = create(connection, f"format-{magic}-{codec.name.lower()}", message_format_version=release)
                 for _ in range(3):
                     assert produce(connection, topic, 2 * magic, message_set(_ROWS, magic, codec)).error_code == 0
-        topic = create(connection, "format-1-append", message_format_version="0.10.2", message_timestamp_type="LogAppendTime")
+        topic = create(
+            connection, "format-1-append", message_format_version="0.10.2", message_timestamp_type="LogAppendTime"
+        )
         for codec in (Codec.NONE, Codec.GZIP, Codec.NONE):
             assert produce(connection, topic, 2, message_set(_ROWS, 1, codec)).error_code == 0
 
@@ -112,12 +140,18 @@ def everything(bootstrap: str) -> dict[str, Any]:
     shown = [name for name in partitions if not name.startswith("__")]
     told: dict[str, Any] = {"partitions": partitions}
     for isolation in ("read_uncommitted", "read_committed"):
-        told[isolation] = _records(bootstrap, {(name, partition) for name in shown for partition in partitions[name]}, isolation)
+        told[isolation] = _records(
+            bootstrap, {(name, partition) for name in shown for partition in partitions[name]}, isolation
+        )
     groups = sorted(group.group_id for group in admin.list_consumer_groups().result(SECONDS).valid)
     told["groups"] = {group: _offsets(bootstrap, group, {name: partitions[name] for name in shown}) for group in groups}
     resources = [_admin.ConfigResource("topic", name) for name in shown]
     told["settings"] = {
-        resource.name: {entry.name: entry.value for entry in future.result(SECONDS).values() if entry.source in _OWN_SOURCES and not entry.is_default}
+        resource.name: {
+            entry.name: entry.value
+            for entry in future.result(SECONDS).values()
+            if entry.source in _OWN_SOURCES and not entry.is_default
+        }
         for resource, future in admin.describe_configs(resources).items()
     }
     return told
@@ -126,7 +160,13 @@ def everything(bootstrap: str) -> dict[str, Any]:
 def _records(bootstrap: str, partitions: set[tuple[str, int]], isolation: str) -> dict[tuple[str, int], list[Any]]:
     """All records by topic and partition. A record of the oldest format has no time, which brokers tell in two
     ways."""
-    settings = {"group.id": "unused", "enable.auto.commit": False, "isolation.level": isolation, "enable.partition.eof": True, "fetch.wait.max.ms": 10}
+    settings = {
+        "group.id": "unused",
+        "enable.auto.commit": False,
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+    }
     consumer = _client.Consumer({"bootstrap.servers": bootstrap, **settings})
     consumer.assign([_client.TopicPartition(*at, 0) for at in partitions])
     found: dict[tuple[str, int], list[Any]] = {at: [] for at in sorted(partitions)}
@@ -152,7 +192,9 @@ def _records(bootstrap: str, partitions: set[tuple[str, int]], isolation: str) -
 def _offsets(bootstrap: str, group: str, topics: dict[str, list[int]]) -> dict[str, int]:
     consumer = _client.Consumer({"bootstrap.servers": bootstrap, "group.id": group})
     asked = [_client.TopicPartition(name, partition) for name, partitions in topics.items() for partition in partitions]
-    found = {f"{item.topic}-{item.partition}": item.offset for item in consumer.committed(asked, SECONDS) if item.offset >= 0}
+    found = {
+        f"{item.topic}-{item.partition}": item.offset for item in consumer.committed(asked, SECONDS) if item.offset >= 0
+    }
     consumer.close()
     return found
 

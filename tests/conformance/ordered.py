@@ -17,17 +17,35 @@ from typing import Any, Final, NamedTuple, TypeVar
 from jesenska.base.errors import ErrorCode
 from jesenska.config.listeners import SECURITY_PROTOCOLS, Endpoint
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerRegistration, ControllerNode, PartitionStateNode, TopicNode, decode_controller_epoch, encode_controller_epoch
+from jesenska.metadata.nodes import (
+    BrokerRegistration,
+    ControllerNode,
+    PartitionStateNode,
+    TopicNode,
+    decode_controller_epoch,
+    encode_controller_epoch,
+)
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
-from jesenska.metadata.zookeeper.client import connect
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.client.client import connect
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from jesenska.wire.codec import decode, encode
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
-from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponseTopic
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from jesenska.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from jesenska.wire.messages.k04_leader_and_isr import (
     LeaderAndIsrRequest,
     LeaderAndIsrRequestLiveLeader,
@@ -213,9 +231,13 @@ class Ordered:
         async def work(store: Store) -> None:
             data, stat = await store.get(paths.CONTROLLER_EPOCH)
             self.controller_epoch = max(self.controller_epoch, decode_controller_epoch(data)) + 1
-            operations: list[Operation] = [Delete(paths.CONTROLLER)] if await store.exists(paths.CONTROLLER) is not None else []
+            operations: list[Operation] = (
+                [Delete(paths.CONTROLLER)] if await store.exists(paths.CONTROLLER) is not None else []
+            )
             operations.append(Create(paths.CONTROLLER, ControllerNode(CONTROLLER, 1).encode()))
-            operations.append(SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(self.controller_epoch), stat.version))
+            operations.append(
+                SetData(paths.CONTROLLER_EPOCH, encode_controller_epoch(self.controller_epoch), stat.version)
+            )
             await store.multi(operations)
 
         self.in_tree(work)
@@ -245,9 +267,20 @@ class Ordered:
 
     # --- orders ------------------------------------------------------------------------------------------------------
 
-    def lead(self, version: int, topic: Topic, *states: State, controller_epoch: int | None = None, broker_epoch: int | None = None, new: bool = True) -> Told:
+    def lead(
+        self,
+        version: int,
+        topic: Topic,
+        *states: State,
+        controller_epoch: int | None = None,
+        broker_epoch: int | None = None,
+        new: bool = True,
+    ) -> Told:
         """LeaderAndIsr. Epochs are those of the controller and of the broker, where they are not given."""
-        request = LeaderAndIsrRequest(controller_id=CONTROLLER, controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch)
+        request = LeaderAndIsrRequest(
+            controller_id=CONTROLLER,
+            controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
+        )
         request.broker_epoch = self.broker_epoch if broker_epoch is None else broker_epoch
         request.live_leaders = [
             LeaderAndIsrRequestLiveLeader(broker_id=live.broker_id, host_name=host, port=port)
@@ -256,32 +289,59 @@ class Ordered:
             if live.broker_id in {state.leader for state in states}
         ]
         if version <= _UNGROUPED_LEADER_AND_ISR_UNTIL:
-            request.ungrouped_partition_states = [_ordered(LeaderAndIsrRequestUngroupedPartitionState, topic, state, new) for state in states]
+            request.ungrouped_partition_states = [
+                _ordered(LeaderAndIsrRequestUngroupedPartitionState, topic, state, new) for state in states
+            ]
         elif states:
             ordered = [_ordered(LeaderAndIsrRequestPartitionState, topic, state, new) for state in states]
-            request.topic_states = [LeaderAndIsrRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id, partition_states=ordered)]
+            request.topic_states = [
+                LeaderAndIsrRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id, partition_states=ordered)
+            ]
         answer = self.connection.ask(request, version, LeaderAndIsrResponse)
         if version < LEADER_AND_ISR_IDS:
             assert {item.topic_name for item in answer.partition_errors} <= {topic.name}
-            return _told(answer.error_code, [(item.partition_index, item.error_code) for item in answer.partition_errors])
+            return _told(
+                answer.error_code, [(item.partition_index, item.error_code) for item in answer.partition_errors]
+            )
         assert [found.topic_id for found in answer.topics] in ([], [topic.topic_id])
-        return _told(answer.error_code, [(item.partition_index, item.error_code) for found in answer.topics for item in found.partition_errors])
+        return _told(
+            answer.error_code,
+            [(item.partition_index, item.error_code) for found in answer.topics for item in found.partition_errors],
+        )
 
-    def stop(self, version: int, topic: Topic, *stops: Stop, controller_epoch: int | None = None, broker_epoch: int | None = None) -> Told:
+    def stop(
+        self,
+        version: int,
+        topic: Topic,
+        *stops: Stop,
+        controller_epoch: int | None = None,
+        broker_epoch: int | None = None,
+    ) -> Told:
         """StopReplica. Before version 3 all are deleted, or none."""
-        request = StopReplicaRequest(controller_id=CONTROLLER, controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch)
+        request = StopReplicaRequest(
+            controller_id=CONTROLLER,
+            controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
+        )
         request.broker_epoch = self.broker_epoch if broker_epoch is None else broker_epoch
         if version >= STOP_REPLICA_STATES:
             states = [
-                StopReplicaRequestPartitionState(partition_index=item.number, leader_epoch=item.leader_epoch, delete_partition=item.delete) for item in stops
+                StopReplicaRequestPartitionState(
+                    partition_index=item.number, leader_epoch=item.leader_epoch, delete_partition=item.delete
+                )
+                for item in stops
             ]
             request.topic_states = [StopReplicaRequestTopicState(topic_name=topic.name, partition_states=states)]
         else:
             (request.delete_partitions,) = {item.delete for item in stops}
             if version <= _UNGROUPED_STOP_REPLICA_UNTIL:
-                request.ungrouped_partitions = [StopReplicaRequestUngroupedPartition(topic_name=topic.name, partition_index=item.number) for item in stops]
+                request.ungrouped_partitions = [
+                    StopReplicaRequestUngroupedPartition(topic_name=topic.name, partition_index=item.number)
+                    for item in stops
+                ]
             else:
-                request.topics = [StopReplicaRequestTopic(name=topic.name, partition_indexes=[item.number for item in stops])]
+                request.topics = [
+                    StopReplicaRequestTopic(name=topic.name, partition_indexes=[item.number for item in stops])
+                ]
         answer = self.connection.ask(request, version, StopReplicaResponse)
         assert {item.topic_name for item in answer.partition_errors} <= {topic.name}
         return _told(answer.error_code, [(item.partition_index, item.error_code) for item in answer.partition_errors])
@@ -297,31 +357,44 @@ class Ordered:
         broker_epoch: int | None = None,
     ) -> ErrorCode:
         """UpdateMetadata. Without `brokers` the broker is alone."""
-        request = UpdateMetadataRequest(controller_id=controller_id, controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch)
+        request = UpdateMetadataRequest(
+            controller_id=controller_id,
+            controller_epoch=self.controller_epoch if controller_epoch is None else controller_epoch,
+        )
         request.broker_epoch = self.broker_epoch if broker_epoch is None else broker_epoch
         for topic, states in topics.items():
             if version <= _UNGROUPED_UPDATE_METADATA_UNTIL:
-                request.ungrouped_partition_states += [_told_state(UpdateMetadataRequestUngroupedPartitionState, topic, state) for state in states]
+                request.ungrouped_partition_states += [
+                    _told_state(UpdateMetadataRequestUngroupedPartitionState, topic, state) for state in states
+                ]
                 continue
             told = [_told_state(UpdateMetadataRequestPartitionState, topic, state) for state in states]
-            request.topic_states.append(UpdateMetadataRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id, partition_states=told))
+            request.topic_states.append(
+                UpdateMetadataRequestTopicState(topic_name=topic.name, topic_id=topic.topic_id, partition_states=told)
+            )
         for live in (self.live,) if brokers is None else brokers:
             made = UpdateMetadataRequestLiveBroker(id=live.broker_id, rack=live.rack)
             if version == 0:
                 ((made.v0_host, made.v0_port),) = live.endpoints.values()
             else:
                 made.endpoints = [
-                    UpdateMetadataRequestEndpoint(host=host, port=port, listener=listener, security_protocol=SECURITY_PROTOCOLS.index(protocol))
+                    UpdateMetadataRequestEndpoint(
+                        host=host, port=port, listener=listener, security_protocol=SECURITY_PROTOCOLS.index(protocol)
+                    )
                     for (listener, protocol), (host, port) in live.endpoints.items()
                 ]
             request.live_brokers.append(made)
         return ErrorCode(self.connection.ask(request, version, UpdateMetadataResponse).error_code)
 
-    def shut_down(self, version: int, *, broker_id: int = OTHER, broker_epoch: int = -1) -> tuple[ErrorCode, list[tuple[str, int]]]:
+    def shut_down(
+        self, version: int, *, broker_id: int = OTHER, broker_epoch: int = -1
+    ) -> tuple[ErrorCode, list[tuple[str, int]]]:
         """ControlledShutdown: the error, and the partitions that remain."""
         request = ControlledShutdownRequest(broker_id=broker_id, broker_epoch=broker_epoch)
         answer = self.connection.ask(request, version, ControlledShutdownResponse)
-        return ErrorCode(answer.error_code), sorted((item.topic_name, item.partition_index) for item in answer.remaining_partitions)
+        return ErrorCode(answer.error_code), sorted(
+            (item.topic_name, item.partition_index) for item in answer.remaining_partitions
+        )
 
     # --- what clients are told ---------------------------------------------------------------------------------------
 
@@ -342,8 +415,12 @@ class Ordered:
 
     def epoch_end(self, topic: Topic, epoch: int, current_leader_epoch: int = -1) -> tuple[ErrorCode, int, int]:
         """Error, epoch, and where that epoch ends in partition 0."""
-        asked = OffsetForLeaderEpochRequestPartition(partition=0, current_leader_epoch=current_leader_epoch, leader_epoch=epoch)
-        request = OffsetForLeaderEpochRequest(replica_id=-1, topics=[OffsetForLeaderEpochRequestTopic(topic=topic.name, partitions=[asked])])
+        asked = OffsetForLeaderEpochRequestPartition(
+            partition=0, current_leader_epoch=current_leader_epoch, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=-1, topics=[OffsetForLeaderEpochRequestTopic(topic=topic.name, partitions=[asked])]
+        )
         found = self.connection.ask(request, 4, OffsetForLeaderEpochResponse).topics[0].partitions[0]
         return ErrorCode(found.error_code), found.leader_epoch, found.end_offset
 
@@ -353,7 +430,10 @@ class Ordered:
         return ErrorCode(found.error_code), found.offset, found.leader_epoch
 
     def metadata(self, version: int, *names: str) -> MetadataResponse:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=version < _CREATION_FLAG)
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=version < _CREATION_FLAG,
+        )
         return self.connection.ask(request, version, MetadataResponse)
 
     def topic_shown(self, topic: Topic, version: int = 12) -> MetadataResponseTopic:
@@ -364,7 +444,12 @@ class Ordered:
         """The topic's partitions by number."""
         return {
             item.partition_index: Shown(
-                ErrorCode(item.error_code), item.leader_id, item.leader_epoch, item.replica_nodes, item.isr_nodes, item.offline_replicas
+                ErrorCode(item.error_code),
+                item.leader_id,
+                item.leader_epoch,
+                item.replica_nodes,
+                item.isr_nodes,
+                item.offline_replicas,
             )
             for item in self.topic_shown(topic, version).partitions
         }
@@ -392,7 +477,10 @@ class Ordered:
             await store.create(paths.topic(topic.name), TopicNode(dict(enumerate(replicas)), topic.topic_id).encode())
 
         self.in_tree(work)
-        until(lambda: all(self.written(topic, number) is not None for number in range(len(replicas))), "nobody leads the topic")
+        until(
+            lambda: all(self.written(topic, number) is not None for number in range(len(replicas))),
+            "nobody leads the topic",
+        )
         until(lambda: self._is_taken(topic), "the controller does not know the topic")
         return topic
 
@@ -400,7 +488,9 @@ class Ordered:
         """Whether the controller refuses another topic of that name."""
         wanted = CreateTopicsRequestTopic(name=topic.name, num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[wanted], timeout_ms=20_000, validate_only=True)
-        return self.connection.ask(request, 4, CreateTopicsResponse).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        return (
+            self.connection.ask(request, 4, CreateTopicsResponse).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+        )
 
     def delete_topic(self, topic: Topic) -> None:
         """Asks the controller for that, through the tree."""
@@ -448,7 +538,11 @@ class Obedient:
         """The place and the content of the first such order; waits for it."""
 
         def found() -> list[tuple[int, Order]]:
-            return [(place, order) for place, (_, order) in enumerate(list(self.orders)) if isinstance(order, kind) and is_so(order)]
+            return [
+                (place, order)
+                for place, (_, order) in enumerate(list(self.orders))
+                if isinstance(order, kind) and is_so(order)
+            ]
 
         until(lambda: bool(found()), f"no such {kind.__name__} comes")
         return found()[0]
@@ -482,12 +576,17 @@ class Obedient:
         asked: Any = decode(api.request, version, frame[position:])
         answer: Message
         if isinstance(asked, ApiVersionsRequest):
-            ranges = [ApiVersionsResponseApiKey(api_key=number, min_version=0, max_version=APIS[number].max_version) for number in _OBEYED]
+            ranges = [
+                ApiVersionsResponseApiKey(api_key=number, min_version=0, max_version=APIS[number].max_version)
+                for number in _OBEYED
+            ]
             answer = ApiVersionsResponse(api_keys=ranges)
         else:
             self.orders.append((version, asked))
             answer = api.response()
-        body: bytes = correlation_id.to_bytes(4, "big") + b"\0" * api.response_header_version(version) + encode(answer, version)
+        body: bytes = (
+            correlation_id.to_bytes(4, "big") + b"\0" * api.response_header_version(version) + encode(answer, version)
+        )
         return len(body).to_bytes(4, "big") + body
 
 
@@ -556,7 +655,9 @@ def ordered_broker(kind: str, directory: Path) -> Iterator[Ordered]:
     with ExitStack() as stack:
         tree = stack.enter_context(ServedTree(config=ServerConfig(tick_ms=1000)))
         if kind == "jesenska":
-            ours = BrokerProcess(directory / "data", settings={"broker.id": str(BROKER), "zookeeper.connect": tree.address, **_SETTINGS})
+            ours = BrokerProcess(
+                directory / "data", settings={"broker.id": str(BROKER), "zookeeper.connect": tree.address, **_SETTINGS}
+            )
             made = Ordered(kind, stack.enter_context(ours).bootstrap, tree, directory / "data")
         else:
             need("java", "mvn")

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import PREFERRED, Admin, NewTopic
+from jesenska.client.administration.admin import PREFERRED, Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.transactions.records import TRANSACTIONS_TOPIC
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -95,7 +95,15 @@ class Load:
             self._run(lambda kind=kind: self._librdkafka(kind, bootstrap))  # type: ignore[misc]
 
     def _start(self, name: str, command: list[str], given: str) -> None:
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=PROJECT, env=environment())
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=PROJECT,
+            env=environment(),
+        )
         assert process.stdin is not None
         process.stdin.write(given)
         process.stdin.flush()
@@ -165,7 +173,14 @@ class Load:
         name = f"librdkafka {kind}"
         group = client.Consumer({"bootstrap.servers": bootstrap, "group.id": "librdkafka"})
         while not self._is_stopping.is_set():
-            producer = client.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"librdkafka-{kind}", "linger.ms": 0, "log_level": 0})
+            producer = client.Producer(
+                {
+                    "bootstrap.servers": bootstrap,
+                    "transactional.id": f"librdkafka-{kind}",
+                    "linger.ms": 0,
+                    "log_level": 0,
+                }
+            )
             try:
                 producer.init_transactions(_SECONDS)
                 while not self._is_stopping.is_set():
@@ -183,7 +198,9 @@ class Load:
                     producer.produce(TOPIC, b"x" * 20, partition=partition)
                 producer.poll(0)
             else:
-                producer.send_offsets_to_transaction([client.TopicPartition(TOPIC, 0, self.made[name])], group.consumer_group_metadata(), _SECONDS)
+                producer.send_offsets_to_transaction(
+                    [client.TopicPartition(TOPIC, 0, self.made[name])], group.consumer_group_metadata(), _SECONDS
+                )
             self._is_stopping.wait(max(0.0, begun + MILLISECONDS / 1000 - time.monotonic()))
             producer.commit_transaction(_SECONDS)
             self.made[name] += 1
@@ -214,13 +231,26 @@ class Coordinators:
             for index, partition in enumerate(topic.partitions):
                 replicas = sorted(partition.replicas)
                 first = (index + number) % len(replicas)
-                partitions.append(AlterPartitionReassignmentsRequestPartition(partition_index=index, replicas=[*replicas[first:], *replicas[:first]]))
+                partitions.append(
+                    AlterPartitionReassignmentsRequestPartition(
+                        partition_index=index, replicas=[*replicas[first:], *replicas[:first]]
+                    )
+                )
             wanted = AlterPartitionReassignmentsRequestTopic(name=TRANSACTIONS_TOPIC, partitions=partitions)
-            answer = await cluster.ask_controller(AlterPartitionReassignmentsRequest(topics=[wanted]), AlterPartitionReassignmentsResponse)
-            refused = [item.error_code for found in answer.responses for item in found.partitions if item.error_code != ErrorCode.NONE]
+            answer = await cluster.ask_controller(
+                AlterPartitionReassignmentsRequest(topics=[wanted]), AlterPartitionReassignmentsResponse
+            )
+            refused = [
+                item.error_code
+                for found in answer.responses
+                for item in found.partitions
+                if item.error_code != ErrorCode.NONE
+            ]
             if answer.error_code != ErrorCode.NONE or refused:
                 raise AssertionError(f"the coordinators cannot be moved: {answer}")
-            await Admin(cluster).elect_leaders(PREFERRED, [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(len(partitions))])
+            await Admin(cluster).elect_leaders(
+                PREFERRED, [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(len(partitions))]
+            )
         finally:
             await cluster.close()
 
@@ -228,7 +258,9 @@ class Coordinators:
 def transaction_version(bootstrap: str) -> int:
     """The level of the feature, 0 where the broker tells none."""
     with RawConnection(bootstrap.partition(",")[0]) as connection:
-        answer = connection.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, ApiVersionsResponse)
+        answer = connection.ask(
+            ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, ApiVersionsResponse
+        )
     return {item.name: item.max_version_level for item in answer.finalized_features}.get("transaction.version", 0)
 
 
@@ -283,10 +315,18 @@ def kinds_of(errors: Mapping[str, Counter[str]]) -> Counter[tuple[str, str]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.conformance.short_transactions", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.conformance.short_transactions",
+        description=__doc__,
+        formatter_class=argparse.RawTextHelpFormatter,
+    )
     parser.add_argument("--minutes", type=float, default=10.0)
-    parser.add_argument("--peer", metavar="RELEASE", help="a release of Apache Kafka, whose brokers are asked after ours")
-    parser.add_argument("--moves", type=float, default=5.0, metavar="SECONDS", help="between two moves of the coordinators")
+    parser.add_argument(
+        "--peer", metavar="RELEASE", help="a release of Apache Kafka, whose brokers are asked after ours"
+    )
+    parser.add_argument(
+        "--moves", type=float, default=5.0, metavar="SECONDS", help="between two moves of the coordinators"
+    )
     options = parser.parse_args()
     met = []
     for release in ("", options.peer) if options.peer else ("",):

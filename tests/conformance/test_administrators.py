@@ -86,7 +86,7 @@ def test_kafka_acls_is_told_that_there_is_no_authorizer(shell: Shell) -> None:
 
 def test_kafka_configs_describes_and_changes_a_logger(shell: Shell) -> None:
     entity = ("--entity-type", "broker-loggers", "--entity-name", _BROKER)
-    logger = "jesenska.broker.topics"
+    logger = "jesenska.broker.controlling.controller_client"
     shell("kafka-configs", "--alter", *entity, "--add-config", f"{logger}=DEBUG")
     assert f"  {logger}=DEBUG sensitive=false synonyms={{}}" in shell("kafka-configs", "--describe", *entity)
     shell("kafka-configs", "--alter", *entity, "--delete-config", logger)
@@ -102,7 +102,9 @@ def test_kafka_configs_finds_no_quotas(shell: Shell, kind: str) -> None:
 
 
 def test_kafka_transactions_finds_none(shell: Shell) -> None:
-    assert [line.split() for line in shell("kafka-transactions", "list")] == [["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]]
+    assert [line.split() for line in shell("kafka-transactions", "list")] == [
+        ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
+    ]
     assert len(shell("kafka-transactions", "describe-producers", "--topic", _TOPIC, "--partition", "0")) == 1
 
 
@@ -120,8 +122,12 @@ def test_kafka_python_is_answered(bootstrap: str) -> None:
         assert admin.list_config_resources() == {"topic": [_TOPIC], "broker": [_BROKER], "broker_logger": [_BROKER]}
         (level,) = admin.describe_features().items()
         assert (level[0], level[1]["supported"], level[1]["finalized"]) == ("transaction.version", (0, 2), (2, 2))
-        anything = kafka_python.ResourcePatternFilter(kafka_python.ResourceType.ANY, None, kafka_python.ACLResourcePatternType.ANY)
-        every_rule = kafka_python.ACLFilter(None, "*", kafka_python.ACLOperation.ANY, kafka_python.ACLPermissionType.ANY, anything)
+        anything = kafka_python.ResourcePatternFilter(
+            kafka_python.ResourceType.ANY, None, kafka_python.ACLResourcePatternType.ANY
+        )
+        every_rule = kafka_python.ACLFilter(
+            None, "*", kafka_python.ACLOperation.ANY, kafka_python.ACLPermissionType.ANY, anything
+        )
         with pytest.raises(SecurityDisabledError):
             admin.describe_acls(every_rule)
     finally:

@@ -35,7 +35,9 @@ def _with_admin(broker: BrokerProcess, work: Callable[[Any], Awaitable[None]]) -
 
 
 async def _read(broker: BrokerProcess, topic: str, count: int, offset: int = 0) -> list[Any]:
-    consumer = AIOKafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None, check_crcs=True, auto_offset_reset="none")
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=broker.bootstrap, group_id=None, check_crcs=True, auto_offset_reset="none"
+    )
     await consumer.start()
     try:
         key = TopicPartition(topic, 0)
@@ -55,7 +57,10 @@ async def _write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, b
     producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap, **settings)
     await producer.start()
     try:
-        futures = [await producer.send(topic, value, key, partition=0, timestamp_ms=1_000 + number) for number, (key, value) in enumerate(records)]
+        futures = [
+            await producer.send(topic, value, key, partition=0, timestamp_ms=1_000 + number)
+            for number, (key, value) in enumerate(records)
+        ]
         return list(await asyncio.gather(*futures))
     finally:
         await producer.stop()
@@ -63,7 +68,9 @@ async def _write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, b
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(broker: BrokerProcess, codec: Codec, idempotent: bool) -> None:
+def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(
+    broker: BrokerProcess, codec: Codec, idempotent: bool
+) -> None:
     topic = f"aiokafka-{codec.name.lower()}-{idempotent}"
 
     async def work(admin: Any) -> None:

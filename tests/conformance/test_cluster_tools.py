@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.producer import Producer
 from jesenska.records.batch import iter_headers
@@ -63,7 +63,11 @@ class Place:
             assert errors == {name: None}
 
         ask(self, work)
-        self.until(name, lambda partition: partition.leader >= 0 and len(partition.in_sync_replicas) == self.replicas, range(partitions))
+        self.until(
+            name,
+            lambda partition: partition.leader >= 0 and len(partition.in_sync_replicas) == self.replicas,
+            range(partitions),
+        )
         return name
 
     def until(self, topic: str, is_so: Callable[[PartitionInfo], bool], numbers: Sequence[int] = (0,)) -> None:
@@ -84,9 +88,14 @@ class Place:
 
         async def work(cluster: Cluster) -> None:
             moved = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=list(wanted))
-            request = AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=[moved])])
+            request = AlterPartitionReassignmentsRequest(
+                topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=[moved])]
+            )
             answer = await cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
-            assert (answer.error_code, [item.error_code for found in answer.responses for item in found.partitions]) in [(0, []), (0, [0])]
+            assert (
+                answer.error_code,
+                [item.error_code for found in answer.responses for item in found.partitions],
+            ) in [(0, []), (0, [0])]
 
         ask(self, work)
         self.until(topic, lambda partition: partition.replicas == wanted and partition.leader == now.leader)
@@ -114,7 +123,10 @@ async def _until(cluster: Cluster, topic: str, is_so: Callable[[PartitionInfo], 
 
 #: What 3.9.1 and older are asked about.
 _OLDER = pytest.mark.hour(
-    *(f"src/jesenska/cli/{name}.py" for name in ("election_results", "kafka_leader_election", "kafka_log_dirs", "kafka_preferred_replica_election")),
+    *(
+        f"src/jesenska/cli/{name}.py"
+        for name in ("election_results", "kafka_leader_election", "kafka_log_dirs", "kafka_preferred_replica_election")
+    ),
     *(f"src/jesenska/cli/{name}.py" for name in ("kafka_replica_verification", "replica_comparison", "topics_in_tree")),
 )
 
@@ -128,7 +140,9 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return
     need("java", "mvn")
     directory = tmp_path_factory.mktemp("cluster")
-    with ApacheKafka(request.param, directory, nodes=2, zookeeper=request.param == "3.9.1", heap="384m", settings=_SETTINGS) as kafka:
+    with ApacheKafka(
+        request.param, directory, nodes=2, zookeeper=request.param == "3.9.1", heap="384m", settings=_SETTINGS
+    ) as kafka:
         yield Place(kafka.bootstrap, kafka)
 
 
@@ -142,7 +156,9 @@ def ours(capsys: pytest.CaptureFixture[str]) -> Ours:
     def run(name: str, *arguments: object) -> Outcome:
         capsys.readouterr()
         try:
-            code = importlib.import_module(f"jesenska.cli.{name.replace('-', '_')}").main([str(argument) for argument in arguments])
+            code = importlib.import_module(f"jesenska.cli.{name.replace('-', '_')}").main(
+                [str(argument) for argument in arguments]
+            )
         except SystemExit as end:
             code = end.code
         said = capsys.readouterr()
@@ -182,7 +198,13 @@ def file_of(directory: Path, content: Any) -> Path:
 
 def test_elections_that_change_nothing_and_that_fail(place: Place, tools: Tools, ours: Ours, tmp_path: Path) -> None:
     topic = place.topic(f"led-{tools.release}", 3)
-    named = file_of(tmp_path, {"partitions": [{"topic": topic, "partition": number} for number in (2, 0, 5)] + [{"topic": "never-was", "partition": 0}]})
+    named = file_of(
+        tmp_path,
+        {
+            "partitions": [{"topic": topic, "partition": number} for number in (2, 0, 5)]
+            + [{"topic": "never-was", "partition": 0}]
+        },
+    )
     asked = [
         (["--election-type", "preferred", "--topic", topic, "--partition", 1], 0),
         (["--election-type", "unclean", "--topic", topic, "--partition", 1], 0),
@@ -190,7 +212,9 @@ def test_elections_that_change_nothing_and_that_fail(place: Place, tools: Tools,
         (["--election-type", "unclean", "--path-to-json-file", named], 1),
     ]
     for arguments, code in asked:
-        theirs, our = (run("kafka-leader-election", "--bootstrap-server", place.bootstrap, *arguments) for run in (tools.run, ours))
+        theirs, our = (
+            run("kafka-leader-election", "--bootstrap-server", place.bootstrap, *arguments) for run in (tools.run, ours)
+        )
         assert same(theirs, our)
         assert our.code == code
 
@@ -202,7 +226,19 @@ def test_the_preferred_replica_leads_again(place: Place, tools: Tools, ours: Our
     outcomes = []
     for run in (tools.run, ours):
         wanted = place.prefer_another(topic)
-        outcomes.append(run("kafka-leader-election", "--bootstrap-server", place.bootstrap, "--election-type", "preferred", "--topic", topic, "--partition", 0))
+        outcomes.append(
+            run(
+                "kafka-leader-election",
+                "--bootstrap-server",
+                place.bootstrap,
+                "--election-type",
+                "preferred",
+                "--topic",
+                topic,
+                "--partition",
+                0,
+            )
+        )
         place.until(topic, lambda partition, wanted=wanted: partition.leader == wanted)  # type: ignore[misc]
     assert same(*outcomes) == [f"Successfully completed leader election (PREFERRED) for partitions {topic}-0"]
 
@@ -214,9 +250,25 @@ def test_all_partitions_are_gone_through(place: Place, tools: Tools, ours: Ours)
     outcomes = []
     for run in (tools.run, ours):
         # What other tests have left is put right first, so that there is one to be elected.
-        ours("kafka-leader-election", "--bootstrap-server", place.bootstrap, "--election-type", "preferred", "--all-topic-partitions")
+        ours(
+            "kafka-leader-election",
+            "--bootstrap-server",
+            place.bootstrap,
+            "--election-type",
+            "preferred",
+            "--all-topic-partitions",
+        )
         wanted = place.prefer_another(topic)
-        outcomes.append(run("kafka-leader-election", "--bootstrap-server", place.bootstrap, "--election-type", "preferred", "--all-topic-partitions"))
+        outcomes.append(
+            run(
+                "kafka-leader-election",
+                "--bootstrap-server",
+                place.bootstrap,
+                "--election-type",
+                "preferred",
+                "--all-topic-partitions",
+            )
+        )
         place.until(topic, lambda partition, wanted=wanted: partition.leader == wanted)  # type: ignore[misc]
     assert any(topic in line for line in same(*outcomes))
 
@@ -238,8 +290,14 @@ _ELECT = ("kafka-leader-election", "--election-type", "preferred")
         ("kafka-leader-election", [*_ELECT[1:], "--path-to-json-file", "{"]),
         ("kafka-leader-election", [*_ELECT[1:], "--path-to-json-file", "{}"]),
         ("kafka-leader-election", [*_ELECT[1:], "--path-to-json-file", '{"partitions": [{"topic": "t"}]}']),
-        ("kafka-leader-election", [*_ELECT[1:], "--path-to-json-file", '{"partitions": [{"topic": "t", "partition": "0"}]}']),
-        ("kafka-leader-election", [*_ELECT[1:], "--path-to-json-file", json.dumps({"partitions": [{"topic": "t", "partition": 0}] * 2})]),
+        (
+            "kafka-leader-election",
+            [*_ELECT[1:], "--path-to-json-file", '{"partitions": [{"topic": "t", "partition": "0"}]}'],
+        ),
+        (
+            "kafka-leader-election",
+            [*_ELECT[1:], "--path-to-json-file", json.dumps({"partitions": [{"topic": "t", "partition": 0}] * 2})],
+        ),
         ("kafka-leader-election", [*_ELECT[1:], "--topic", "t", "--partition", 0, "--nonsense"]),
         ("kafka-log-dirs", []),
         ("kafka-log-dirs", ["--describe", "--broker-list", 99]),
@@ -249,7 +307,9 @@ _ELECT = ("kafka-leader-election", "--election-type", "preferred")
         ("kafka-replica-verification", ["--fetch-size", "much"]),
     ],
 )
-def test_a_mistake_ends_alike(tools_4: Tools, broker: BrokerProcess, ours: Ours, tmp_path: Path, name: str, arguments: list[object]) -> None:
+def test_a_mistake_ends_alike(
+    tools_4: Tools, broker: BrokerProcess, ours: Ours, tmp_path: Path, name: str, arguments: list[object]
+) -> None:
     words = [file_of(tmp_path, word) if str(word).startswith("{") else word for word in arguments]
     where = "--broker-list" if name == "kafka-replica-verification" else "--bootstrap-server"
     theirs, our = (run(name, where, broker.bootstrap, *words) for run in (tools_4.run, ours))
@@ -280,7 +340,11 @@ def test_log_directories_are_described_alike(place: Place, tools: Tools, ours: O
     assert our == theirs
     assert our.code == 0
     first = 1 if place.kafka is None else 0
-    for more in (["--topic-list", f"{topic},{empty}"], ["--topic-list", "never-was"], ["--broker-list", first, "--topic-list", topic]):
+    for more in (
+        ["--topic-list", f"{topic},{empty}"],
+        ["--topic-list", "never-was"],
+        ["--broker-list", first, "--topic-list", topic],
+    ):
         theirs, our = (run(*words, *more) for run in (tools.run, ours))
         assert (our.code, our.lines[:2]) == (theirs.code, theirs.lines[:2])
         assert ordered(our.lines[2]) == ordered(theirs.lines[2])
@@ -328,7 +392,20 @@ def _verification(topic: str) -> list[str]:
 
 def until_verified(place: Place, topic: str, offset: int, ours: Ours) -> None:
     """Each broker knows that everything up to there is committed."""
-    words = ["--topics-include", topic, "--time", -2, "--max-wait-ms", 100, "--report-interval-ms", 0, "--reports", 1, "--output", "json"]
+    words = [
+        "--topics-include",
+        topic,
+        "--time",
+        -2,
+        "--max-wait-ms",
+        100,
+        "--report-interval-ms",
+        0,
+        "--reports",
+        1,
+        "--output",
+        "json",
+    ]
     ends = time.monotonic() + _SECONDS
     while True:
         assert time.monotonic() < ends, "the replicas have not become the same"
@@ -371,8 +448,13 @@ def test_replicas_that_differ_are_told_alike(ours: Ours, tmp_path: Path) -> None
         kafka.start()
         place.until(topic, lambda partition: len(partition.in_sync_replicas) == 2)
         until_lag_is_gone(place, topic, ours)
-        our = ours("kafka-replica-verification", "--broker-list", place.bootstrap, *_verification(topic), "--reports", 1)
-        told = f"partition {topic}-0 has unmatched checksum at offset 3; replica 0's checksum {header.crc}; replica 1's checksum {header.crc ^ 1}"
+        our = ours(
+            "kafka-replica-verification", "--broker-list", place.bootstrap, *_verification(topic), "--reports", 1
+        )
+        told = (
+            f"partition {topic}-0 has unmatched checksum at offset 3; replica 0's checksum {header.crc}; replica 1's "
+            f"checksum {header.crc ^ 1}"
+        )
         assert our.code == 1
         assert f"TIME: {told}" in lines(our.output)
         assert lines(our.output) == verify("3.9.1", place, topic)
@@ -383,7 +465,11 @@ def test_replicas_that_differ_are_told_alike(ours: Ours, tmp_path: Path) -> None
         kafka.start()
         place.until(topic, lambda partition: len(partition.in_sync_replicas) == 2)
         until_lag_is_gone(place, topic, ours)
-        seen = lines(ours("kafka-replica-verification", "--broker-list", place.bootstrap, *_verification(topic), "--reports", 1).output)
+        seen = lines(
+            ours(
+                "kafka-replica-verification", "--broker-list", place.bootstrap, *_verification(topic), "--reports", 1
+            ).output
+        )
         missed = verify("3.9.1", place, topic)
         assert len(seen) == len(missed) + 1
         (more,) = set(seen) - set(missed)
@@ -399,21 +485,35 @@ def test_brokers_that_give_a_follower_to_nobody_but_a_debugging_consumer(ours: O
         topic = place.topic("old")
         place.fill(topic, 10)
         until_verified(place, topic, 10, ours)
-        our = ours("kafka-replica-verification", "--broker-list", place.bootstrap, *_verification(topic), "--reports", 1)
+        our = ours(
+            "kafka-replica-verification", "--broker-list", place.bootstrap, *_verification(topic), "--reports", 1
+        )
         assert (our.code, our.errors) == (0, "")
         assert lines(our.output) == [line.removesuffix(".") for line in verify("1.0.2", place, topic)]
         words = ["kafka-log-dirs", "--bootstrap-server", place.bootstrap, "--describe", "--topic-list", topic]
         theirs, our = (run(*words) for run in (tools.run, ours))
         assert (our.code, our.lines[:2]) == (theirs.code, theirs.lines[:2])
         assert ordered(our.lines[2]) == ordered(theirs.lines[2])
-        refused = ours("kafka-leader-election", "--bootstrap-server", place.bootstrap, "--election-type", "unclean", "--all-topic-partitions")
+        refused = ours(
+            "kafka-leader-election",
+            "--bootstrap-server",
+            place.bootstrap,
+            "--election-type",
+            "unclean",
+            "--all-topic-partitions",
+        )
         assert (refused.code, refused.output, "does not serve ElectLeaders" in refused.errors) == (1, "", True)
 
 
 def until_lag_is_gone(place: Place, topic: str, ours: Ours) -> None:
     words = [*_verification(topic)[:6], "--report-interval-ms", 0, "--reports", 1, "--output", "json"]
     ends = time.monotonic() + _SECONDS
-    while json.loads(ours("kafka-replica-verification", "--bootstrap-server", place.bootstrap, *words).lines[-1])["maxLag"] != 0:
+    while (
+        json.loads(ours("kafka-replica-verification", "--bootstrap-server", place.bootstrap, *words).lines[-1])[
+            "maxLag"
+        ]
+        != 0
+    ):
         assert time.monotonic() < ends, "a replica is behind"
 
 
@@ -434,15 +534,27 @@ def test_the_tree_is_asked_alike(place: Place, ours: Ours, tmp_path: Path) -> No
             outcomes.append(run("kafka-preferred-replica-election", *where, "--path-to-json-file", named))
             place.until(topic, lambda partition, wanted=wanted: partition.leader == wanted)  # type: ignore[misc]
         assert same(*outcomes) == [
-            f'Created preferred replica election path with {{"version":1,"partitions":[{{"topic":"{topic}","partition":0}}]}}',
+            (
+                f"Created preferred replica election path with "
+                f'{{"version":1,"partitions":[{{"topic":"{topic}","partition":0}}]}}'
+            ),
             f"Successfully started preferred replica election for partitions Set({topic}-0)",
         ]
         # Ours ends with 1 where something is skipped; 1.0.2's with 0, whatever happens.
         named = file_of(tmp_path, {"partitions": [{"topic": topic, "partition": 0}, {"topic": topic, "partition": 9}]})
-        theirs, our = (_until_free(lambda run=run: run("kafka-preferred-replica-election", *where, "--path-to-json-file", named)) for run in (old.run, ours))  # type: ignore[misc]
+        theirs, our = (
+            _until_free(
+                lambda run=run: run(  # type: ignore[misc]
+                    "kafka-preferred-replica-election", *where, "--path-to-json-file", named
+                )
+            )
+            for run in (old.run, ours)
+        )
         assert lines(theirs.output) == lines(our.output)
         assert (theirs.code, our.code) == (0, 1)
-        assert f"Skipping preferred replica leader election for partition {topic}-9 since it doesn't exist." in our.lines
+        assert (
+            f"Skipping preferred replica leader election for partition {topic}-9 since it doesn't exist." in our.lines
+        )
 
 
 def _until_free(run: Callable[[], Outcome]) -> Outcome:

@@ -15,7 +15,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.regions import FileRegion
-from jesenska.client.admin import TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import TOPIC, Admin, ConfigChange, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.log.log_config import LogConfig
 from jesenska.records.batch import iter_headers
@@ -23,7 +23,12 @@ from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka
@@ -59,7 +64,12 @@ class Log:
         for number in range(count + 1):
             self.time_ms += 10 * _SEGMENT_MS if number == count else self.rng.choice([0, 100, 700])
             records = [
-                (self.time_ms, self.rng.choice(keys), None if self.rng.random() < 0.2 else self.rng.randbytes(self.rng.choice([0, 5, 60])), ())
+                (
+                    self.time_ms,
+                    self.rng.choice(keys),
+                    None if self.rng.random() < 0.2 else self.rng.randbytes(self.rng.choice([0, 5, 60])),
+                    (),
+                )
                 for _ in range(self.rng.choice([1, 1, 2, 5]))
             ]
             producer_id = self.rng.choice([-1, 100, 200])
@@ -70,10 +80,15 @@ class Log:
             self.model.batches.append(ModelBatch(made, offset + len(records) - 1, producer_id))
             self.sequences[producer_id] = sequence + len(records)
             offset += len(records)
-            yield bytes(encode_batch(records, codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+            yield bytes(
+                encode_batch(records, codec, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+            )
 
     def expected(self) -> list[tuple[Any, ...]]:
-        return [(batch.last_offset, batch.producer_id, batch.horizon_ms is not None, tuple(batch.records)) for batch in self.model.batches]
+        return [
+            (batch.last_offset, batch.producer_id, batch.horizon_ms is not None, tuple(batch.records))
+            for batch in self.model.batches
+        ]
 
     def compact(self) -> None:
         """Everything but the last batch, which has a segment of its own."""
@@ -130,7 +145,9 @@ class Side:
         async def change() -> None:
             async with _cluster(self._bootstrap) as cluster:
                 for log in logs:
-                    await Admin(cluster).alter_configs(TOPIC, log.topic, [ConfigChange("min.cleanable.dirty.ratio", ratio)])
+                    await Admin(cluster).alter_configs(
+                        TOPIC, log.topic, [ConfigChange("min.cleanable.dirty.ratio", ratio)]
+                    )
 
         asyncio.run(change())
 
@@ -138,7 +155,9 @@ class Side:
         data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=0, records=batch)])
         deadline = time.monotonic() + _SECONDS
         while True:
-            answer = self._connection.ask(ProduceRequest(acks=1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse)
+            answer = self._connection.ask(
+                ProduceRequest(acks=1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse
+            )
             code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
             if code == ErrorCode.NONE:
                 return
@@ -151,7 +170,9 @@ class Side:
         offset = 0
         while True:
             wanted = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-            request = FetchRequest(max_wait_ms=50, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])])
+            request = FetchRequest(
+                max_wait_ms=50, min_bytes=1, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])]
+            )
             (partition,) = self._connection.ask(request, 4, FetchResponse).responses[0].partitions
             assert partition.error_code == ErrorCode.NONE
             assert not isinstance(partition.records, FileRegion), "that is for brokers"
@@ -160,7 +181,10 @@ class Side:
                 return found
             for position, header in iter_headers(data):
                 records = decode_batches(data[position : position + header.size_bytes])
-                told = tuple(ModelRecord(record.offset, record.timestamp_ms, record.key or b"", record.value) for record in records)
+                told = tuple(
+                    ModelRecord(record.offset, record.timestamp_ms, record.key or b"", record.value)
+                    for record in records
+                )
                 found.append((header.last_offset, header.producer_id, header.has_delete_horizon, told))
                 offset = header.next_offset
 
@@ -175,7 +199,9 @@ class Side:
 def test_what_a_compaction_leaves_is_what_kafkas_leaves(tmp_path_factory: pytest.TempPathFactory) -> None:
     need("java", "mvn")
     with ExitStack() as stack:
-        kafka = stack.enter_context(ApacheKafka("4.3.1", tmp_path_factory.mktemp("kafka"), heap="384m", settings=_SETTINGS))
+        kafka = stack.enter_context(
+            ApacheKafka("4.3.1", tmp_path_factory.mktemp("kafka"), heap="384m", settings=_SETTINGS)
+        )
         ours = stack.enter_context(BrokerProcess(tmp_path_factory.mktemp("ours"), settings=_SETTINGS))
         sides = {"ours": Side(ours.bootstrap), "kafka": Side(kafka.bootstrap)}
         for side in sides.values():

@@ -46,7 +46,11 @@ class Writer:
         self.plain = _client.Producer({"bootstrap.servers": bootstrap})
         self.producers = []
         for number in range(3):
-            settings = {"bootstrap.servers": bootstrap, "transactional.id": f"writer-{number}", "compression.type": ("none", "lz4", "gzip")[number]}
+            settings = {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"writer-{number}",
+                "compression.type": ("none", "lz4", "gzip")[number],
+            }
             self.producers.append(_client.Producer(settings))
             self.producers[-1].init_transactions(_SECONDS)
         self.time_ms = int(time.time() * 1000)
@@ -82,7 +86,9 @@ def _end(producer: Any, chance: random.Random) -> None:
 
 def _set_ratio(admin: Any, topics: list[str], ratio: str) -> None:
     for topic in topics:
-        entry = _admin.ConfigEntry("min.cleanable.dirty.ratio", ratio, incremental_operation=_admin.AlterConfigOpType.SET)
+        entry = _admin.ConfigEntry(
+            "min.cleanable.dirty.ratio", ratio, incremental_operation=_admin.AlterConfigOpType.SET
+        )
         resource = _admin.ConfigResource(_admin.ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
         for future in admin.incremental_alter_configs([resource]).values():
             future.result(_SECONDS)
@@ -104,9 +110,22 @@ def _batches(directory: Path) -> list[tuple[Any, ...]]:
         for position, header in iter_headers(content):
             if header.batch_length == 0:
                 break
-            records = [(record.offset, record.timestamp_ms, record.key, record.value) for record in decode_batch(content, position)]
+            records = [
+                (record.offset, record.timestamp_ms, record.key, record.value)
+                for record in decode_batch(content, position)
+            ]
             flags = (header.is_transactional, header.is_control, header.has_delete_horizon)
-            found.append((header.base_offset, header.last_offset, header.producer_id, header.producer_epoch, header.base_sequence, flags, records))
+            found.append(
+                (
+                    header.base_offset,
+                    header.last_offset,
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    flags,
+                    records,
+                )
+            )
     return found
 
 
@@ -153,7 +172,9 @@ def test_what_a_compaction_leaves_of_transactions_is_what_kafkas_leaves(tmp_path
                 checkpoint = data / _CHECKPOINT
                 if checkpoint.exists():
                     lines = [line for line in checkpoint.read_text().splitlines() if line.startswith(f"{topic} ")]
-                    (copied / _CHECKPOINT).write_text("\n".join(["0", str(len(lines)), *lines]).replace(topic, "compacted") + "\n")
+                    (copied / _CHECKPOINT).write_text(
+                        "\n".join(["0", str(len(lines)), *lines]).replace(topic, "compacted") + "\n"
+                    )
                 config = LogConfig(
                     delete=False,
                     compact=True,

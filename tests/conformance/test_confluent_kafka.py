@@ -20,9 +20,24 @@ need_modules("confluent_kafka")
 # Partly typed: as Any it is the same for everyone.
 _client: Any = importlib.import_module("confluent_kafka")
 _admin: Any = importlib.import_module("confluent_kafka.admin")
-Consumer, KafkaException, Producer, TopicPartition = _client.Consumer, _client.KafkaException, _client.Producer, _client.TopicPartition
-AdminClient, NewPartitions, NewTopic, OffsetSpec = _admin.AdminClient, _admin.NewPartitions, _admin.NewTopic, _admin.OffsetSpec
-AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType = _admin.AlterConfigOpType, _admin.ConfigEntry, _admin.ConfigResource, _admin.ResourceType
+Consumer, KafkaException, Producer, TopicPartition = (
+    _client.Consumer,
+    _client.KafkaException,
+    _client.Producer,
+    _client.TopicPartition,
+)
+AdminClient, NewPartitions, NewTopic, OffsetSpec = (
+    _admin.AdminClient,
+    _admin.NewPartitions,
+    _admin.NewTopic,
+    _admin.OffsetSpec,
+)
+AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType = (
+    _admin.AlterConfigOpType,
+    _admin.ConfigEntry,
+    _admin.ConfigResource,
+    _admin.ResourceType,
+)
 
 _TIMEOUT = 30
 
@@ -38,7 +53,9 @@ def _create(admin: Any, topic: str, partitions: int = 1, **config: str) -> None:
 
 
 def _read(broker: BrokerProcess, topic: str, count: int, offset: int = 0) -> list[Any]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False, "check.crcs": True})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False, "check.crcs": True}
+    )
     try:
         consumer.assign([TopicPartition(topic, 0, offset)])
         found: list[Any] = []
@@ -54,9 +71,18 @@ def _read(broker: BrokerProcess, topic: str, count: int, offset: int = 0) -> lis
 def _write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, bytes]], **settings: Any) -> list[Any]:
     """The delivery reports, in order."""
     delivered: list[Any] = []
-    producer = Producer({"bootstrap.servers": broker.bootstrap, **{name.replace("_", "."): value for name, value in settings.items()}})
+    producer = Producer(
+        {"bootstrap.servers": broker.bootstrap, **{name.replace("_", "."): value for name, value in settings.items()}}
+    )
     for number, (key, value) in enumerate(records):
-        producer.produce(topic, value, key, 0, on_delivery=lambda error, message: delivered.append((error, message)), timestamp=1_000 + number)
+        producer.produce(
+            topic,
+            value,
+            key,
+            0,
+            on_delivery=lambda error, message: delivered.append((error, message)),
+            timestamp=1_000 + number,
+        )
         producer.poll(0)
     assert producer.flush(_TIMEOUT) == 0
     assert [error for error, _ in delivered] == [None] * len(records)
@@ -65,11 +91,15 @@ def _write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, bytes]]
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(broker: BrokerProcess, admin: Any, codec: Codec, idempotent: bool) -> None:
+def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(
+    broker: BrokerProcess, admin: Any, codec: Codec, idempotent: bool
+) -> None:
     topic = f"confluent-{codec.name.lower()}-{idempotent}"
     _create(admin, topic, retention_ms="-1")
     # All leave at once, when flushed: a record alone does not become smaller and would not be compressed.
-    written = _write(broker, topic, WRITTEN, compression_type=codec.name.lower(), enable_idempotence=idempotent, linger_ms=60_000)
+    written = _write(
+        broker, topic, WRITTEN, compression_type=codec.name.lower(), enable_idempotence=idempotent, linger_ms=60_000
+    )
     assert [message.offset() for message in written] == list(range(len(WRITTEN)))
     assert codecs(broker.data, topic) == {codec}
     assert all(header.has_producer_id == idempotent for header in batches(broker.data, topic))
@@ -109,7 +139,9 @@ def test_offsets_are_found_by_time(broker: BrokerProcess, admin: Any) -> None:
         assert future.result(_TIMEOUT).offset == expected, spec
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none"})
     try:
-        assert [item.offset for item in consumer.offsets_for_times([TopicPartition("confluent-times", 0, 1_050)], _TIMEOUT)] == [50]
+        assert [
+            item.offset for item in consumer.offsets_for_times([TopicPartition("confluent-times", 0, 1_050)], _TIMEOUT)
+        ] == [50]
         assert consumer.get_watermark_offsets(TopicPartition("confluent-times", 0), _TIMEOUT) == (0, 100)
     finally:
         consumer.close()
@@ -122,7 +154,11 @@ def _settings(admin: Any, resource: Any) -> dict[str, Any]:
 
 def _alter(admin: Any, kind: Any, name: str, **changes: str | None) -> None:
     entries = [
-        ConfigEntry(key.replace("_", "."), value, incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET)
+        ConfigEntry(
+            key.replace("_", "."),
+            value,
+            incremental_operation=AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET,
+        )
         for key, value in changes.items()
     ]
     (future,) = admin.incremental_alter_configs([ConfigResource(kind, name, incremental_configs=entries)]).values()
@@ -134,7 +170,10 @@ def test_settings_of_topics_and_brokers_are_changed(admin: Any) -> None:
     topic, broker_1 = ConfigResource(ResourceType.TOPIC, "confluent-configs"), ConfigResource(ResourceType.BROKER, "1")
     assert _settings(admin, topic)["retention.ms"].value == "60000"
     _alter(admin, ResourceType.TOPIC, "confluent-configs", retention_ms="70000", segment_bytes="1048576")
-    assert {name: _settings(admin, topic)[name].value for name in ("retention.ms", "segment.bytes")} == {"retention.ms": "70000", "segment.bytes": "1048576"}
+    assert {name: _settings(admin, topic)[name].value for name in ("retention.ms", "segment.bytes")} == {
+        "retention.ms": "70000",
+        "segment.bytes": "1048576",
+    }
     _alter(admin, ResourceType.TOPIC, "confluent-configs", retention_ms=None)
     assert _settings(admin, topic)["retention.ms"].value == "604800000"
     _alter(admin, ResourceType.BROKER, "1", message_max_bytes="2000000")
@@ -144,7 +183,9 @@ def test_settings_of_topics_and_brokers_are_changed(admin: Any) -> None:
     assert _settings(admin, topic)["max.message.bytes"].value == "1048588"
     # The older request replaces everything that was set.
     with pytest.warns(DeprecationWarning):
-        (future,) = admin.alter_configs([ConfigResource(ResourceType.TOPIC, "confluent-configs", set_config={"retention.ms": "80000"})]).values()
+        (future,) = admin.alter_configs(
+            [ConfigResource(ResourceType.TOPIC, "confluent-configs", set_config={"retention.ms": "80000"})]
+        ).values()
     future.result(_TIMEOUT)
     assert _settings(admin, topic)["retention.ms"].value == "80000"
     assert _settings(admin, topic)["segment.bytes"].value == "1073741824"
@@ -157,7 +198,12 @@ def test_records_partitions_and_topics_are_deleted_and_added(broker: BrokerProce
     assert future.result(_TIMEOUT).low_watermark == 60
     assert [message.offset() for message in _read(broker, "confluent-deleted", 40, 60)] == list(range(60, 100))
     admin.create_partitions([NewPartitions("confluent-deleted", 4)])["confluent-deleted"].result(_TIMEOUT)
-    assert sorted(admin.list_topics("confluent-deleted", _TIMEOUT).topics["confluent-deleted"].partitions) == [0, 1, 2, 3]
+    assert sorted(admin.list_topics("confluent-deleted", _TIMEOUT).topics["confluent-deleted"].partitions) == [
+        0,
+        1,
+        2,
+        3,
+    ]
     admin.delete_topics(["confluent-deleted"])["confluent-deleted"].result(_TIMEOUT)
     assert "confluent-deleted" not in admin.list_topics(timeout=_TIMEOUT).topics
     with pytest.raises(KafkaException, match="UNKNOWN_TOPIC_OR_PART"):

@@ -14,7 +14,7 @@ import pytest
 
 from jesenska.base.errors import UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
@@ -75,7 +75,9 @@ async def _known_leader(cluster: Cluster) -> PartitionInfo:
             await asyncio.sleep(0.02)
 
 
-async def _read_through(bootstrap: str, replicas: int, goes: dict[int, ApacheKafka], tree: ServedTree, comes_back: bool) -> None:
+async def _read_through(
+    bootstrap: str, replicas: int, goes: dict[int, ApacheKafka], tree: ServedTree, comes_back: bool
+) -> None:
     async with asyncio.timeout(90):
         clusters = [Cluster(bootstrap, request_timeout_seconds=20.0) for _ in range(3)]
         try:
@@ -112,7 +114,13 @@ def test_everything_is_read_once_when_another_broker_leads(stack: ExitStack, tmp
     settings = {**_SETTINGS, "offsets.topic.replication.factor": "2"}
     brokers = {
         number: ApacheKafka(
-            "3.9.1", tmp_path / str(number), heap="256m", settings=settings, zookeeper_connect=tree.address, first_id=number, java_options=[SHORT_RUN]
+            "3.9.1",
+            tmp_path / str(number),
+            heap="256m",
+            settings=settings,
+            zookeeper_connect=tree.address,
+            first_id=number,
+            java_options=[SHORT_RUN],
         )
         for number in range(2)
     }
@@ -123,9 +131,18 @@ def test_everything_is_read_once_when_another_broker_leads(stack: ExitStack, tmp
     asyncio.run(_read_through(bootstrap, 2, brokers, tree, comes_back=False))
 
 
-def test_everything_is_read_once_from_a_broker_without_leader_epochs_that_comes_back(stack: ExitStack, tmp_path: Path) -> None:
+def test_everything_is_read_once_from_a_broker_without_leader_epochs_that_comes_back(
+    stack: ExitStack, tmp_path: Path
+) -> None:
     tree = stack.enter_context(ServedTree())
     broker = stack.enter_context(
-        ApacheKafka("1.0.2", tmp_path / "0", heap="256m", settings=_SETTINGS, zookeeper_connect=tree.address, java_options=[SHORT_RUN])
+        ApacheKafka(
+            "1.0.2",
+            tmp_path / "0",
+            heap="256m",
+            settings=_SETTINGS,
+            zookeeper_connect=tree.address,
+            java_options=[SHORT_RUN],
+        )
     )
     asyncio.run(_read_through(broker.bootstrap, 1, {0: broker}, tree, comes_back=True))

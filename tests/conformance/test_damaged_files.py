@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from jesenska.base.errors import CorruptMessageError, ErrorCode
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import decode_batch
 from jesenska.testing import BrokerProcess
@@ -133,11 +133,20 @@ def _served(bootstrap: str, topic: str) -> Served:
     wrong: list[int] = []
     errors: dict[int, int] = {}
     with RawConnection(bootstrap) as connection:
-        asked = ListOffsetsRequestTopic(name=topic, partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=-1)])
-        end = connection.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5, ListOffsetsResponse).topics[0].partitions[0].offset
+        asked = ListOffsetsRequestTopic(
+            name=topic, partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=-1)]
+        )
+        end = (
+            connection.ask(ListOffsetsRequest(replica_id=-1, topics=[asked]), 5, ListOffsetsResponse)
+            .topics[0]
+            .partitions[0]
+            .offset
+        )
         for offset in range(_RECORDS):
             wanted = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
-            request = FetchRequest(max_wait_ms=0, min_bytes=0, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])])
+            request = FetchRequest(
+                max_wait_ms=0, min_bytes=0, topics=[FetchRequestTopic(topic=topic, partitions=[wanted])]
+            )
             (answer,) = connection.ask(request, 11, FetchResponse).responses[0].partitions
             if answer.error_code:
                 errors[offset] = answer.error_code
@@ -181,7 +190,9 @@ def test_what_kafka_serves_damaged_or_not_at_all_is_refused_or_served_right(tmp_
     for name, found in ours.items():
         assert found.wrong == [], name
         if name in ("record", "length", "base-offset"):
-            assert (found.right, found.errors, found.end) == (others, {_HURT: ErrorCode.CORRUPT_MESSAGE}, _RECORDS), name
+            assert (found.right, found.errors, found.end) == (others, {_HURT: ErrorCode.CORRUPT_MESSAGE}, _RECORDS), (
+                name
+            )
         elif name == "cut":
             assert (found.right, found.end) == (everything[:-1], _RECORDS - 1)
         else:

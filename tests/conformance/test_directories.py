@@ -14,13 +14,13 @@ from uuid import UUID
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.directory_lock import DirectoryLock, LogDirectoryError
+from jesenska.log.directory.directory_lock import DirectoryLock, LogDirectoryError
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.reading import read_log
+from jesenska.log.partition.reading import read_log
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths
-from jesenska.metadata.zookeeper.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.records.decode import decode_batches
 from jesenska.records.header import Codec
 from jesenska.records.record import Record
@@ -61,9 +61,22 @@ def kafka(tmp_path_factory: pytest.TempPathFactory, tools_3: Tools) -> Iterator[
         where = ("--bootstrap-server", peer.bootstrap)
         for codec in Codec:
             topic = _topic(codec)
-            assert tools_3.run("kafka-topics", *where, "--create", "--topic", topic, "--partitions", 1, "--replication-factor", 1).code == 0
+            assert (
+                tools_3.run(
+                    "kafka-topics", *where, "--create", "--topic", topic, "--partitions", 1, "--replication-factor", 1
+                ).code
+                == 0
+            )
             said = tools_3.run(
-                "kafka-console-producer", *where, "--topic", topic, "--compression-codec", codec.name.lower(), "--batch-size", 2000, given="\n".join(_LINES)
+                "kafka-console-producer",
+                *where,
+                "--topic",
+                topic,
+                "--compression-codec",
+                codec.name.lower(),
+                "--batch-size",
+                2000,
+                given="\n".join(_LINES),
             )
             assert said.code == 0, said
     yield peer
@@ -95,7 +108,9 @@ def _read(directories: LogDirectories, topic_partition: TopicPartition) -> list[
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["after an orderly stop", "as after a crash"])
-def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unknown(copied: Path, caplog: pytest.LogCaptureFixture, clean: bool) -> None:
+def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unknown(
+    copied: Path, caplog: pytest.LogCaptureFixture, clean: bool
+) -> None:
     if not clean:
         (copied / ".kafka_cleanshutdown").unlink()
         (copied / "recovery-point-offset-checkpoint").unlink()
@@ -106,7 +121,11 @@ def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unkn
 
     def known(topic_partition: TopicPartition, topic_id: UUID | None) -> LogConfig | None:
         ids[topic_partition] = topic_id
-        return None if topic_partition.topic == "theirs-zstd" else LogConfig(segment_bytes=20_000, index_interval_bytes=500, retention_ms=-1)
+        return (
+            None
+            if topic_partition.topic == "theirs-zstd"
+            else LogConfig(segment_bytes=20_000, index_interval_bytes=500, retention_ms=-1)
+        )
 
     directories = LogDirectories([copied])
     (found,) = directories.lock()
@@ -124,7 +143,9 @@ def test_our_log_room_reads_what_kafka_has_written_and_leaves_alone_what_is_unkn
                 assert topic_partition not in directories.logs
                 continue
             assert len(directories.logs[topic_partition].segments) > 1 or codec != Codec.NONE
-            assert [record.value for record in _read(directories, topic_partition)] == [line.encode() for line in _LINES]
+            assert [record.value for record in _read(directories, topic_partition)] == [
+                line.encode() for line in _LINES
+            ]
     finally:
         directories.close()
     assert any("theirs-zstd-0" in message and "left alone" in message for message in caplog.messages)
@@ -139,7 +160,9 @@ async def _know(address: str, cluster_id: str) -> None:
     await store.close()
 
 
-def test_our_broker_does_not_take_kafkas_partitions_for_strangers_but_by_a_tree_of_others(copied: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_our_broker_does_not_take_kafkas_partitions_for_strangers_but_by_a_tree_of_others(
+    copied: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """Its own tree would be empty, and one that knows no cluster is not the one of these data. A shared one says what
     there is: what it does not know is named and left alone."""
     before = {path: path.read_bytes() for directory in copied.glob("theirs-*") for path in directory.iterdir()}

@@ -30,7 +30,10 @@ OLD_COMMANDS = [
     "cp config/server.properties config/server-2.properties",
     "bin/kafka-server-start.sh config/server-1.properties &",
     "bin/kafka-server-start.sh config/server-2.properties &",
-    "bin/kafka-topics.sh --create --zookeeper localhost:2181 --replication-factor 3 --partitions 1 --topic my-replicated-topic",
+    (
+        "bin/kafka-topics.sh --create --zookeeper localhost:2181 --replication-factor 3 --partitions 1 --topic "
+        "my-replicated-topic"
+    ),
     "bin/kafka-topics.sh --describe --zookeeper localhost:2181 --topic my-replicated-topic",
     "bin/kafka-console-producer.sh --broker-list localhost:9092 --topic my-replicated-topic",
     "bin/kafka-console-consumer.sh --zookeeper localhost:2181 --from-beginning --topic my-replicated-topic",
@@ -41,10 +44,16 @@ OLD_COMMANDS = [
 
 def typed(directory: Path, document: Path) -> subprocess.CompletedProcess[str]:
     """The document, typed in a directory of its own and on a network of its own."""
-    if subprocess.run(["unshare", "--map-root-user", "--net", "true"], check=False, capture_output=True).returncode != 0:
+    if (
+        subprocess.run(["unshare", "--map-root-user", "--net", "true"], check=False, capture_output=True).returncode
+        != 0
+    ):
         refuse(["the right to make a network namespace"])
     # Only what is on the path of who has installed it.
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+    }
     return subprocess.run(
         [sys.executable, "-m", "tests.docs.executed", "--alone", str(document)],
         cwd=directory, env=environment, text=True, capture_output=True, timeout=110, check=False,
@@ -73,7 +82,7 @@ def test_a_document_that_is_not_true_is_found_out(tmp_path: Path) -> None:
     assert "echo one printed\none" in done.stderr
 
 
-@pytest.mark.hour("docs/quickstart.md", "src/jesenska/cli/directory_layout.py")
+@pytest.mark.hour("docs/quickstart.md", "src/jesenska/cli/commands/directory_layout.py")
 def test_the_tools_of_0_8_2_do_the_same(tmp_path: Path) -> None:
     need("unshare", "java", "mvn")
     scripts = tmp_path / "kafka" / "bin"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli.dump_records import SHARE_GROUPS, TRANSACTIONS, Kinds
-from jesenska.cli.kafka_dump_log import main as dump
-from jesenska.interchange.raft_records import CONTROL_RECORDS, RECORDS, write_record
+from jesenska.cli.kafka.records.dump_records import SHARE_GROUPS, TRANSACTIONS, Kinds
+from jesenska.cli.kafka.records.kafka_dump_log import main as dump
+from jesenska.interchange.raft.records import CONTROL_RECORDS, RECORDS, write_record
 from jesenska.records.encode import encode_batch
 from jesenska.records.record import RecordInput
 from jesenska.wire.codec import encode
@@ -27,7 +27,9 @@ def _of_metadata() -> list[RecordInput]:
     found: list[RecordInput] = []
     for kind in RECORDS.values():
         for version in range(kind.versions[0], kind.versions[1] + 1):
-            found += [(1000, None, write_record(random_struct(kind, version, source), version), ()) for _ in range(_OF_EACH)]
+            found += [
+                (1000, None, write_record(random_struct(kind, version, source), version), ()) for _ in range(_OF_EACH)
+            ]
     return found
 
 
@@ -38,7 +40,14 @@ def _of_kinds(kinds: Kinds) -> list[RecordInput]:
         for version in range(value_of.versions[0], value_of.versions[1] + 1):
             for _ in range(_OF_EACH):
                 key = number.to_bytes(2, "big") + encode(random_struct(key_of, 0, source), 0)
-                found.append((1000, key, version.to_bytes(2, "big") + encode(random_struct(value_of, version, source), version), ()))
+                found.append(
+                    (
+                        1000,
+                        key,
+                        version.to_bytes(2, "big") + encode(random_struct(value_of, version, source), version),
+                        (),
+                    )
+                )
         found.append((1000, key, None, ()))
     return found
 
@@ -56,8 +65,12 @@ def _control_batches() -> bytes:
     return bytes(found)
 
 
-@pytest.mark.parametrize("decoder", ["--cluster-metadata-decoder", "--transaction-log-decoder", "--share-group-state-decoder"])
-def test_records_of_every_kind_are_shown_as_by_kafka(tools_4: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str], decoder: str) -> None:
+@pytest.mark.parametrize(
+    "decoder", ["--cluster-metadata-decoder", "--transaction-log-decoder", "--share-group-state-decoder"]
+)
+def test_records_of_every_kind_are_shown_as_by_kafka(
+    tools_4: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str], decoder: str
+) -> None:
     records = {
         "--cluster-metadata-decoder": _of_metadata(),
         "--transaction-log-decoder": _of_kinds(TRANSACTIONS),

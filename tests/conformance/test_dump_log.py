@@ -12,12 +12,18 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli.kafka_dump_log import main as dump
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.cli.kafka.records.kafka_dump_log import main as dump
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.client.producer import Producer
-from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember, OffsetCommitValue, group_record, offset_record
+from jesenska.groups.records import (
+    GroupMetadataValue,
+    GroupMetadataValueMember,
+    OffsetCommitValue,
+    group_record,
+    offset_record,
+)
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
@@ -26,9 +32,16 @@ from tests.peers.tools import Tools
 
 pytestmark = pytest.mark.conformance
 
-_SMALL_SEGMENTS = {"segment.bytes": "30000", "index.interval.bytes": "500", "segment.index.bytes": "4096", "retention.ms": "-1"}
+_SMALL_SEGMENTS = {
+    "segment.bytes": "30000",
+    "index.interval.bytes": "500",
+    "segment.index.bytes": "4096",
+    "retention.ms": "-1",
+}
 _RECORDS = 1500
-_FINDS_FAULT = re.compile(r"(?i)mismatch|non-?consecutive|out of order|isvalid: false|exception|error|invalid|corrupt|sanity check failed")
+_FINDS_FAULT = re.compile(
+    r"(?i)mismatch|non-?consecutive|out of order|isvalid: false|exception|error|invalid|corrupt|sanity check failed"
+)
 #: Kafka's file kinds; what stands behind a dot in a partition's directory and is none of these is told by name.
 _DUMPED = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 #: Those that this load writes: it aborts no transaction. tests/processes/cli/test_kafka_dump_log dumps an index of
@@ -40,7 +53,12 @@ async def _write(cluster: Cluster, topic: str, codec: Codec, idempotent: bool, f
     async with Producer(cluster, compression=codec, enable_idempotence=idempotent, batch_size=2500) as producer:
         for number in range(first, first + count):
             await producer.send(
-                topic, b"value %d " % number * 6, b"key %d" % (number % 50), number % 2, [("h", b"x")] if number % 3 else [], 1_000_000 + number * 7
+                topic,
+                b"value %d " % number * 6,
+                b"key %d" % (number % 50),
+                number % 2,
+                [("h", b"x")] if number % 3 else [],
+                1_000_000 + number * 7,
             )
 
 
@@ -56,10 +74,14 @@ def _load(broker: BrokerProcess, first: int) -> None:
                 "dump-compact": {"cleanup.policy": "compact"},
             }
             if not first:
-                await admin.create_topics([NewTopic(name, 2, 1, _SMALL_SEGMENTS | more) for name, more in wanted.items()])
+                await admin.create_topics(
+                    [NewTopic(name, 2, 1, _SMALL_SEGMENTS | more) for name, more in wanted.items()]
+                )
             for codec in Codec:
                 for turn, idempotent in enumerate((True, False, True)):
-                    await _write(cluster, f"dump-{codec.name.lower()}", codec, idempotent, first + turn * _RECORDS, _RECORDS)
+                    await _write(
+                        cluster, f"dump-{codec.name.lower()}", codec, idempotent, first + turn * _RECORDS, _RECORDS
+                    )
             await _write(cluster, "dump-append-time", Codec.LZ4, True, first, _RECORDS)
             await _write(cluster, "dump-compact", Codec.NONE, True, first, _RECORDS)
             await admin.delete_records({TopicPartition("dump-gzip", 0): 700})
@@ -81,7 +103,10 @@ def _ends(broker: BrokerProcess) -> dict[str, int]:
                 if name.startswith("dump-")
                 for index in range(len(topic.partitions))
             ]
-            return {str(key): found.offset for key, found in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
+            return {
+                str(key): found.offset
+                for key, found in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()
+            }
         finally:
             await cluster.close()
 
@@ -106,7 +131,11 @@ def _until_compacted(data: Path) -> None:
         active = {path.name: max(int(log.stem) for log in path.glob("*.log")) for path in data.glob("dump-compact-*")}
         checkpoint = data / "cleaner-offset-checkpoint"
         lines = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
-        if {f"{topic}-{partition}": int(offset) for topic, partition, offset in map(str.split, lines) if topic == "dump-compact"} == active:
+        if {
+            f"{topic}-{partition}": int(offset)
+            for topic, partition, offset in map(str.split, lines)
+            if topic == "dump-compact"
+        } == active:
             return
         assert time.monotonic() < deadline, (lines, active)
         time.sleep(0.05)
@@ -146,7 +175,9 @@ def test_a_running_brokers_files_are_sound(tools_3: Tools, broker: BrokerProcess
     too."""
     said = _check(tools_3, broker.data)
     for codec in Codec:
-        part = "".join(re.findall(rf"Dumping \S*/dump-{codec.name.lower()}-\d/\S*\.log\n(.*?)(?=Dumping |\Z)", said, re.DOTALL))
+        part = "".join(
+            re.findall(rf"Dumping \S*/dump-{codec.name.lower()}-\d/\S*\.log\n(.*?)(?=Dumping |\Z)", said, re.DOTALL)
+        )
         assert set(re.findall(r"compresscodec: (\w+)", part)) == {codec.name.lower()}
 
 
@@ -181,7 +212,10 @@ def test_a_producers_snapshot_says_what_the_log_says(tools_3: Tools, broker: Bro
         if found and int(found[1]) < end and int(found[3]) >= 0:
             last[int(found[3])] = int(found[2])
     said = tools_3.run("kafka-dump-log", "--files", newest).output
-    remembered = {int(producer): int(sequence) for producer, sequence in re.findall(r"producerId: (\d+) .*?lastSequence: (-?\d+)", said)}
+    remembered = {
+        int(producer): int(sequence)
+        for producer, sequence in re.findall(r"producerId: (\d+) .*?lastSequence: (-?\d+)", said)
+    }
     assert remembered == last
     assert len(last) == 2
 
@@ -211,12 +245,28 @@ def _group_records() -> list[tuple[bytes, bytes | None]]:
         assignment=encode_assignment([TopicPartition("t", 0), TopicPartition("t", 1)]),
     )
     return [
-        offset_record("g", "t", 0, OffsetCommitValue(offset=5, leader_epoch=2, metadata='m "quoted"', commit_timestamp=1000)),
-        offset_record("g", "t", 1, OffsetCommitValue(offset=6, metadata="", commit_timestamp=1001, expire_timestamp=2000)),
+        offset_record(
+            "g", "t", 0, OffsetCommitValue(offset=5, leader_epoch=2, metadata='m "quoted"', commit_timestamp=1000)
+        ),
+        offset_record(
+            "g", "t", 1, OffsetCommitValue(offset=6, metadata="", commit_timestamp=1001, expire_timestamp=2000)
+        ),
         offset_record("g", "t", 0, None),
-        group_record("g", GroupMetadataValue(protocol_type="consumer", generation=3, protocol="range", leader="c-1", members=[member])),
-        group_record("h", GroupMetadataValue(protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=7, members=[])),
-        group_record("i", GroupMetadataValue(protocol_type="connect", generation=1, protocol="x", leader="l", members=[member])),
+        group_record(
+            "g",
+            GroupMetadataValue(
+                protocol_type="consumer", generation=3, protocol="range", leader="c-1", members=[member]
+            ),
+        ),
+        group_record(
+            "h",
+            GroupMetadataValue(
+                protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=7, members=[]
+            ),
+        ),
+        group_record(
+            "i", GroupMetadataValue(protocol_type="connect", generation=1, protocol="x", leader="l", members=[member])
+        ),
         group_record("g", None),
         (b"\0\x63\0\1g", b"unknown"),
     ]
@@ -230,12 +280,19 @@ def _group_records() -> list[tuple[bytes, bytes | None]]:
         ["--print-data-log", "--skip-record-metadata"],
         ["--deep-iteration", "--skip-record-metadata"],
         ["--value-decoder-class"],
-        ["--key-decoder-class", "org.apache.kafka.tools.api.IntegerDecoder", "--value-decoder-class", "org.apache.kafka.tools.api.LongDecoder"],
+        [
+            "--key-decoder-class",
+            "org.apache.kafka.tools.api.IntegerDecoder",
+            "--value-decoder-class",
+            "org.apache.kafka.tools.api.LongDecoder",
+        ],
         ["--key-decoder-class", "org.apache.kafka.tools.api.StringDecoder"],
     ],
     ids=lambda arguments: " ".join(arguments),
 )
-def test_a_decoder_writes_what_kafkas_writes(tools_4: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+def test_a_decoder_writes_what_kafkas_writes(
+    tools_4: Tools, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
     file = tmp_path / f"{0:020d}.log"
     of_groups = [(1000, key, value, ()) for key, value in _group_records()]
     of_numbers = [

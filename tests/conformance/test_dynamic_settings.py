@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.config.broker_settings import BROKER_SETTINGS
+from jesenska.config.settings.broker_settings import BROKER_SETTINGS
 from jesenska.config.table import Setting, value_text
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k44_incremental_alter_configs import (
@@ -31,12 +31,23 @@ _SAMPLES = {"INT": "1", "LONG": "1", "SHORT": "1", "DOUBLE": "0.5", "BOOLEAN": "
 _OTHERWISE = {
     **dict.fromkeys(
         (
-            "advertised.host.name", "advertised.port", "controller.message.queue.size", "host.name", "kafka.csv.metrics.reporter.enabled", "port",
-            "quota.consumer.default", "quota.producer.default", "replica.lag.max.messages", "zookeeper.sync.time.ms",
+            "advertised.host.name",
+            "advertised.port",
+            "controller.message.queue.size",
+            "host.name",
+            "kafka.csv.metrics.reporter.enabled",
+            "port",
+            "quota.consumer.default",
+            "quota.producer.default",
+            "replica.lag.max.messages",
+            "zookeeper.sync.time.ms",
         ),
         "of older releases: 3.9 keeps them as names that it does not know",
     ),
-    **dict.fromkeys(("allow.everyone.if.no.acl.found", "super.users"), "of an authorizer: Kafka keeps what its own table does not have"),
+    **dict.fromkeys(
+        ("allow.everyone.if.no.acl.found", "super.users"),
+        "of an authorizer: Kafka keeps what its own table does not have",
+    ),
     "config.providers": "of the files that a broker starts with: Kafka's table does not have it",
     "jesenska.zookeeper.listener": "ours",
     **dict.fromkeys(
@@ -44,11 +55,15 @@ _OTHERWISE = {
         "listeners are opened at the start and stay: a changed list would be stored and not be so",
     ),
     **dict.fromkeys(
-        ("remote.log.manager.copier.thread.pool.size", "remote.log.manager.expiration.thread.pool.size", "remote.log.reader.threads"),
+        (
+            "remote.log.manager.copier.thread.pool.size",
+            "remote.log.manager.expiration.thread.pool.size",
+            "remote.log.reader.threads",
+        ),
         "can be changed from 4.0 on",
     ),
     "sasl.jaas.config": "holds passwords, which nothing encrypts here yet",
-}  # fmt: skip
+}
 
 
 def _value(setting: Setting) -> str:
@@ -61,8 +76,12 @@ def _answers(bootstrap: str, resource: str) -> dict[str, ErrorCode]:
     with RawConnection(bootstrap) as connection:
         for setting in BROKER_SETTINGS:
             change = IncrementalAlterConfigsRequestConfig(name=setting.name, config_operation=0, value=_value(setting))
-            asked = [IncrementalAlterConfigsRequestResource(resource_type=_BROKER, resource_name=resource, configs=[change])]
-            (answer,) = connection.ask(IncrementalAlterConfigsRequest(resources=asked, validate_only=True), 1, IncrementalAlterConfigsResponse).responses
+            asked = [
+                IncrementalAlterConfigsRequestResource(resource_type=_BROKER, resource_name=resource, configs=[change])
+            ]
+            (answer,) = connection.ask(
+                IncrementalAlterConfigsRequest(resources=asked, validate_only=True), 1, IncrementalAlterConfigsResponse
+            ).responses
             codes[setting.name] = ErrorCode(answer.error_code)
     return codes
 
@@ -84,7 +103,9 @@ def test_the_same_settings_can_be_changed_as_in_kafka(both: tuple[str, str], res
     other = {
         setting.name: (theirs[setting.name].name, ours[setting.name].name)
         for setting in BROKER_SETTINGS
-        if setting.release != _OF_RELEASE and theirs[setting.name] is not ours[setting.name] and setting.name not in _OTHERWISE
+        if setting.release != _OF_RELEASE
+        and theirs[setting.name] is not ours[setting.name]
+        and setting.name not in _OTHERWISE
     }
     assert other == {}
     if resource:

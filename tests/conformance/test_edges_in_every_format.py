@@ -66,7 +66,9 @@ def _edges() -> list[Edge]:
     found = []
     for index in range(_COUNT):
         value = chance.randbytes(_MEGABYTE) if index in _LARGE else _VALUES[index // len(_KEYS) % len(_VALUES)]
-        found.append(Edge(_TIMES[index % len(_TIMES)], _KEYS[index % len(_KEYS)], value, _HEADERS[index % len(_HEADERS)]))
+        found.append(
+            Edge(_TIMES[index % len(_TIMES)], _KEYS[index % len(_KEYS)], value, _HEADERS[index % len(_HEADERS)])
+        )
     return found
 
 
@@ -88,7 +90,10 @@ def _records(edges: Sequence[Edge], magic: int, codec: Codec) -> bytes | bytearr
 def _in_format(edges: Sequence[Edge], *magics: int) -> list[Edge]:
     """What is left of them once they have been in each of these formats."""
     timed, headed = 0 not in magics, min(magics) == 2
-    return [Edge(edge.timestamp_ms if timed else _NONE, edge.key, edge.value, edge.headers if headed else ()) for edge in edges]
+    return [
+        Edge(edge.timestamp_ms if timed else _NONE, edge.key, edge.value, edge.headers if headed else ())
+        for edge in edges
+    ]
 
 
 def _bytes(part: FetchResponsePartition) -> bytes:
@@ -101,7 +106,10 @@ def _decoded(records: bytes) -> tuple[set[int], list[tuple[int, Edge]]]:
     """The formats in which they came, and the records with their offsets: by kafka-python's decoder, but for lz4 in
     format v0, for which it wants a package more."""
     if records and records[16] == 0 and records[17] & 7 == Codec.LZ4:
-        return {0}, [(record.offset, Edge(record.timestamp_ms, record.key, record.value)) for record in decode_message_set(records)]
+        return {0}, [
+            (record.offset, Edge(record.timestamp_ms, record.key, record.value))
+            for record in decode_message_set(records)
+        ]
     magics, found = set(), []
     batches = MemoryRecords(records)
     while (batch := batches.next_batch()) is not None:
@@ -146,7 +154,9 @@ def _name(form: tuple[int, Codec]) -> str:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=_name)
-def test_every_edge_goes_round_from_each_format_to_each(ours: RawConnection, written: dict[tuple[int, Codec], str], form: tuple[int, Codec]) -> None:
+def test_every_edge_goes_round_from_each_format_to_each(
+    ours: RawConnection, written: dict[tuple[int, Codec], str], form: tuple[int, Codec]
+) -> None:
     topic = written[form]
     for magic, versions in _FETCH.items():
         answers = [fetch(ours, topic, version, max_bytes=SIXTEEN_MB) for version in versions]
@@ -171,7 +181,9 @@ def test_every_edge_goes_round_in_a_topic_that_keeps_an_old_format(ours: RawConn
 
 
 @pytest.mark.parametrize("form", FORMS, ids=_name)
-def test_confluent_kafka_reads_every_edge_of_each_format(broker: BrokerProcess, written: dict[tuple[int, Codec], str], form: tuple[int, Codec]) -> None:
+def test_confluent_kafka_reads_every_edge_of_each_format(
+    broker: BrokerProcess, written: dict[tuple[int, Codec], str], form: tuple[int, Codec]
+) -> None:
     found = _read_by_confluent(broker, written[form])
     assert found == _in_format(EDGES, form[0])
 
@@ -198,24 +210,43 @@ def _read_by_confluent(broker: BrokerProcess, topic: str) -> list[Edge]:
                 assert message.offset() == len(found)
                 kind, time = message.timestamp()
                 headers = tuple((name, value) for name, value in message.headers() or ())
-                found.append(Edge(_NONE if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else time, message.key(), message.value(), headers))
+                found.append(
+                    Edge(
+                        _NONE if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else time,
+                        message.key(),
+                        message.value(),
+                        headers,
+                    )
+                )
         return found
     finally:
         consumer.close()
 
 
-def test_a_producer_and_consumer_of_today_with_limits_of_16_mb_pass_every_edge_that_they_take(ours: RawConnection, broker: BrokerProcess) -> None:
+def test_a_producer_and_consumer_of_today_with_limits_of_16_mb_pass_every_edge_that_they_take(
+    ours: RawConnection, broker: BrokerProcess
+) -> None:
     topic = create(ours, "edges-of-a-client", max_message_bytes=str(SIXTEEN_MB))
     # Its producer takes no time of 0 (which means now) and none before.
     edges = [edge._replace(timestamp_ms=edge.timestamp_ms if edge.timestamp_ms > 0 else _NOW_MS) for edge in EDGES]
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": broker.bootstrap, "message.max.bytes": SIXTEEN_MB, "batch.size": 8 * _MEGABYTE, "linger.ms": 200, "compression.type": "lz4"}
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "message.max.bytes": SIXTEEN_MB,
+            "batch.size": 8 * _MEGABYTE,
+            "linger.ms": 200,
+            "compression.type": "lz4",
+        }
     )
     for edge in edges:
         producer.produce(topic, edge.value, edge.key, 0, timestamp=edge.timestamp_ms, headers=list(edge.headers))
     assert producer.flush(60) == 0
     consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap, group_id=None, consumer_timeout_ms=20_000, fetch_max_bytes=SIXTEEN_MB, max_partition_fetch_bytes=SIXTEEN_MB
+        bootstrap_servers=broker.bootstrap,
+        group_id=None,
+        consumer_timeout_ms=20_000,
+        fetch_max_bytes=SIXTEEN_MB,
+        max_partition_fetch_bytes=SIXTEEN_MB,
     )
     try:
         consumer.assign([TopicPartition(topic, 0)])
@@ -238,12 +269,17 @@ def test_a_producer_and_consumer_of_today_with_limits_of_16_mb_pass_every_edge_t
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawConnection]:
     need("java", "mvn")
     limits = {"message.max.bytes": str(SIXTEEN_MB), "replica.fetch.max.bytes": str(SIXTEEN_MB)}
-    with ApacheKafka("3.9.1", tmp_path_factory.mktemp("kafka"), heap="768m", settings=limits) as running, RawConnection(running.bootstrap, 60) as opened:
+    with (
+        ApacheKafka("3.9.1", tmp_path_factory.mktemp("kafka"), heap="768m", settings=limits) as running,
+        RawConnection(running.bootstrap, 60) as opened,
+    ):
         yield opened
 
 
 @pytest.mark.parametrize("form", [(0, Codec.NONE), (1, Codec.LZ4), (2, Codec.SNAPPY)], ids=_name)
-def test_apache_kafka_gives_the_same_records_for_the_same_requests(ours: RawConnection, kafka: RawConnection, form: tuple[int, Codec]) -> None:
+def test_apache_kafka_gives_the_same_records_for_the_same_requests(
+    ours: RawConnection, kafka: RawConnection, form: tuple[int, Codec]
+) -> None:
     topic = f"compared-{_name(form)}"
     for connection in (ours, kafka):
         _write(connection, topic, WITHOUT_NEGATIVES, *form)
@@ -272,7 +308,9 @@ def test_apache_kafka_converts_no_negative_times_and_we_do(ours: RawConnection, 
         seen.append(answers)
         for magic in (1, 2):
             topic = create(connection, f"before-1970-v{magic}")
-            answers.append(ErrorCode(produce(connection, topic, _PRODUCE[magic], _records(edges, magic, Codec.NONE)).error_code))
+            answers.append(
+                ErrorCode(produce(connection, topic, _PRODUCE[magic], _records(edges, magic, Codec.NONE)).error_code)
+            )
             for version in (0, 2, 4):
                 part = fetch(connection, topic, version)
                 code = ErrorCode(part.error_code)

@@ -23,7 +23,9 @@ _RANDOM_REQUESTS = 25
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with BrokerProcess(tmp_path_factory.mktemp("every-api") / "data", settings={"group.initial.rebalance.delay.ms": "0"}) as broker:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("every-api") / "data", settings={"group.initial.rebalance.delay.ms": "0"}
+    ) as broker:
         yield Served(broker)
 
 
@@ -50,7 +52,9 @@ def _error_codes(answer: Any) -> list[int]:
     if isinstance(answer, list):
         return [code for item in answer for code in _error_codes(item)]
     if isinstance(answer, dict):
-        return [code for name, value in answer.items() for code in ([value] if name == "errorCode" else _error_codes(value))]
+        return [
+            code for name, value in answer.items() for code in ([value] if name == "errorCode" else _error_codes(value))
+        ]
     return []
 
 
@@ -84,7 +88,9 @@ def test_what_a_client_asks_is_answered_in_every_version(served: Served, judge: 
             codes = set(_error_codes(answer))
             if key == _ELECT_LEADERS:
                 codes.discard(ErrorCode.NONE)  # the whole's; the partitions' stand beside it
-            assert codes == {refused} if refused is not None else codes <= {ErrorCode.NONE}, f"version {version}: {answer}"
+            assert codes == {refused} if refused is not None else codes <= {ErrorCode.NONE}, (
+                f"version {version}: {answer}"
+            )
 
 
 @pytest.mark.parametrize("key", _KEYS)
@@ -101,5 +107,7 @@ def test_random_requests_are_answered_on_the_same_connection(served: Served, jud
                 connection.send_frame(judge.frame(key, version, seed, body))
                 correlation_id, answer = judge.answer(key, version, connection.receive_frame())
                 assert correlation_id == seed
-                assert key in _UNKNOWN_KINDS or ErrorCode.UNSUPPORTED_VERSION not in _error_codes(answer), f"version {version}: {request} -> {answer}"
+                assert key in _UNKNOWN_KINDS or ErrorCode.UNSUPPORTED_VERSION not in _error_codes(answer), (
+                    f"version {version}: {request} -> {answer}"
+                )
     assert "Traceback" not in served.broker.log[said_before:]

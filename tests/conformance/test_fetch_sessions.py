@@ -14,8 +14,19 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestForgottenTopicsData, FetchRequestPartition, FetchRequestTopic, FetchResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopicsData,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -107,19 +118,25 @@ class Peer:
         raise AssertionError(f"{topic} does not come or go")
 
     def delete(self, topic: str) -> None:
-        answer = self.connection.ask(DeleteTopicsRequest(topic_names=[topic], timeout_ms=20_000), 5, DeleteTopicsResponse)
+        answer = self.connection.ask(
+            DeleteTopicsRequest(topic_names=[topic], timeout_ms=20_000), 5, DeleteTopicsResponse
+        )
         assert answer.responses[0].error_code == ErrorCode.NONE
         self.wait_for(topic, set(), 0)
 
     def produce(self, topic: str, *partitions: int, count: int = 1) -> None:
         for _ in range(count):
             data = [ProduceRequestPartition(index=number, records=bytes(_RECORD)) for number in partitions]
-            request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)])
+            request = ProduceRequest(
+                acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)]
+            )
             answer = self.connection.ask(request, 9, ProduceResponse)
             assert [part.error_code for part in answer.responses[0].partition_responses] == [0] * len(partitions)
 
     def delete_records(self, topic: str, partition: int, offset: int) -> None:
-        asked = DeleteRecordsRequestTopic(name=topic, partitions=[DeleteRecordsRequestPartition(partition_index=partition, offset=offset)])
+        asked = DeleteRecordsRequestTopic(
+            name=topic, partitions=[DeleteRecordsRequestPartition(partition_index=partition, offset=offset)]
+        )
         answer = self.connection.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=20_000), 2, DeleteRecordsResponse)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -147,9 +164,15 @@ class Peer:
         topics = []
         for topic, parts in wanted:
             asked = [self.want(topic, number, offset) for number, offset in parts]
-            topics.append(FetchRequestTopic(topic="" if by_id else topic, topic_id=self._id(topic) if by_id else NO_UUID, partitions=asked))
+            topics.append(
+                FetchRequestTopic(
+                    topic="" if by_id else topic, topic_id=self._id(topic) if by_id else NO_UUID, partitions=asked
+                )
+            )
         forgotten = [
-            FetchRequestForgottenTopicsData(topic="" if by_id else topic, topic_id=self._id(topic) if by_id else NO_UUID, partitions=list(parts))
+            FetchRequestForgottenTopicsData(
+                topic="" if by_id else topic, topic_id=self._id(topic) if by_id else NO_UUID, partitions=list(parts)
+            )
             for topic, parts in (forget or {}).items()
         ]
         sent = self.session_id if session_id is None else session_id
@@ -169,7 +192,16 @@ class Peer:
             name = names.get(answered.topic_id, "?") if by_id else answered.topic
             for part in answered.partitions:
                 batches = 0 if not part.records else len(part.records) // len(_RECORD)
-                told.append(Told(name, part.partition_index, ErrorCode(part.error_code).name, part.high_watermark, part.log_start_offset, batches))
+                told.append(
+                    Told(
+                        name,
+                        part.partition_index,
+                        ErrorCode(part.error_code).name,
+                        part.high_watermark,
+                        part.log_start_offset,
+                        batches,
+                    )
+                )
         session = "none" if answer.session_id == 0 else "same" if answer.session_id == sent else "new"
         if session == "new":
             self.session_id = answer.session_id
@@ -263,8 +295,12 @@ def _lose_the_topic(peer: Peer, topic: str) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
-@pytest.mark.parametrize("scenario", [_go_on_and_end, _take_turns, _lose_the_topic], ids=lambda scenario: scenario.__name__.strip("_"))
-def test_a_session_is_answered_as_kafka_answers_it(kafka: ApacheKafka, ours: BrokerProcess, scenario: object, version: int) -> None:
+@pytest.mark.parametrize(
+    "scenario", [_go_on_and_end, _take_turns, _lose_the_topic], ids=lambda scenario: scenario.__name__.strip("_")
+)
+def test_a_session_is_answered_as_kafka_answers_it(
+    kafka: ApacheKafka, ours: BrokerProcess, scenario: object, version: int
+) -> None:
     assert callable(scenario)
     peers = [Peer(kafka.bootstrap, version), Peer(ours.bootstrap, version)]
     for peer in peers:

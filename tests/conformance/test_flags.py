@@ -13,10 +13,22 @@ from tests.peers.tools import Tools
 pytestmark = pytest.mark.conformance
 
 TOOLS = (
-    "kafka-console-producer", "kafka-console-consumer", "kafka-topics", "kafka-configs", "kafka-consumer-groups", "kafka-consumer-perf-test",
-    "kafka-get-offsets", "kafka-delete-records", "kafka-dump-log", "kafka-broker-api-versions", "kafka-leader-election",
-    "kafka-preferred-replica-election", "kafka-replica-verification", "kafka-log-dirs", "kafka-streams-application-reset",
-)  # fmt: skip
+    "kafka-console-producer",
+    "kafka-console-consumer",
+    "kafka-topics",
+    "kafka-configs",
+    "kafka-consumer-groups",
+    "kafka-consumer-perf-test",
+    "kafka-get-offsets",
+    "kafka-delete-records",
+    "kafka-dump-log",
+    "kafka-broker-api-versions",
+    "kafka-leader-election",
+    "kafka-preferred-replica-election",
+    "kafka-replica-verification",
+    "kafka-log-dirs",
+    "kafka-streams-application-reset",
+)
 #: Not built yet.
 LEFT_OUT = {
     ("kafka-configs", "--zk-tls-config-file"): "TLS to ZooKeeper",

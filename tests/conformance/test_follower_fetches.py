@@ -14,10 +14,21 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.metadata import paths
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestReplicaState, FetchRequestTopic, FetchResponse
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestReplicaState,
+    FetchRequestTopic,
+    FetchResponse,
+)
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -53,7 +64,11 @@ class Side:
         """The topic's id, when it is led."""
         deadline = time.monotonic() + _SECONDS
         while time.monotonic() < deadline:
-            answer = self.connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False), 10, MetadataResponse)
+            answer = self.connection.ask(
+                MetadataRequest(topics=[MetadataRequestTopic(name="t")], allow_auto_topic_creation=False),
+                10,
+                MetadataResponse,
+            )
             (topic,) = answer.topics
             if topic.error_code == ErrorCode.NONE and topic.partitions and topic.partitions[0].leader_id == 0:
                 return topic.topic_id
@@ -63,7 +78,12 @@ class Side:
         # What the version cannot say.
         epoch, last_epoch = epoch if version >= 9 else -1, last_epoch if version >= 12 else -1
         part = FetchRequestPartition(
-            partition=0, fetch_offset=offset, current_leader_epoch=epoch, last_fetched_epoch=last_epoch, partition_max_bytes=1 << 20, log_start_offset=0
+            partition=0,
+            fetch_offset=offset,
+            current_leader_epoch=epoch,
+            last_fetched_epoch=last_epoch,
+            partition_max_bytes=1 << 20,
+            log_start_offset=0,
         )
         request = FetchRequest(max_wait_ms=0, min_bytes=1, session_epoch=-1)
         request.topics = [FetchRequestTopic(topic="t", topic_id=self.topic_id, partitions=[part])]
@@ -87,7 +107,9 @@ class Side:
 
     def epoch_end(self, epoch: int, replica: int) -> tuple[object, ...]:
         asked = OffsetForLeaderEpochRequestPartition(partition=0, current_leader_epoch=-1, leader_epoch=epoch)
-        request = OffsetForLeaderEpochRequest(replica_id=replica, topics=[OffsetForLeaderEpochRequestTopic(topic="t", partitions=[asked])])
+        request = OffsetForLeaderEpochRequest(
+            replica_id=replica, topics=[OffsetForLeaderEpochRequestTopic(topic="t", partitions=[asked])]
+        )
         found = self.connection.ask(request, 4, OffsetForLeaderEpochResponse).topics[0].partitions[0]
         return ErrorCode(found.error_code), found.leader_epoch, found.end_offset
 
@@ -107,7 +129,9 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
     with ExitStack() as stack:
         kafka = stack.enter_context(ApacheKafka("3.9.1", directory / "kafka", zookeeper=True, heap="384m"))
         tree = stack.enter_context(ServedTree())
-        ours = stack.enter_context(BrokerProcess(directory / "ours", settings={"broker.id": "0", "zookeeper.connect": tree.address}))
+        ours = stack.enter_context(
+            BrokerProcess(directory / "ours", settings={"broker.id": "0", "zookeeper.connect": tree.address})
+        )
         assert kafka.zookeeper_connect is not None
         made = Side(ours.bootstrap, tree.address), Side(kafka.bootstrap, kafka.zookeeper_connect)
         yield made

@@ -45,7 +45,9 @@ class Pair:
     """One log of ours and one of Kafka's, which are given the same."""
 
     def __init__(self, directory: Path, judge: Judge, seed: int) -> None:
-        self.ours = LogHarness(directory / "ours" / "t-0", LogConfig(segment_bytes=_SEGMENT_BYTES, index_interval_bytes=100))
+        self.ours = LogHarness(
+            directory / "ours" / "t-0", LogConfig(segment_bytes=_SEGMENT_BYTES, index_interval_bytes=100)
+        )
         self.judge = judge
         self.chance = Random(seed)
         self.epoch = 0
@@ -61,14 +63,26 @@ class Pair:
         # Kafka forgets producers by the time of their records.
         now_ms = int(time.time() * 1000)
         size = chance.randint(0, 60)
-        return leader_batch(offset, chance.randint(1, 4), self.epoch, value_bytes=size, producer_id=producer_id, base_sequence=sequence, now_ms=now_ms)
+        return leader_batch(
+            offset,
+            chance.randint(1, 4),
+            self.epoch,
+            value_bytes=size,
+            producer_id=producer_id,
+            base_sequence=sequence,
+            now_ms=now_ms,
+        )
 
     def step(self) -> None:
         log, chance = self.ours.log, self.chance
         kind = chance.choice(_KINDS)
         failure: KafkaError | None = None
         if kind in ("append", "anew"):
-            offset = log.log_end_offset + chance.choice([0, 0, 0, 5]) if kind == "append" else max(0, log.log_end_offset - chance.randint(1, 3))
+            offset = (
+                log.log_end_offset + chance.choice([0, 0, 0, 5])
+                if kind == "append"
+                else max(0, log.log_end_offset - chance.randint(1, 3))
+            )
             batch = self.batch(offset)
             said = self._ask("append", base64.b64encode(batch).decode())
             try:
@@ -78,7 +92,12 @@ class Pair:
         elif kind == "truncate":
             offset = chance.randint(max(0, log.log_start_offset - 3), log.log_end_offset + 2)
             headers = [header for segment in log.segments for _, header in segment.headers()]
-            offset = min([offset, *(header.base_offset for header in headers if header.base_offset <= offset <= header.last_offset)])
+            offset = min(
+                [
+                    offset,
+                    *(header.base_offset for header in headers if header.base_offset <= offset <= header.last_offset),
+                ]
+            )
             said = self._ask("truncate", offset)
             self.ours.truncate_to(offset)
         elif kind == "restart":

@@ -42,7 +42,17 @@ class Kind(NamedTuple):
 def _kcat(bootstrap: str) -> list[str]:
     need("kcat")
     settings = ["auto.offset.reset=earliest", "heartbeat.interval.ms=300", "auto.commit.interval.ms=100"]
-    return ["kcat", "-b", bootstrap, "-u", "-q", *(word for setting in settings for word in ("-X", setting)), "-G", _GROUP, _TOPIC]
+    return [
+        "kcat",
+        "-b",
+        bootstrap,
+        "-u",
+        "-q",
+        *(word for setting in settings for word in ("-X", setting)),
+        "-G",
+        _GROUP,
+        _TOPIC,
+    ]
 
 
 def _console(release: str) -> Callable[[str], list[str]]:
@@ -52,7 +62,17 @@ def _console(release: str) -> Callable[[str], list[str]]:
         settings = [f"group.id={_GROUP}", "heartbeat.interval.ms=300", "auto.commit.interval.ms=100"]
         words = [word for setting in settings for word in (flag, setting)]
         consumer = tool_class(release, "kafka-console-consumer")
-        return java_command(release, consumer, "--bootstrap-server", bootstrap, "--topic", _TOPIC, "--from-beginning", *words, heap="128m")
+        return java_command(
+            release,
+            consumer,
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            _TOPIC,
+            "--from-beginning",
+            *words,
+            heap="128m",
+        )
 
     return command
 
@@ -68,11 +88,16 @@ KINDS = (
     Kind("kafka-python", _python("kafka_python_client")),
     Kind("kafka-python-2.0", _python("kafka_python_client", "kafka-python-2.0")),
     Kind("kafka-python-1.4", _python("kafka_python_client", "kafka-python-1.4")),
-    Kind("kafka-python-1.4-as-0.9", _python("kafka_python_client", "kafka-python-1.4"), options={"api_version": [0, 9]}),
+    Kind(
+        "kafka-python-1.4-as-0.9", _python("kafka_python_client", "kafka-python-1.4"), options={"api_version": [0, 9]}
+    ),
     Kind("franz-go", lambda _: go_client()),
     Kind("kafkajs", lambda _: node_client()),
     Kind("kcat", _kcat, is_talker=False),
-    *(Kind(f"console-{release}", _console(release), is_talker=False) for release in ("0.10.2.2", "1.0.2", "3.9.1", "4.3.1")),
+    *(
+        Kind(f"console-{release}", _console(release), is_talker=False)
+        for release in ("0.10.2.2", "1.0.2", "3.9.1", "4.3.1")
+    ),
 )
 
 
@@ -87,7 +112,10 @@ class Members:
         command = kind.command(bootstrap)
         with errors.open("ab") as log:
             self._processes = [
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=PROJECT, env=environment()) for _ in range(2)
+                subprocess.Popen(
+                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=PROJECT, env=environment()
+                )
+                for _ in range(2)
             ]
         self._readers = [threading.Thread(target=self._listen, args=(process,)) for process in self._processes]
         for reader in self._readers:
@@ -111,7 +139,9 @@ class Members:
     def read(self, count: int) -> None:
         """Waits until so many records have been read."""
         with self._more:
-            assert self._more.wait_for(lambda: len(self._read) >= count, _SECONDS), f"{len(self._read)} read; {self._errors.read_text()[-3000:]}"
+            assert self._more.wait_for(lambda: len(self._read) >= count, _SECONDS), (
+                f"{len(self._read)} read; {self._errors.read_text()[-3000:]}"
+            )
 
     def commit(self) -> None:
         self._tell("commit")
@@ -165,7 +195,9 @@ def test_a_group_shares_commits_and_goes_on_after_a_restart_of_the_broker(kind: 
                 members.read(_COUNT)
                 members.commit()
                 end = (turn + 1) * _COUNT // _PARTITIONS
-                until_committed(broker, _GROUP, {TopicPartition(_TOPIC, partition): end for partition in range(_PARTITIONS)})
+                until_committed(
+                    broker, _GROUP, {TopicPartition(_TOPIC, partition): end for partition in range(_PARTITIONS)}
+                )
                 assert members.leave() == list(range(turn * _COUNT, (turn + 1) * _COUNT))
             broker.stop()
             broker.start()

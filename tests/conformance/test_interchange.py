@@ -20,7 +20,7 @@ from jesenska.interchange.old_segments import has_old_formats
 from jesenska.interchange.zookeeper_copy import read_store
 from jesenska.interchange.zookeeper_files import read_data_directory
 from jesenska.metadata.nodes import ProducerIdBlock, decode_config
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import need, need_modules
 from tests.peers.apache_kafka import ApacheKafka
@@ -62,7 +62,9 @@ def _stop_brokers(kafka: ApacheKafka) -> None:
         broker.wait(60)
 
 
-def _imported(kafka: ApacheKafka, zookeeper: Path, chroot: str, codecs: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def _imported(
+    kafka: ApacheKafka, zookeeper: Path, chroot: str, codecs: list[str], capsys: pytest.CaptureFixture[str]
+) -> dict[str, Any]:
     """Has Kafka write, stops it and imports what it leaves; gives what clients were told. `zookeeper` is its
     ZooKeeper's dataDir."""
     directory = kafka.directory / "data-0"
@@ -93,10 +95,20 @@ def _imported(kafka: ApacheKafka, zookeeper: Path, chroot: str, codecs: list[str
 
 def _users(kafka: ApacheKafka) -> str:
     """Gives a user a password and a quota; what Kafka's tool tells of it."""
-    wanted = _admin.UserScramCredentialUpsertion("alice", _admin.ScramCredentialInfo(_admin.ScramMechanism.SCRAM_SHA_256, 4096), b"secret", b"salt")
+    wanted = _admin.UserScramCredentialUpsertion(
+        "alice", _admin.ScramCredentialInfo(_admin.ScramMechanism.SCRAM_SHA_256, 4096), b"secret", b"salt"
+    )
     admin = _admin.AdminClient({"bootstrap.servers": kafka.bootstrap})
     admin.alter_user_scram_credentials([wanted])["alice"].result(30)
-    arguments = ["--alter", "--entity-type", "users", "--entity-name", "alice", "--add-config", "producer_byte_rate=1000"]
+    arguments = [
+        "--alter",
+        "--entity-type",
+        "users",
+        "--entity-name",
+        "alice",
+        "--add-config",
+        "producer_byte_rate=1000",
+    ]
     assert kafka.tool("kafka-configs", "--bootstrap-server", kafka.bootstrap, *arguments).returncode == 0
     described = _described_users(kafka)
     assert "producer_byte_rate=1000" in described
@@ -105,7 +117,16 @@ def _users(kafka: ApacheKafka) -> str:
 
 
 def _described_users(kafka: ApacheKafka) -> str:
-    said = kafka.tool("kafka-configs", "--bootstrap-server", kafka.bootstrap, "--describe", "--entity-type", "users", "--entity-name", "alice")
+    said = kafka.tool(
+        "kafka-configs",
+        "--bootstrap-server",
+        kafka.bootstrap,
+        "--describe",
+        "--entity-type",
+        "users",
+        "--entity-name",
+        "alice",
+    )
     return str(said.stdout)
 
 
@@ -156,29 +177,52 @@ def _administer(kafka: ApacheKafka) -> None:
     admin.create_topics([_admin.NewTopic("gone", 1, 1, config={"retention.ms": "5"})])["gone"].result(30)
     admin.delete_topics(["gone"])["gone"].result(30)
     admin.create_partitions([_admin.NewPartitions("empty", 5)])["empty"].result(30)
-    rules = [("empty", _admin.ResourcePatternType.LITERAL), ("em", _admin.ResourcePatternType.PREFIXED), ("a/b", _admin.ResourcePatternType.LITERAL)]
+    rules = [
+        ("empty", _admin.ResourcePatternType.LITERAL),
+        ("em", _admin.ResourcePatternType.PREFIXED),
+        ("a/b", _admin.ResourcePatternType.LITERAL),
+    ]
     bindings = [
-        _admin.AclBinding(_admin.ResourceType.TOPIC, name, kind, "User:x", "*", _admin.AclOperation.READ, _admin.AclPermissionType.ALLOW)
+        _admin.AclBinding(
+            _admin.ResourceType.TOPIC,
+            name,
+            kind,
+            "User:x",
+            "*",
+            _admin.AclOperation.READ,
+            _admin.AclPermissionType.ALLOW,
+        )
         for name, kind in rules
     ]
     for future in admin.create_acls(bindings).values():
         future.result(30)
     for mechanism in (_admin.ScramMechanism.SCRAM_SHA_256, _admin.ScramMechanism.SCRAM_SHA_512):
-        wanted = _admin.UserScramCredentialUpsertion("al ice", _admin.ScramCredentialInfo(mechanism, 4096), b"secret", b"salt")
+        wanted = _admin.UserScramCredentialUpsertion(
+            "al ice", _admin.ScramCredentialInfo(mechanism, 4096), b"secret", b"salt"
+        )
         admin.alter_user_scram_credentials([wanted])["al ice"].result(30)
     for entity, setting in (
         (["--entity-type", "users", "--entity-name", "al ice"], "producer_byte_rate=1000"),
-        (["--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-name", "c"], "request_percentage=12.5"),
+        (
+            ["--entity-type", "users", "--entity-default", "--entity-type", "clients", "--entity-name", "c"],
+            "request_percentage=12.5",
+        ),
         (["--entity-type", "ips", "--entity-name", "10.0.0.1"], "connection_creation_rate=3"),
         (["--entity-type", "brokers", "--entity-default"], "log.retention.ms=1000000000"),
     ):
-        done = kafka.tool("kafka-configs", "--bootstrap-server", kafka.bootstrap, "--alter", *entity, "--add-config", setting)
+        done = kafka.tool(
+            "kafka-configs", "--bootstrap-server", kafka.bootstrap, "--alter", *entity, "--add-config", setting
+        )
         assert done.returncode == 0, done
 
 
 def _settings(nodes: Mapping[str, Node], *below: str) -> dict[str, dict[str, str]]:
     """The settings in the nodes below these."""
-    return {path: decode_config(node.data) for path, node in nodes.items() if node.data and any(path.startswith(begin + "/") for begin in below)}
+    return {
+        path: decode_config(node.data)
+        for path, node in nodes.items()
+        if node.data and any(path.startswith(begin + "/") for begin in below)
+    }
 
 
 def test_what_4_3_wrote_in_kraft_mode_is_served(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
@@ -44,7 +44,9 @@ class Program:
     def __init__(self, release: str, *arguments: str) -> None:
         self.lines: list[str] = []
         self._news = threading.Condition()
-        self.process = subprocess.Popen(command(release, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.process = subprocess.Popen(
+            command(release, *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self._hearing = threading.Thread(target=self._hear, daemon=True)
         self._hearing.start()
 
@@ -63,7 +65,9 @@ class Program:
 
     def wait_for(self, begin: str, times: int = 1) -> None:
         with self._news:
-            assert self._news.wait_for(lambda: self.count(begin) >= times or "gone" in self.lines, _SECONDS), self.lines[-20:]
+            assert self._news.wait_for(lambda: self.count(begin) >= times or "gone" in self.lines, _SECONDS), (
+                self.lines[-20:]
+            )
         assert self.count(begin) >= times, self.lines[-20:]
 
     def kill(self) -> None:

@@ -18,13 +18,13 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import Admin, ConfigChange, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import ControllerNode, PartitionStateNode
 from jesenska.metadata.store import Store
-from jesenska.metadata.zookeeper.client import connect
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.client.client import connect
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults.processes import wait_until_stopped
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -78,9 +78,21 @@ class Mixed:
         with ExitStack() as stack:
             self.tree = stack.enter_context(ServedTree(config=ServerConfig(tick_ms=1000)))
             settings = {**_SETTINGS, **self._log_dirs(_KAFKA)}
-            self.kafka = ApacheKafka("3.9.1", self._directory / "kafka", heap="384m", settings=settings, zookeeper_connect=self.tree.address, first_id=_KAFKA)
+            self.kafka = ApacheKafka(
+                "3.9.1",
+                self._directory / "kafka",
+                heap="384m",
+                settings=settings,
+                zookeeper_connect=self.tree.address,
+                first_id=_KAFKA,
+            )
             for number in _OURS:
-                settings = {"broker.id": str(number), "zookeeper.connect": self.tree.address, **_SETTINGS, **self._log_dirs(number)}
+                settings = {
+                    "broker.id": str(number),
+                    "zookeeper.connect": self.tree.address,
+                    **_SETTINGS,
+                    **self._log_dirs(number),
+                }
                 self.ours[number] = BrokerProcess(self._directory / str(number), settings=settings, warm=True)
             in_order: list[AbstractContextManager[object]] = [*self.ours.values(), self.kafka]
             for broker in in_order if self._first == "jesenska" else in_order[::-1]:
@@ -150,7 +162,10 @@ class Mixed:
         """Returns when every broker that is up tells clients so."""
         self.until(lambda: self.state(topic).leader == leader, f"broker {leader} does not lead {topic}")
         for number in self._up():
-            self.until(partial(self._tells_leader, number, topic, leader), f"broker {number} does not tell that {leader} leads {topic}")
+            self.until(
+                partial(self._tells_leader, number, topic, leader),
+                f"broker {number} does not tell that {leader} leads {topic}",
+            )
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
@@ -184,7 +199,9 @@ class Mixed:
         name = name or f"topic-{self._names}"
 
         async def work(cluster: Cluster) -> None:
-            made = NewTopic(name, assignment=[replicas], configs={key.replace("_", "."): value for key, value in configs.items()})
+            made = NewTopic(
+                name, assignment=[replicas], configs={key.replace("_", "."): value for key, value in configs.items()}
+            )
             assert await Admin(cluster).create_topics([made]) == {name: None}
 
         ask(_At(self.bootstrap), work)
@@ -197,9 +214,14 @@ class Mixed:
 
         async def work(cluster: Cluster) -> None:
             moved = AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=list(replicas))
-            request = AlterPartitionReassignmentsRequest(topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=[moved])])
+            request = AlterPartitionReassignmentsRequest(
+                topics=[AlterPartitionReassignmentsRequestTopic(name=topic, partitions=[moved])]
+            )
             answer = await cluster.ask_controller(request, AlterPartitionReassignmentsResponse)
-            assert (answer.error_code, [item.error_code for found in answer.responses for item in found.partitions]) in [(0, []), (0, [0])]
+            assert (
+                answer.error_code,
+                [item.error_code for found in answer.responses for item in found.partitions],
+            ) in [(0, []), (0, [0])]
 
         ask(_At(self.bootstrap), work)
 
@@ -222,7 +244,14 @@ class Mixed:
                 failed.append(error)
 
         producer = _client.Producer(
-            {"bootstrap.servers": self.bootstrap, "acks": "all", "batch.num.messages": 10, "linger.ms": 0, "log_level": 0, **(settings or {})}
+            {
+                "bootstrap.servers": self.bootstrap,
+                "acks": "all",
+                "batch.num.messages": 10,
+                "linger.ms": 0,
+                "log_level": 0,
+                **(settings or {}),
+            }
         )
         for number in range(count):
             producer.produce(topic, b"value %d " % number * (number % 20), b"key %d" % number, 0, on_delivery=told)
@@ -239,7 +268,9 @@ class Mixed:
 
     def require_equal_logs(self, topic: str, count: int, brokers: Collection[int] = frozenset(_EVERYBODY)) -> None:
         """These brokers have the same records, so many."""
-        self.until(lambda: len({self.log(number, topic) for number in brokers}) == 1, f"the logs of {topic} are not equal")
+        self.until(
+            lambda: len({self.log(number, topic) for number in brokers}) == 1, f"the logs of {topic} are not equal"
+        )
         assert list(batches(self.data(_KAFKA), topic))[-1].last_offset + 1 == count
 
 
@@ -257,7 +288,13 @@ class _At:
 
 
 #: Apache Kafka is controller: what it tells our brokers changes with them alone.
-_LED_BY_KAFKA = pytest.param("3.9.1", id="led by Kafka", marks=pytest.mark.hour("src/jesenska/broker/order_desk.py", "src/jesenska/broker/replica_manager.py"))
+_LED_BY_KAFKA = pytest.param(
+    "3.9.1",
+    id="led by Kafka",
+    marks=pytest.mark.hour(
+        "src/jesenska/broker/replicas/order_receiver.py", "src/jesenska/broker/replicas/replica_manager.py"
+    ),
+)
 _LED_BY_US = pytest.param("jesenska", id="led by jesenska")
 led_by_kafka = pytest.mark.parametrize("mixed", [_LED_BY_KAFKA], indirect=True)
 
@@ -280,7 +317,9 @@ def cluster(mixed: Mixed) -> Mixed:
 def test_everybody_follows_whoever_leads(cluster: Mixed, leader: int) -> None:
     topic = cluster.create(leader, *sorted(_EVERYBODY - {leader}))
     assert sorted(cluster.write(topic)) == list(range(60))
-    assert sorted(cluster.write(topic, settings={"compression.type": "lz4", "enable.idempotence": True})) == list(range(60, 120))
+    assert sorted(cluster.write(topic, settings={"compression.type": "lz4", "enable.idempotence": True})) == list(
+        range(60, 120)
+    )
     cluster.require_equal_logs(topic, 120)
     cluster.until_in_sync(topic)
 
@@ -311,7 +350,10 @@ def test_kafka_leads_when_ours_stops_and_gives_back_what_it_led(cluster: Mixed) 
 
 def _committed(cluster: Mixed, broker_id: int, topic: str, commit: int | None = None) -> int:
     """The offset that a group has committed, as a broker finds the coordinator; after `commit`, if that is given."""
-    at, wanted = _client.TopicPartition, {"bootstrap.servers": cluster.address(broker_id), "group.id": "group", "log_level": 0}
+    at, wanted = (
+        _client.TopicPartition,
+        {"bootstrap.servers": cluster.address(broker_id), "group.id": "group", "log_level": 0},
+    )
     consumer = _client.Consumer(wanted)
     try:
         if commit is not None:
@@ -370,7 +412,9 @@ def test_a_follower_that_hangs_leaves_the_isr_and_comes_back(cluster: Mixed, lea
     try:
         # Acknowledged by all in sync: the leader alone, after a while. A client that asks the broker that hangs where
         # to write would wait for it.
-        assert sorted(cluster.write(topic, settings={"bootstrap.servers": cluster.address(leader)})) == list(range(60, 120))
+        assert sorted(cluster.write(topic, settings={"bootstrap.servers": cluster.address(leader)})) == list(
+            range(60, 120)
+        )
         assert (cluster.state(topic).leader, cluster.state(topic).isr) == (leader, (leader,))
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -429,7 +473,9 @@ def test_a_topic_goes_from_every_broker(cluster: Mixed) -> None:
     ask(_At(cluster.bootstrap), delete)
     for number in _EVERYBODY:
         cluster.until(partial(_is_gone, cluster.data(number) / f"{topic}-0"), f"broker {number} keeps {topic}")
-    cluster.until(lambda: cluster.tree.server.tree.tree.exists(paths.topic(topic)) is None, f"{topic} stays in the tree")
+    cluster.until(
+        lambda: cluster.tree.server.tree.tree.exists(paths.topic(topic)) is None, f"{topic} stays in the tree"
+    )
 
 
 @pytest.mark.parametrize("number", [1, 2, _KAFKA])
@@ -439,7 +485,11 @@ def test_every_broker_gives_producer_ids(cluster: Mixed, number: int) -> None:
 
     def is_given() -> bool:
         with RawConnection(cluster.address(number)) as connection:
-            given.append(connection.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4, InitProducerIdResponse))
+            given.append(
+                connection.ask(
+                    InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000), 4, InitProducerIdResponse
+                )
+            )
         return given[-1].error_code == ErrorCode.NONE
 
     cluster.until(is_given, f"broker {number} gives no producer id")

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka
@@ -32,7 +32,9 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-@pytest.mark.parametrize("release", [pytest.param("1.0.2", marks=pytest.mark.hour("src/jesenska/metadata/zookeeper")), "3.9.1"])
+@pytest.mark.parametrize(
+    "release", [pytest.param("1.0.2", marks=pytest.mark.hour("src/jesenska/metadata/zookeeper")), "3.9.1"]
+)
 def test_apache_kafka_runs_on_our_server(tmp_path: Path, release: str) -> None:
     need("java", "mvn")
     with ServedTree(tmp_path / "tree.db", ServerConfig(tick_ms=1000)) as served:
@@ -50,11 +52,21 @@ def test_apache_kafka_runs_on_our_server(tmp_path: Path, release: str) -> None:
                 await admin.delete_topics(["gone"])
                 await until(lambda: tree.exists("/kafka/brokers/topics/gone") is None)
 
-        with ApacheKafka(release, tmp_path / "kafka", heap="400m", zookeeper_connect=f"{served.address}/kafka") as kafka:
+        with ApacheKafka(
+            release, tmp_path / "kafka", heap="400m", zookeeper_connect=f"{served.address}/kafka"
+        ) as kafka:
             # 1.0 answers on its port before it has registered.
-            asyncio.run(until(lambda: tree.exists("/kafka/brokers/ids/0") is not None and tree.exists("/kafka/controller") is not None))
+            asyncio.run(
+                until(
+                    lambda: (
+                        tree.exists("/kafka/brokers/ids/0") is not None and tree.exists("/kafka/controller") is not None
+                    )
+                )
+            )
             assert tree.children("/kafka/brokers/ids")[0] == ["0"]
-            assert tree.get("/kafka/brokers/ids/0")[1].ephemeral_owner == tree.get("/kafka/controller")[1].ephemeral_owner
+            assert (
+                tree.get("/kafka/brokers/ids/0")[1].ephemeral_owner == tree.get("/kafka/controller")[1].ephemeral_owner
+            )
             asyncio.run(asyncio.wait_for(use(kafka.bootstrap), 60))
         # It closed its session: its ephemeral nodes are gone, what it knows is not.
         assert tree.children("/kafka/brokers/ids")[0] == []
@@ -76,7 +88,11 @@ def test_a_cluster_of_one_goes_from_apache_kafka_to_us_and_back_on_the_same_tree
                     pass  # Apache Kafka answers on its port before it knows its topics
                 await consumer.assign(dict.fromkeys(keys, EARLIEST))
                 while len(found) < count:
-                    found += [int(record.value or b"") for records in (await consumer.poll(1, 1000)).values() for record in records]
+                    found += [
+                        int(record.value or b"")
+                        for records in (await consumer.poll(1, 1000)).values()
+                        for record in records
+                    ]
         finally:
             await cluster.close()
         assert sorted(found) == list(range(count))

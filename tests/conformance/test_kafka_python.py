@@ -44,7 +44,13 @@ def _create(admin: Any, topic: str, partitions: int = 1, **config: str) -> None:
 
 
 def _read(broker: BrokerProcess, topic: str, count: int, offset: int = 0) -> list[Any]:
-    consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap, group_id=None, consumer_timeout_ms=20_000, check_crcs=True, auto_offset_reset="none")
+    consumer = KafkaConsumer(
+        bootstrap_servers=broker.bootstrap,
+        group_id=None,
+        consumer_timeout_ms=20_000,
+        check_crcs=True,
+        auto_offset_reset="none",
+    )
     try:
         consumer.assign([TopicPartition(topic, 0)])
         consumer.seek(TopicPartition(topic, 0), offset)
@@ -62,7 +68,10 @@ def _write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, bytes]]
     """Where the records went, in order."""
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap, **settings)
     try:
-        futures = [producer.send(topic, value, key, partition=0, timestamp_ms=1_000 + number) for number, (key, value) in enumerate(records)]
+        futures = [
+            producer.send(topic, value, key, partition=0, timestamp_ms=1_000 + number)
+            for number, (key, value) in enumerate(records)
+        ]
         producer.flush(30)
         return [future.get(30) for future in futures]
     finally:
@@ -71,12 +80,22 @@ def _write(broker: BrokerProcess, topic: str, records: list[tuple[bytes, bytes]]
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(broker: BrokerProcess, admin: Any, codec: Codec, idempotent: bool) -> None:
+def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(
+    broker: BrokerProcess, admin: Any, codec: Codec, idempotent: bool
+) -> None:
     _need(codec)
     topic = f"kafka-python-{codec.name.lower()}-{idempotent}"
     _create(admin, topic, retention_ms="-1")
     name = None if codec == Codec.NONE else codec.name.lower()
-    written = _write(broker, topic, WRITTEN, compression_type=name, enable_idempotence=idempotent, acks="all" if idempotent else 1, linger_ms=60_000)
+    written = _write(
+        broker,
+        topic,
+        WRITTEN,
+        compression_type=name,
+        enable_idempotence=idempotent,
+        acks="all" if idempotent else 1,
+        linger_ms=60_000,
+    )
     assert [metadata.offset for metadata in written] == list(range(len(WRITTEN)))
     assert codecs(broker.data, topic) == {codec}
     assert all(header.has_producer_id == idempotent for header in batches(broker.data, topic))
@@ -106,7 +125,12 @@ def test_offsets_are_found_by_time(broker: BrokerProcess, admin: Any) -> None:
         assert consumer.end_offsets([key]) == {key: 100}
     finally:
         consumer.close()
-    for spec, expected in [(OffsetSpec.EARLIEST, 0), (OffsetSpec.LATEST, 100), (OffsetSpec.MAX_TIMESTAMP, 99), (1_050, 50)]:
+    for spec, expected in [
+        (OffsetSpec.EARLIEST, 0),
+        (OffsetSpec.LATEST, 100),
+        (OffsetSpec.MAX_TIMESTAMP, 99),
+        (1_050, 50),
+    ]:
         assert admin.list_partition_offsets({key: spec})[key].offset == expected, spec
 
 
@@ -119,7 +143,9 @@ def _value(admin: Any, kind: str, name: str, setting: str) -> str:
 def test_settings_of_topics_and_brokers_are_changed(admin: Any) -> None:
     _create(admin, "kafka-python-configs", retention_ms="60000")
     assert _value(admin, "TOPIC", "kafka-python-configs", "retention.ms") == "60000"
-    admin.alter_configs([ConfigResource("TOPIC", "kafka-python-configs", {"retention.ms": "70000", "segment.bytes": "1048576"})])
+    admin.alter_configs(
+        [ConfigResource("TOPIC", "kafka-python-configs", {"retention.ms": "70000", "segment.bytes": "1048576"})]
+    )
     assert _value(admin, "TOPIC", "kafka-python-configs", "retention.ms") == "70000"
     admin.alter_configs([ConfigResource("TOPIC", "kafka-python-configs", {"retention.ms": "80000"})], incremental=False)
     assert _value(admin, "TOPIC", "kafka-python-configs", "retention.ms") == "80000"

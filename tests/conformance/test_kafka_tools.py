@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import kafka_broker_api_versions, kafka_verifiable_consumer, kafka_verifiable_producer
+from jesenska.cli.kafka.cluster import kafka_broker_api_versions
+from jesenska.cli.kafka.records import kafka_verifiable_consumer, kafka_verifiable_producer
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import WRITTEN
@@ -46,12 +47,25 @@ class Shell:
 
     def create(self, name: str, partitions: int = 1, *arguments: object) -> str:
         topic = self.topic(name)
-        assert self("kafka-topics", "--create", "--topic", topic, "--partitions", partitions, *arguments) == [f"Created topic {topic}."]
+        assert self("kafka-topics", "--create", "--topic", topic, "--partitions", partitions, *arguments) == [
+            f"Created topic {topic}."
+        ]
         return topic
 
     def consume(self, topic: str, count: int, *arguments: object) -> list[str]:
         return self(
-            "kafka-console-consumer", "--topic", topic, "--partition", 0, "--offset", "earliest", "--max-messages", count, "--timeout-ms", 20_000, *arguments
+            "kafka-console-consumer",
+            "--topic",
+            topic,
+            "--partition",
+            0,
+            "--offset",
+            "earliest",
+            "--max-messages",
+            count,
+            "--timeout-ms",
+            20_000,
+            *arguments,
         )
 
     def formatted(self, *settings: str) -> list[str]:
@@ -66,7 +80,9 @@ def shell(tools: Tools, broker: BrokerProcess) -> Shell:
 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
-def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(shell: Shell, broker: BrokerProcess, codec: Codec) -> None:
+def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(
+    shell: Shell, broker: BrokerProcess, codec: Codec
+) -> None:
     topic = shell.create(codec.name.lower())
     reader = "--property" if shell.release.startswith("3") else "--reader-property"
     shell(
@@ -87,8 +103,13 @@ def test_records_written_in_each_codec_stand_so_on_disk_and_are_read_back(shell:
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name)
 def test_what_our_client_writes_is_read(shell: Shell, written_by_us: dict[Codec, str], codec: Codec) -> None:
-    shown = shell.formatted("print.key=true", "print.headers=true", "print.offset=true", "key.separator=|", "headers.separator=,")
-    expected = [f"Offset:{number}|number:{number}|{key.decode()}|{value.decode()}" for number, (key, value) in enumerate(WRITTEN)]
+    shown = shell.formatted(
+        "print.key=true", "print.headers=true", "print.offset=true", "key.separator=|", "headers.separator=,"
+    )
+    expected = [
+        f"Offset:{number}|number:{number}|{key.decode()}|{value.decode()}"
+        for number, (key, value) in enumerate(WRITTEN)
+    ]
     assert shell.consume(written_by_us[codec], len(WRITTEN), *shown) == expected
 
 
@@ -97,7 +118,16 @@ def test_every_kind_of_acknowledgement(shell: Shell, acks: str) -> None:
     topic = shell.create(f"acks-{acks}")
     idempotence = "true" if acks == "all" else "false"
     flag = "--producer-property" if shell.release.startswith("3") else "--command-property"
-    shell("kafka-console-producer", "--topic", topic, "--request-required-acks", acks, flag, f"enable.idempotence={idempotence}", given="one\ntwo\n")
+    shell(
+        "kafka-console-producer",
+        "--topic",
+        topic,
+        "--request-required-acks",
+        acks,
+        flag,
+        f"enable.idempotence={idempotence}",
+        given="one\ntwo\n",
+    )
     assert shell.consume(topic, 2) == ["one", "two"]
 
 
@@ -126,8 +156,12 @@ def test_offsets_are_found_by_time(shell: Shell) -> None:
     ]
     for offset, stamp in enumerate(stamps):
         expected = stamps.index(stamp)
-        assert f"{topic}:{partition}:{expected}" in shell("kafka-get-offsets", "--topic", topic, "--time", stamp), offset
-    assert f"{topic}:{partition}:{stamps.index(max(stamps))}" in shell("kafka-get-offsets", "--topic", topic, "--time", "-3")
+        assert f"{topic}:{partition}:{expected}" in shell("kafka-get-offsets", "--topic", topic, "--time", stamp), (
+            offset
+        )
+    assert f"{topic}:{partition}:{stamps.index(max(stamps))}" in shell(
+        "kafka-get-offsets", "--topic", topic, "--time", "-3"
+    )
 
 
 def test_settings_of_topics_and_brokers_are_changed(shell: Shell) -> None:
@@ -145,7 +179,10 @@ def test_settings_of_topics_and_brokers_are_changed(shell: Shell) -> None:
     for entity, name in ((of_broker, "DYNAMIC_BROKER_CONFIG"), (of_all, "DYNAMIC_DEFAULT_BROKER_CONFIG")):
         shell(*entity, "--alter", "--add-config", "log.cleaner.delete.retention.ms=12345678")
         assert any(f"{name}:log.cleaner.delete.retention.ms=12345678" in line for line in shell(*entity, "--describe"))
-        assert any(f"{name}:log.cleaner.delete.retention.ms=12345678" in line for line in shell(*of_topic, "--describe", "--all"))
+        assert any(
+            f"{name}:log.cleaner.delete.retention.ms=12345678" in line
+            for line in shell(*of_topic, "--describe", "--all")
+        )
         shell(*entity, "--alter", "--delete-config", "log.cleaner.delete.retention.ms")
     refused = shell.ask(*of_topic, "--alter", "--add-config", "retention.ms=long")
     assert refused.code == 1
@@ -155,7 +192,11 @@ def test_settings_of_topics_and_brokers_are_changed(shell: Shell) -> None:
 def test_topics_are_described_expanded_and_deleted(shell: Shell) -> None:
     topic = shell.create("life", 2, "--config", "segment.bytes=1048576")
     described = shell("kafka-topics", "--describe", "--topic", topic)
-    assert re.fullmatch(rf"Topic: {topic}\tTopicId: [\w-]{{22}}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: segment.bytes=1048576", described[0])
+    assert re.fullmatch(
+        rf"Topic: {topic}\tTopicId: [\w-]{{22}}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: "
+        rf"segment.bytes=1048576",
+        described[0],
+    )
     assert [re.sub(r"\s+", " ", line.strip())[: -len(" Elr: LastKnownElr:")] for line in described[1:]] == [
         f"Topic: {topic} Partition: {partition} Leader: 1 Replicas: 1 Isr: 1" for partition in range(2)
     ]
@@ -191,11 +232,15 @@ def test_api_versions_are_listed(shell: Shell) -> None:
     assert re.search(r"Fetch\(1\): 0 to 18 \[usable: \d+\]", lines)
 
 
-def test_our_tool_lists_api_versions_word_for_word(tools_4: Tools, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_tool_lists_api_versions_word_for_word(
+    tools_4: Tools, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     wanted = Shell(tools_4, broker)("kafka-broker-api-versions")
     capsys.readouterr()
     assert kafka_broker_api_versions.main(["--bootstrap-server", broker.bootstrap]) == 0
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines() if line] == [line.rstrip() for line in wanted if line]
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines() if line] == [
+        line.rstrip() for line in wanted if line
+    ]
 
 
 def test_our_verifiable_tools_say_what_kafkas_say(
@@ -240,15 +285,31 @@ def _shape(value: object) -> object:
         return [_shape(value[0])]
     if isinstance(value, dict):
         return {name: _shape(inner) for name, inner in value.items()}
-    return "text" if isinstance(value, str) and value[:1].isdigit() else "number" if isinstance(value, int | float) and not isinstance(value, bool) else value
+    return (
+        "text"
+        if isinstance(value, str) and value[:1].isdigit()
+        else "number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else value
+    )
 
 
 def test_a_load_test_runs_to_its_end(shell: Shell, broker: BrokerProcess) -> None:
     topic = shell.create("load", 3)
     outcome = shell._tools.run(
-        "kafka-producer-perf-test", "--topic", topic, "--num-records", 20_000, "--record-size", 100, "--throughput", "-1",
-        "--producer-props", f"bootstrap.servers={broker.bootstrap}", "compression.type=lz4",
-    )  # fmt: skip
+        "kafka-producer-perf-test",
+        "--topic",
+        topic,
+        "--num-records",
+        20_000,
+        "--record-size",
+        100,
+        "--throughput",
+        "-1",
+        "--producer-props",
+        f"bootstrap.servers={broker.bootstrap}",
+        "compression.type=lz4",
+    )
     assert outcome.code == 0, outcome
     assert outcome.lines[-1].startswith("20000 records sent")
     assert sum(int(line.rsplit(":", 1)[1]) for line in shell("kafka-get-offsets", "--topic", topic)) == 20_000

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
@@ -30,7 +30,10 @@ def written(broker: BrokerProcess) -> None:
         cluster = Cluster(broker.bootstrap)
         producer = Producer(cluster, max_request_size=3_000_000)
         try:
-            new = [NewTopic(name, partitions, 1, {"max.message.bytes": "3000000"}) for name, (partitions, _) in _TOPICS.items()]
+            new = [
+                NewTopic(name, partitions, 1, {"max.message.bytes": "3000000"})
+                for name, (partitions, _) in _TOPICS.items()
+            ]
             await Admin(cluster).create_topics(new)
             for name, (partitions, size_bytes) in _TOPICS.items():
                 for partition in range(partitions):
@@ -49,10 +52,24 @@ def test_java_reads_every_partition(tools: Tools, broker: BrokerProcess, topic: 
     settings = ["print.partition=true", "print.value=false"]
     by_release = "--property" if tools.release.startswith("3") else "--formatter-property"
     client = "--consumer-property" if tools.release.startswith("3") else "--command-property"
-    small = [f"max.partition.fetch.bytes={_SMALL_PARTITION_BYTES}", f"fetch.max.bytes={_SMALL_BYTES}"] if limits == "small" else []
+    small = (
+        [f"max.partition.fetch.bytes={_SMALL_PARTITION_BYTES}", f"fetch.max.bytes={_SMALL_BYTES}"]
+        if limits == "small"
+        else []
+    )
     outcome = tools.run(
         "kafka-console-consumer",
-        *("--bootstrap-server", broker.bootstrap, "--topic", topic, "--from-beginning", "--max-messages", partitions, "--timeout-ms", 20_000),
+        *(
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--topic",
+            topic,
+            "--from-beginning",
+            "--max-messages",
+            partitions,
+            "--timeout-ms",
+            20_000,
+        ),
         *(word for setting in settings for word in (by_release, setting)),
         *(word for setting in small for word in (client, setting)),
     )
@@ -68,8 +85,14 @@ def test_kafka_python_reads_every_partition(broker: BrokerProcess, topic: str, l
         warnings.simplefilter("ignore", DeprecationWarning)
         from kafka import KafkaConsumer
     partitions, _ = _TOPICS[topic]
-    small = {"max_partition_fetch_bytes": _SMALL_PARTITION_BYTES, "fetch_max_bytes": _SMALL_BYTES} if limits == "small" else {}
-    consumer = KafkaConsumer(topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **small)
+    small = (
+        {"max_partition_fetch_bytes": _SMALL_PARTITION_BYTES, "fetch_max_bytes": _SMALL_BYTES}
+        if limits == "small"
+        else {}
+    )
+    consumer = KafkaConsumer(
+        topic, bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", consumer_timeout_ms=20_000, **small
+    )
     try:
         seen = [next(consumer).partition for _ in range(partitions)]
     finally:
@@ -86,7 +109,11 @@ def test_confluent_kafka_reads_every_partition(broker: BrokerProcess, topic: str
     partitions, _ = _TOPICS[topic]
     settings: dict[str, Any] = {"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False}
     if limits == "small":
-        settings |= {"max.partition.fetch.bytes": _SMALL_PARTITION_BYTES, "fetch.max.bytes": _SMALL_BYTES, "message.max.bytes": _SMALL_BYTES}
+        settings |= {
+            "max.partition.fetch.bytes": _SMALL_PARTITION_BYTES,
+            "fetch.max.bytes": _SMALL_BYTES,
+            "message.max.bytes": _SMALL_BYTES,
+        }
     consumer = Consumer(settings)
     try:
         consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])

@@ -22,15 +22,37 @@ from _pytest.mark import ParameterSet
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.regions import FileRegion
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.records.batch import iter_headers
 from jesenska.records.header import Codec, read_header
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from tests.conformance.conftest import refuse
-from tests.conformance.every_client import CLIENTS, READERS, WRITTEN, Client, Console, Kcat, Read, Talker, now_ms, topic_of
+from tests.conformance.every_client import (
+    CLIENTS,
+    READERS,
+    WRITTEN,
+    Client,
+    Console,
+    Kcat,
+    Read,
+    Talker,
+    now_ms,
+    topic_of,
+)
 from tests.peers.apache_kafka import ApacheKafka, free_port
 from tests.peers.clients import MissingError
 from tests.peers.python.conversation import Row
@@ -54,7 +76,9 @@ class Matrix:
         self.begun_ms = now_ms()
         self._wrong: dict[str, BaseException] = {}
         self._started: dict[str, Talker | Kcat | Console] = {}
-        self._rows = {topic_of(writer, codec): writer.rows(topic_of(writer, codec), self.begun_ms) for writer, codec in written}
+        self._rows = {
+            topic_of(writer, codec): writer.rows(topic_of(writer, codec), self.begun_ms) for writer, codec in written
+        }
         self._written: dict[str, str | None] = {}
         self._ends: dict[str, int] = {}
         self._read: dict[str, dict[str, Read]] = {}
@@ -102,8 +126,12 @@ class Matrix:
     def _look_at_ends(self) -> None:
         with RawConnection(self.bootstrap) as connection:
             for topic in self._rows:
-                asked = ListOffsetsRequestTopic(name=topic, partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=-1)])
-                (part,) = connection.ask(ListOffsetsRequest(topics=[asked]), 1, ListOffsetsResponse).topics[0].partitions
+                asked = ListOffsetsRequestTopic(
+                    name=topic, partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=-1)]
+                )
+                (part,) = (
+                    connection.ask(ListOffsetsRequest(topics=[asked]), 1, ListOffsetsResponse).topics[0].partitions
+                )
                 self._ends[topic] = part.offset
 
     def _read_all(self, client: Client) -> None:
@@ -153,7 +181,9 @@ def _asked_for(items: Sequence[pytest.Item]) -> list[tuple[Client, str]]:
     """The topics that the tests of this run read, and those that each of them needs."""
     cells = [item.callspec.params for item in items if isinstance(item, pytest.Function) and hasattr(item, "callspec")]
     asked = {(cell["writer"], cell["codec"]) for cell in cells if "writer" in cell and "codec" in cell}
-    return [(writer, codec) for writer, codec in WRITTEN if (writer, codec) in asked or topic_of(writer, codec) == _IN_ZSTD]
+    return [
+        (writer, codec) for writer, codec in WRITTEN if (writer, codec) in asked or topic_of(writer, codec) == _IN_ZSTD
+    ]
 
 
 def _in_two_codecs() -> Iterator[ParameterSet]:
@@ -163,7 +193,9 @@ def _in_two_codecs() -> Iterator[ParameterSet]:
         count = len(client.codecs)
         two = {client.codecs[number % count], client.codecs[(number + 1 + number // count) % count]}
         for codec in client.codecs:
-            yield pytest.param(client, codec, marks=() if codec in two else pytest.mark.hour("tests/conformance/every_client.py"))
+            yield pytest.param(
+                client, codec, marks=() if codec in two else pytest.mark.hour("tests/conformance/every_client.py")
+            )
 
 
 _CELLS = list(_in_two_codecs())
@@ -194,7 +226,9 @@ def test_each_client_reads_what_each_has_written(matrix: Matrix, reader: Client,
         assert re.search(reader.without_zstd, error), error
         return
     assert error is None
-    assert [(row.key, row.value) for row in found] == [(_shown(row.key, reader), _shown(row.value, reader)) for row in rows]
+    assert [(row.key, row.value) for row in found] == [
+        (_shown(row.key, reader), _shown(row.value, reader)) for row in rows
+    ]
     assert [row.headers for row in found] == [_headers(row, reader, writer) for row in rows]
     for row, given in zip(found, rows, strict=True):
         if not reader.shows_times:
@@ -219,7 +253,9 @@ def _headers(row: Row, reader: Client, writer: Client) -> list[tuple[str, bytes]
 
 
 @pytest.mark.parametrize("version", range(13))
-def test_zstd_is_refused_to_consumers_of_message_sets_and_sent_as_it_is_to_all_others(matrix: Matrix, version: int) -> None:
+def test_zstd_is_refused_to_consumers_of_message_sets_and_sent_as_it_is_to_all_others(
+    matrix: Matrix, version: int
+) -> None:
     """Apache Kafka 3.9.1 does the same: from Fetch 4 on a batch goes out as it lies in the log, whether the consumer
     knows its codec or not."""
     with RawConnection(matrix.bootstrap) as connection:

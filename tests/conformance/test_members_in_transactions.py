@@ -88,7 +88,9 @@ class Groups:
             return group, Named(3, "someone", None)
         link = self._link()
         if state == "offsets only":
-            topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)])
+            topic = OffsetCommitRequestTopic(
+                name=TOPIC, partitions=[OffsetCommitRequestPartition(partition_index=0, committed_offset=1)]
+            )
             link.ask(OffsetCommitRequest(group_id=group, topics=[topic]), 7, OffsetCommitResponse)
             return group, Named(3, "someone", None)
         instance = "static" if state == "a static member" else None
@@ -97,7 +99,11 @@ class Groups:
             return group, member
         assignment = SyncGroupRequestAssignment(member_id=member.member, assignment=b"")
         request = SyncGroupRequest(
-            group_id=group, generation_id=member.generation, member_id=member.member, group_instance_id=instance, assignments=[assignment]
+            group_id=group,
+            generation_id=member.generation,
+            member_id=member.member,
+            group_instance_id=instance,
+            assignments=[assignment],
         )
         assert link.ask(request, 3, SyncGroupResponse).error_code == ErrorCode.NONE
         if state == "rebalancing":
@@ -127,7 +133,9 @@ class Groups:
         who = self.broker.init(name)
         link = self._link()
         if version < 5:
-            request = AddOffsetsToTxnRequest(transactional_id=name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=group)
+            request = AddOffsetsToTxnRequest(
+                transactional_id=name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=group
+            )
             assert link.ask(request, 3, AddOffsetsToTxnResponse).error_code == ErrorCode.NONE
         partition = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
         commit = TxnOffsetCommitRequest(

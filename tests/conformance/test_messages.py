@@ -11,7 +11,24 @@ import pytest
 
 from jesenska.base.identifiers import uuid_to_text
 from jesenska.wire.codec import decode, encode
-from jesenska.wire.language import BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, UINT16, UINT32, UUID, Array, Field, Message, Struct, Type
+from jesenska.wire.language import (
+    BYTES,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UINT16,
+    UINT32,
+    UUID,
+    Array,
+    Field,
+    Message,
+    Struct,
+    Type,
+)
 from jesenska.wire.registry import APIS, Api
 from tests.peers.judge import Judge
 from tests.profiles import rounds
@@ -53,7 +70,11 @@ def _renamed(judge: Judge, key: int, theirs: Any) -> Any:
         return theirs
     if isinstance(theirs, list):
         return [_renamed(judge, key, item) for item in theirs]
-    return {names.get(name, name): _renamed(judge, key, value) for name, value in theirs.items()} if isinstance(theirs, dict) else theirs
+    return (
+        {names.get(name, name): _renamed(judge, key, value) for name, value in theirs.items()}
+        if isinstance(theirs, dict)
+        else theirs
+    )
 
 
 def _differences(ours: Struct, theirs: dict[str, Any], version: int, path: str = "") -> list[str]:
@@ -92,7 +113,10 @@ def _differences(ours: Struct, theirs: dict[str, Any], version: int, path: str =
 
 def random_value(item: Field, kind: Any, version: int, source: random.Random, depth: int) -> Any:
     if isinstance(kind, Array):
-        return [random_value(item, kind.element, version, source, depth + 1) for _ in range(source.randrange(4 if depth < 4 else 2))]
+        return [
+            random_value(item, kind.element, version, source, depth + 1)
+            for _ in range(source.randrange(4 if depth < 4 else 2))
+        ]
     if isinstance(kind, type):
         return random_struct(kind, version, source, depth + 1)
     assert isinstance(kind, Type)
@@ -137,7 +161,9 @@ def test_kafkas_messages_are_read_and_written_byte_for_byte(judge: Judge, api: A
             for seed in range(CASES):
                 data, theirs = judge.random(kind, api.key, version, seed)
                 ours = decode(message, version, data)
-                assert _differences(ours, _renamed(judge, api.key, theirs), version) == [], f"{message.__name__} {version} seed {seed}"
+                assert _differences(ours, _renamed(judge, api.key, theirs), version) == [], (
+                    f"{message.__name__} {version} seed {seed}"
+                )
                 assert encode(ours, version) == data, f"{message.__name__} {version} seed {seed}"
 
 
@@ -150,11 +176,19 @@ def test_our_messages_are_read_and_written_byte_for_byte_by_kafka(judge: Judge, 
                 ours = random_struct(message, version, random.Random(f"{seed}-{version}"))
                 data = encode(ours, version)
                 assert judge.again(kind, api.key, version, data) == data, f"{message.__name__} {version} seed {seed}"
-                assert _differences(ours, _renamed(judge, api.key, judge.as_json(kind, api.key, version, data)), version) == []
+                assert (
+                    _differences(ours, _renamed(judge, api.key, judge.as_json(kind, api.key, version, data)), version)
+                    == []
+                )
 
 
 def test_every_version_of_the_wire_room_has_been_judged(judge_3: Judge, judge_4: Judge) -> None:
     older, newer = judge_3.apis(), judge_4.apis()
     for api in APIS.values():
-        covered = {version for table in (older, newer) if api.key in table for version in range(table[api.key][0], table[api.key][1] + 1)}
+        covered = {
+            version
+            for table in (older, newer)
+            if api.key in table
+            for version in range(table[api.key][0], table[api.key][1] + 1)
+        }
         assert set(range(api.min_version, api.max_version + 1)) <= covered, api.name

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.client.admin import BROKER, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import BROKER, Admin, ConfigChange, NewTopic
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults.load import cluster_of
 from jesenska.wire.messages.k34_alter_replica_log_dirs import (
@@ -73,7 +73,9 @@ class Side:
         assert producer.flush(_SECONDS) == 0
 
     def read(self, topic: str, records: int) -> list[int]:
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{records}", "auto.offset.reset": "earliest"})
+        consumer = Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": f"{records}", "auto.offset.reset": "earliest"}
+        )
         found: list[int] = []
         try:
             consumer.subscribe([topic])
@@ -95,11 +97,18 @@ class Side:
     def move(self, *wanted: tuple[str, str, int], version: int = 2) -> dict[str, str]:
         """What is answered, by partition."""
         dirs = [
-            AlterReplicaLogDirsRequestDir(path=path, topics=[AlterReplicaLogDirsRequestTopic(name=name, partitions=[number])]) for path, name, number in wanted
+            AlterReplicaLogDirsRequestDir(
+                path=path, topics=[AlterReplicaLogDirsRequestTopic(name=name, partitions=[number])]
+            )
+            for path, name, number in wanted
         ]
         with RawConnection(self.bootstrap) as connection:
             answer = connection.ask(AlterReplicaLogDirsRequest(dirs=dirs), version, AlterReplicaLogDirsResponse)
-        return {f"{topic.topic_name}-{item.partition_index}": ErrorCode(item.error_code).name for topic in answer.results for item in topic.partitions}
+        return {
+            f"{topic.topic_name}-{item.partition_index}": ErrorCode(item.error_code).name
+            for topic in answer.results
+            for item in topic.partitions
+        }
 
     def homes(self, topic: str) -> dict[str, bool]:
         """The directories that have a replica of the topic, and whether it is on its way."""
@@ -131,13 +140,19 @@ class Side:
 
 
 def _settings(path: Path) -> dict[str, str]:
-    return {"log.dirs": ",".join(str(path / name) for name in "abc"), "auto.create.topics.enable": "false", "offsets.topic.num.partitions": "1"}
+    return {
+        "log.dirs": ",".join(str(path / name) for name in "abc"),
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+    }
 
 
 @contextmanager
 def _kafka(release: str, path: Path) -> Iterator[Side]:
     need("java", "mvn")
-    with ApacheKafka(release, path / "kafka", zookeeper=release.startswith("3"), heap="384m", settings=_settings(path)) as peer:
+    with ApacheKafka(
+        release, path / "kafka", zookeeper=release.startswith("3"), heap="384m", settings=_settings(path)
+    ) as peer:
         yield Side(peer.bootstrap, path)
 
 
@@ -256,7 +271,10 @@ def test_each_goes_on_with_a_move_that_the_other_has_begun(tmp_path: Path) -> No
     settings = _settings(tmp_path)
     with ExitStack() as stack:
         tree = stack.enter_context(ServedTree(tmp_path / "tree" / "tree.db"))
-        broker = BrokerProcess(tmp_path, settings={**settings, "broker.id": "0", "zookeeper.connect": tree.address, "log.segment.bytes": "100000"})
+        broker = BrokerProcess(
+            tmp_path,
+            settings={**settings, "broker.id": "0", "zookeeper.connect": tree.address, "log.segment.bytes": "100000"},
+        )
         with broker:
             side = Side(broker.bootstrap, tmp_path)
             assert side.create("t") is None
@@ -270,7 +288,9 @@ def test_each_goes_on_with_a_move_that_the_other_has_begun(tmp_path: Path) -> No
             assert broker.stop() == 0
         assert [path.name.rpartition("-")[2] for path in (tmp_path / target).glob("t-0*")] == ["future"]
         settings |= {_THROTTLE: "100000000"}
-        with ApacheKafka("3.9.1", tmp_path / "kafka", zookeeper_connect=tree.address, first_id=0, heap="384m", settings=settings) as peer:
+        with ApacheKafka(
+            "3.9.1", tmp_path / "kafka", zookeeper_connect=tree.address, first_id=0, heap="384m", settings=settings
+        ) as peer:
             theirs = Side(peer.bootstrap, tmp_path)
             theirs.configure(_THROTTLE, "100000000")
             theirs.until(lambda: theirs.homes("t") == {target: False})
@@ -300,7 +320,9 @@ def test_kafka_reassign_partitions_moves_replicas_between_our_directories(tmp_pa
         wanted = {"topic": "t", "partition": 0, "replicas": [0], "log_dirs": [str(side.path / target)]}
         plan.write_text(json.dumps({"version": 1, "partitions": [wanted]}))
         arguments = ("--bootstrap-server", side.bootstrap, "--reassignment-json-file", plan)
-        said = tools.run("kafka-reassign-partitions", *arguments, "--execute", "--replica-alter-log-dirs-throttle", 50_000_000)
+        said = tools.run(
+            "kafka-reassign-partitions", *arguments, "--execute", "--replica-alter-log-dirs-throttle", 50_000_000
+        )
         assert f"to {side.path / target} for replica t-0 with broker 0" in said.output, said
         assert side.settle("t") == target
         said = tools.run("kafka-reassign-partitions", *arguments, "--verify")

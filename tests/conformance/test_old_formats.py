@@ -37,7 +37,10 @@ from tests.units.records.old_messages import OLD_CODECS, Row, message_set
 pytestmark = pytest.mark.conformance
 
 _NOW_MS = 1_700_000_000_000
-_ROWS: list[Row] = [(_NOW_MS + index, None if index % 3 == 0 else b"k%d" % index, None if index == 4 else b"v" * index) for index in range(7)]
+_ROWS: list[Row] = [
+    (_NOW_MS + index, None if index % 3 == 0 else b"k%d" % index, None if index == 4 else b"v" * index)
+    for index in range(7)
+]
 _INPUTS = [(*row, ()) for row in _ROWS]
 _OLDEST_JUDGE, _NEWEST_JUDGE = "1.0.2", "3.9.1"
 
@@ -50,7 +53,10 @@ def ours(broker: BrokerProcess) -> Iterator[RawConnection]:
 
 def _peer(release: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawConnection]:
     need("java", "mvn")
-    with ApacheKafka(release, tmp_path_factory.mktemp("kafka"), heap="384m") as running, RawConnection(running.bootstrap) as opened:
+    with (
+        ApacheKafka(release, tmp_path_factory.mktemp("kafka"), heap="384m") as running,
+        RawConnection(running.bootstrap) as opened,
+    ):
         yield opened
 
 
@@ -91,7 +97,11 @@ def test_what_a_producer_of_any_age_writes_old_consumers_get_as_from_kafka(
     ours: RawConnection, kafka: RawConnection, version: int, codec: Codec, request: pytest.FixtureRequest
 ) -> None:
     topic = f"written-{request.node.callspec.id}"
-    batch = encode_batch([(*row, [("name", b"header")]) for row in _ROWS], codec) if version == 3 else message_set(_ROWS, int(version == 2), codec)
+    batch = (
+        encode_batch([(*row, [("name", b"header")]) for row in _ROWS], codec)
+        if version == 3
+        else message_set(_ROWS, int(version == 2), codec)
+    )
     for connection in (ours, kafka):
         create(connection, topic)
         for turn in range(3):
@@ -140,7 +150,10 @@ def _sets() -> dict[str, tuple[int, bytes | bytearray]]:
         "compressed nothing": (2, _one_message(Codec.GZIP, compress(Codec.GZIP, b""))),
         "compressed null": (2, _one_message(Codec.GZIP, None)),
         "log append time set by the client": (2, _one_message(8, b"x")),
-        "log append time set by the client on a compressed message": (2, _one_message(8 | Codec.GZIP, compress(Codec.GZIP, good))),
+        "log append time set by the client on a compressed message": (
+            2,
+            _one_message(8 | Codec.GZIP, compress(Codec.GZIP, good)),
+        ),
         "format 3": (2, third),
     }
 
@@ -167,7 +180,10 @@ def test_wrong_message_sets_are_answered_as_by_kafka(ours: RawConnection, kafka_
         ({"max_message_bytes": "200"}, message_set([(_NOW_MS, None, bytes(30_000))], 1, Codec.GZIP)),
         ({"message_timestamp_type": "LogAppendTime"}, message_set([(1, None, b"x")], 1, Codec.GZIP)),
         ({"message_timestamp_type": "LogAppendTime"}, message_set([(-1, None, b"x")], 0)),
-        ({"message_timestamp_type": "LogAppendTime"}, _one_message(8 | Codec.GZIP, compress(Codec.GZIP, message_set(_ROWS, 1)))),
+        (
+            {"message_timestamp_type": "LogAppendTime"},
+            _one_message(8 | Codec.GZIP, compress(Codec.GZIP, message_set(_ROWS, 1))),
+        ),
     ],
     ids=[
         "no key on a compacted topic",
@@ -179,7 +195,11 @@ def test_wrong_message_sets_are_answered_as_by_kafka(ours: RawConnection, kafka_
     ],
 )
 def test_a_topics_rules_hold_for_message_sets_as_in_kafka(
-    ours: RawConnection, kafka_3: RawConnection, configs: dict[str, str], records: bytearray, request: pytest.FixtureRequest
+    ours: RawConnection,
+    kafka_3: RawConnection,
+    configs: dict[str, str],
+    records: bytearray,
+    request: pytest.FixtureRequest,
 ) -> None:
     answers = []
     for connection in (ours, kafka_3):
@@ -190,7 +210,9 @@ def test_a_topics_rules_hold_for_message_sets_as_in_kafka(
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_zstd_is_refused_to_old_consumers_as_by_kafka(ours: RawConnection, kafka_3: RawConnection, version: int) -> None:
+def test_zstd_is_refused_to_old_consumers_as_by_kafka(
+    ours: RawConnection, kafka_3: RawConnection, version: int
+) -> None:
     answers = []
     for connection in (ours, kafka_3):
         topic = create(connection, f"zstd-{version}")
@@ -201,7 +223,9 @@ def test_zstd_is_refused_to_old_consumers_as_by_kafka(ours: RawConnection, kafka
 
 
 @pytest.mark.parametrize(("release", "magic"), [("0.9.0", 0), ("0.10.2-IV0", 1), ("0.11.0", 2)])
-def test_a_topic_in_an_old_format_is_as_in_kafka(ours: RawConnection, kafka_1: RawConnection, release: str, magic: int) -> None:
+def test_a_topic_in_an_old_format_is_as_in_kafka(
+    ours: RawConnection, kafka_1: RawConnection, release: str, magic: int
+) -> None:
     answers: list[list[object]] = []
     for connection in (ours, kafka_1):
         topic = create(connection, f"format-{release}", message_format_version=release)
@@ -223,11 +247,22 @@ def test_a_topic_in_an_old_format_is_as_in_kafka(ours: RawConnection, kafka_1: R
             for timestamp in (_NOW_MS, _NOW_MS + 3, -1, -2):
                 part = list_offsets(connection, topic, version, timestamp)
                 if version or timestamp < 0:  # version 0 goes by the times of the segments' files
-                    seen.append((version, timestamp, ErrorCode(part.error_code), part.offset, part.timestamp, part.old_style_offsets))
+                    seen.append(
+                        (
+                            version,
+                            timestamp,
+                            ErrorCode(part.error_code),
+                            part.offset,
+                            part.timestamp,
+                            part.old_style_offsets,
+                        )
+                    )
     assert answers[0] == answers[1]
 
 
-def test_consumers_are_refused_where_down_conversion_is_off_as_in_kafka(ours: RawConnection, kafka_3: RawConnection) -> None:
+def test_consumers_are_refused_where_down_conversion_is_off_as_in_kafka(
+    ours: RawConnection, kafka_3: RawConnection
+) -> None:
     answers: list[list[object]] = []
     for connection in (ours, kafka_3):
         topic = create(connection, "as-they-are", message_downconversion_enable="false")

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import kafka_consumer_groups
-from jesenska.cli.config_listing import settings_of_topics
+from jesenska.cli.kafka.groups import kafka_consumer_groups
+from jesenska.cli.kafka.topics.config_listing import settings_of_topics
 from jesenska.client.cluster import Cluster
 from jesenska.metadata.tree_operations import NoNodeError
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import free_port, java_command, tool_class
@@ -40,7 +40,9 @@ def broker_and_tree(directory: Path, tree: str) -> Iterator[tuple[BrokerProcess,
         else:
             address = f"127.0.0.1:{stack.enter_context(ZooKeeper(directory)).port}"
             settings = {"zookeeper.connect": address}
-        broker = stack.enter_context(BrokerProcess(directory / "data", settings=settings | {"broker.id": "0", "num.partitions": "1"}))
+        broker = stack.enter_context(
+            BrokerProcess(directory / "data", settings=settings | {"broker.id": "0", "num.partitions": "1"})
+        )
         yield broker, address
 
 
@@ -51,7 +53,11 @@ def until_setting(bootstrap: str, topic: str, name: str, value: str | None) -> N
         cluster = Cluster(bootstrap)
         try:
             async with asyncio.timeout(30):
-                while {item.name: item.value for item in (await settings_of_topics(cluster, [topic]))[topic] if not item.is_default}.get(name) != value:
+                while {
+                    item.name: item.value
+                    for item in (await settings_of_topics(cluster, [topic]))[topic]
+                    if not item.is_default
+                }.get(name) != value:
                     pass
         finally:
             await cluster.close()
@@ -59,7 +65,10 @@ def until_setting(bootstrap: str, topic: str, name: str, value: str | None) -> N
     asyncio.run(look())
 
 
-@pytest.mark.parametrize(("release", "tree"), [("0.8.2.2", "ours"), ("0.8.2.2", "ZooKeeper"), ("0.10.2.2", "ours"), ("1.0.2", "ours"), ("1.0.2", "ZooKeeper")])
+@pytest.mark.parametrize(
+    ("release", "tree"),
+    [("0.8.2.2", "ours"), ("0.8.2.2", "ZooKeeper"), ("0.10.2.2", "ours"), ("1.0.2", "ours"), ("1.0.2", "ZooKeeper")],
+)
 def test_topics_are_made_changed_read_and_deleted_through_the_tree(tmp_path: Path, release: str, tree: str) -> None:
     need("java", "mvn")
     with broker_and_tree(tmp_path, tree) as (broker, address), Tools(release) as tools:
@@ -73,10 +82,24 @@ def test_topics_are_made_changed_read_and_deleted_through_the_tree(tmp_path: Pat
                 pass
             return outcome.output
 
-        assert 'Created topic "test".' in topics("--create", "--topic", "test", "--partitions", 1, "--replication-factor", 1).output
-        assert "already exists" in topics("--create", "--topic", "test", "--partitions", 1, "--replication-factor", 1).output
-        assert "larger than available brokers: 1" in topics("--create", "--topic", "much", "--partitions", 1, "--replication-factor", 3).output
-        assert "Created topic" in topics("--create", "--topic", "placed", "--replica-assignment", "0,0", "--config", "retention.ms=1000000").output
+        assert (
+            'Created topic "test".'
+            in topics("--create", "--topic", "test", "--partitions", 1, "--replication-factor", 1).output
+        )
+        assert (
+            "already exists"
+            in topics("--create", "--topic", "test", "--partitions", 1, "--replication-factor", 1).output
+        )
+        assert (
+            "larger than available brokers: 1"
+            in topics("--create", "--topic", "much", "--partitions", 1, "--replication-factor", 3).output
+        )
+        assert (
+            "Created topic"
+            in topics(
+                "--create", "--topic", "placed", "--replica-assignment", "0,0", "--config", "retention.ms=1000000"
+            ).output
+        )
         assert topics("--list").lines == ["placed", "test"]
         assert until(lambda outcome: outcome.output.count("Leader: 0") == 3, "--describe").splitlines() == [
             "Topic:placed\tPartitionCount:2\tReplicationFactor:1\tConfigs:retention.ms=1000000",
@@ -88,15 +111,40 @@ def test_topics_are_made_changed_read_and_deleted_through_the_tree(tmp_path: Pat
         assert topics("--describe", "--unavailable-partitions").output.strip() == ""
 
         assert "Adding partitions succeeded!" in topics("--alter", "--topic", "test", "--partitions", 3).output
-        assert 'Updated config for topic "test".' in topics("--alter", "--topic", "test", "--config", "max.message.bytes=50").output
+        assert (
+            'Updated config for topic "test".'
+            in topics("--alter", "--topic", "test", "--config", "max.message.bytes=50").output
+        )
         until(lambda outcome: outcome.output.count("Leader: 0") == 3, "--describe", "--topic", "test")
         until_setting(broker.bootstrap, "test", "max.message.bytes", "50")
-        assert 'Updated config for topic "test".' in topics("--alter", "--topic", "test", "--delete-config", "max.message.bytes").output
+        assert (
+            'Updated config for topic "test".'
+            in topics("--alter", "--topic", "test", "--delete-config", "max.message.bytes").output
+        )
         until_setting(broker.bootstrap, "test", "max.message.bytes", None)
 
         sent = ["This is a message", "This is another message"]
-        assert "ERROR" not in tools.run("kafka-console-producer", "--broker-list", broker.bootstrap, "--topic", "placed", given="\n".join([*sent, ""])).errors
-        read = tools.run("kafka-console-consumer", "--zookeeper", address, "--topic", "placed", "--from-beginning", "--max-messages", 2)
+        assert (
+            "ERROR"
+            not in tools.run(
+                "kafka-console-producer",
+                "--broker-list",
+                broker.bootstrap,
+                "--topic",
+                "placed",
+                given="\n".join([*sent, ""]),
+            ).errors
+        )
+        read = tools.run(
+            "kafka-console-consumer",
+            "--zookeeper",
+            address,
+            "--topic",
+            "placed",
+            "--from-beginning",
+            "--max-messages",
+            2,
+        )
         assert sorted(read.lines) == sent
 
         assert "is marked for deletion" in topics("--delete", "--topic", "placed").output
@@ -113,13 +161,42 @@ def test_a_group_of_0_8_reads_on_where_it_was(tmp_path: Path, capsys: pytest.Cap
         group.write_text("group.id=old\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\n")
 
         def send(*lines: str) -> None:
-            sent = tools.run("kafka-console-producer", "--broker-list", broker.bootstrap, "--topic", "t", given="".join(f"{line}\n" for line in lines))
+            sent = tools.run(
+                "kafka-console-producer",
+                "--broker-list",
+                broker.bootstrap,
+                "--topic",
+                "t",
+                given="".join(f"{line}\n" for line in lines),
+            )
             assert "ERROR" not in sent.errors
 
         def read(*flags: str) -> list[str]:
-            return tools.run("kafka-console-consumer", "--zookeeper", address, "--topic", "t", "--consumer.config", group, "--max-messages", 2, *flags).lines
+            return tools.run(
+                "kafka-console-consumer",
+                "--zookeeper",
+                address,
+                "--topic",
+                "t",
+                "--consumer.config",
+                group,
+                "--max-messages",
+                2,
+                *flags,
+            ).lines
 
-        tools.run("kafka-topics", "--zookeeper", address, "--create", "--topic", "t", "--partitions", 1, "--replication-factor", 1)
+        tools.run(
+            "kafka-topics",
+            "--zookeeper",
+            address,
+            "--create",
+            "--topic",
+            "t",
+            "--partitions",
+            1,
+            "--replication-factor",
+            1,
+        )
         send("one", "two", "three")
         assert read("--from-beginning") == ["one", "two"]
         for words in (["--list"], ["--describe", "--group", "old"]):
@@ -138,7 +215,9 @@ def test_two_consumers_of_0_8_share_a_topic_and_one_takes_over_from_the_other(tm
     ends."""
     need("java", "mvn")
     settings = tmp_path / "group.properties"
-    settings.write_text("group.id=pair\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\nrebalance.backoff.ms=200\n")
+    settings.write_text(
+        "group.id=pair\nauto.commit.interval.ms=100\nzookeeper.session.timeout.ms=4000\nrebalance.backoff.ms=200\n"
+    )
     with broker_and_tree(tmp_path, "ours") as (broker, address), contextlib.ExitStack() as running:
         fill(broker, "t", 4, 0)
         asyncio.run(begin_at_the_beginning(address))

@@ -12,7 +12,12 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID
 from jesenska.metadata.nodes import PartitionStateNode
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest
@@ -61,7 +66,13 @@ from tests.units.log.log_harness import make_batch
 
 pytestmark = pytest.mark.conformance
 
-_LEADER_AND_ISR, _STOP_REPLICA, _UPDATE_METADATA, _CONTROLLED_SHUTDOWN, _ALTER_PARTITION = range(8), range(5), range(9), range(4), range(4)
+_LEADER_AND_ISR, _STOP_REPLICA, _UPDATE_METADATA, _CONTROLLED_SHUTDOWN, _ALTER_PARTITION = (
+    range(8),
+    range(5),
+    range(9),
+    range(4),
+    range(4),
+)
 _NONE = ErrorCode.NONE
 _LEADS = Clients(*[_NONE] * 4)
 _FOLLOWS = Clients(*[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 4)
@@ -115,7 +126,13 @@ def _led(broker: Ordered, *states: State) -> Topic:
 def test_requests_between_brokers_are_announced_to_everybody(broker: Ordered) -> None:
     answer = broker.connection.ask(ApiVersionsRequest(), 0, ApiVersionsResponse)
     ranges = {item.api_key: range(item.min_version, item.max_version + 1) for item in answer.api_keys}
-    assert [ranges[key] for key in (4, 5, 6, 7, 56)] == [_LEADER_AND_ISR, _STOP_REPLICA, _UPDATE_METADATA, _CONTROLLED_SHUTDOWN, _ALTER_PARTITION]
+    assert [ranges[key] for key in (4, 5, 6, 7, 56)] == [
+        _LEADER_AND_ISR,
+        _STOP_REPLICA,
+        _UPDATE_METADATA,
+        _CONTROLLED_SHUTDOWN,
+        _ALTER_PARTITION,
+    ]
     assert ranges[67] == range(1)
 
 
@@ -135,7 +152,10 @@ def test_leader_and_isr_of_a_newer_controller_ends_the_older_one(broker: Ordered
     older, topic = broker.controller_epoch, broker.new_topic()
     broker.controller_epoch += 1
     assert broker.lead(version, topic, State()) == Told(_NONE, {0: _NONE})
-    assert broker.lead(version, topic, State(leader_epoch=1), controller_epoch=older).error == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert (
+        broker.lead(version, topic, State(leader_epoch=1), controller_epoch=older).error
+        == ErrorCode.STALE_CONTROLLER_EPOCH
+    )
     assert broker.stop(4, topic, Stop(), controller_epoch=older).error == ErrorCode.STALE_CONTROLLER_EPOCH
     assert broker.update(8, {}, controller_epoch=older) == ErrorCode.STALE_CONTROLLER_EPOCH
 
@@ -152,7 +172,9 @@ def test_leader_and_isr_for_an_earlier_registration_is_refused_whole(broker: Ord
 
 
 @pytest.mark.parametrize("further", [1, 1 << 40])
-def test_orders_for_a_registration_that_the_broker_does_not_know_of_yet_are_obeyed(broker: Ordered, further: int) -> None:
+def test_orders_for_a_registration_that_the_broker_does_not_know_of_yet_are_obeyed(
+    broker: Ordered, further: int
+) -> None:
     epoch, topic = broker.broker_epoch + further, broker.new_topic()
     assert broker.lead(7, topic, State(), broker_epoch=epoch) == Told(_NONE, {0: _NONE})
     assert broker.update(8, {topic: [State()]}, broker_epoch=epoch) == _NONE
@@ -230,9 +252,17 @@ def test_a_partition_that_others_have_is_unknown(broker: Ordered, version: int) 
 
 @every_leader_and_isr
 @pytest.mark.parametrize(
-    ("leader_epoch", "code"), [(4, ErrorCode.STALE_CONTROLLER_EPOCH), (5, ErrorCode.STALE_CONTROLLER_EPOCH), (6, _NONE), (-1, ErrorCode.STALE_CONTROLLER_EPOCH)]
+    ("leader_epoch", "code"),
+    [
+        (4, ErrorCode.STALE_CONTROLLER_EPOCH),
+        (5, ErrorCode.STALE_CONTROLLER_EPOCH),
+        (6, _NONE),
+        (-1, ErrorCode.STALE_CONTROLLER_EPOCH),
+    ],
 )
-def test_a_leader_epoch_that_is_not_newer_is_refused(broker: Ordered, version: int, leader_epoch: int, code: ErrorCode) -> None:
+def test_a_leader_epoch_that_is_not_newer_is_refused(
+    broker: Ordered, version: int, leader_epoch: int, code: ErrorCode
+) -> None:
     topic = _led(broker, State(0, leader_epoch=5), State(1, leader_epoch=5))
     told = broker.lead(version, topic, State(0, leader_epoch=leader_epoch), State(1, leader_epoch=7), new=False)
     assert told == Told(_NONE, {0: code, 1: _NONE})
@@ -266,7 +296,9 @@ def test_a_topic_that_is_made_anew_takes_the_place_of_one_without_data(broker: O
 
 def test_an_id_is_looked_at_before_the_leader_epoch(broker: Ordered) -> None:
     topic = _led(broker, State(leader_epoch=5))
-    assert broker.lead(7, topic._replace(topic_id=uuid.uuid4()), State(leader_epoch=4)).partitions == {0: ErrorCode.INCONSISTENT_TOPIC_ID}
+    assert broker.lead(7, topic._replace(topic_id=uuid.uuid4()), State(leader_epoch=4)).partitions == {
+        0: ErrorCode.INCONSISTENT_TOPIC_ID
+    }
 
 
 @pytest.mark.parametrize("leader_epoch", [0, 1])
@@ -274,7 +306,9 @@ def test_a_topic_without_an_id_gets_the_one_that_is_told(broker: Ordered, leader
     topic = broker.new_topic()
     assert broker.lead(4, topic, State()) == Told(_NONE, {0: _NONE})
     assert broker.lead(7, topic, State(leader_epoch=leader_epoch)) == Told(_NONE, {0: _NONE})
-    assert broker.lead(7, topic._replace(topic_id=uuid.uuid4()), State(leader_epoch=2)).partitions == {0: ErrorCode.INCONSISTENT_TOPIC_ID}
+    assert broker.lead(7, topic._replace(topic_id=uuid.uuid4()), State(leader_epoch=2)).partitions == {
+        0: ErrorCode.INCONSISTENT_TOPIC_ID
+    }
 
 
 @every_leader_and_isr
@@ -304,7 +338,9 @@ def test_what_another_replica_lacks_is_committed_once_that_is_not_in_sync(broker
     topic = _led(broker, led)
     assert produce(broker.connection, topic.name, 8, make_batch()).error_code == _NONE
     assert broker.fetch(topic) == (_NONE, 0, 0)
-    assert broker.lead(7, topic, led._replace(isr=(BROKER,), leader_epoch=1, partition_epoch=4), new=False) == Told(_NONE, {0: _NONE})
+    assert broker.lead(7, topic, led._replace(isr=(BROKER,), leader_epoch=1, partition_epoch=4), new=False) == Told(
+        _NONE, {0: _NONE}
+    )
     assert broker.fetch(topic)[:2] == (_NONE, 1)
 
 
@@ -312,7 +348,9 @@ def test_a_write_that_waits_for_others_is_told_when_another_leads(broker: Ordere
     led = State(isr=(BROKER, OTHER), replicas=(BROKER, OTHER))
     topic = _led(broker, led)
     with RawConnection(broker.bootstrap) as waiting:
-        data = ProduceRequestTopic(name=topic.name, partition_data=[ProduceRequestPartition(index=0, records=bytes(make_batch()))])
+        data = ProduceRequestTopic(
+            name=topic.name, partition_data=[ProduceRequestPartition(index=0, records=bytes(make_batch()))]
+        )
         waiting.send_frame(waiting.frame(ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data]), 8))
         until(lambda: broker.end_offset(topic)[1] >= 0 and _has_records(broker, topic), "nothing is written")
         assert broker.lead(7, topic, led._replace(leader=OTHER, leader_epoch=1)) == Told(_NONE, {0: _NONE})
@@ -359,7 +397,9 @@ def test_stop_replica_for_an_earlier_registration_is_refused(broker: Ordered, ve
 @every_stop_replica
 @pytest.mark.parametrize("delete", [False, True])
 def test_a_replica_that_is_not_there_may_be_stopped(broker: Ordered, version: int, delete: bool) -> None:
-    assert broker.stop(version, broker.new_topic(), Stop(0, delete=delete), Stop(7, delete=delete)) == Told(_NONE, {0: _NONE, 7: _NONE})
+    assert broker.stop(version, broker.new_topic(), Stop(0, delete=delete), Stop(7, delete=delete)) == Told(
+        _NONE, {0: _NONE, 7: _NONE}
+    )
 
 
 @every_stop_replica
@@ -388,11 +428,23 @@ def test_a_replica_is_deleted(broker: Ordered, version: int) -> None:
 
 @pytest.mark.parametrize("version", [version for version in _STOP_REPLICA if version >= STOP_REPLICA_STATES])
 @pytest.mark.parametrize(
-    ("leader_epoch", "code"), [(4, ErrorCode.FENCED_LEADER_EPOCH), (0, ErrorCode.FENCED_LEADER_EPOCH), (5, _NONE), (6, _NONE), (-1, _NONE), (-2, _NONE)]
+    ("leader_epoch", "code"),
+    [
+        (4, ErrorCode.FENCED_LEADER_EPOCH),
+        (0, ErrorCode.FENCED_LEADER_EPOCH),
+        (5, _NONE),
+        (6, _NONE),
+        (-1, _NONE),
+        (-2, _NONE),
+    ],
 )
-def test_a_replica_is_not_deleted_by_an_older_leader_epoch(broker: Ordered, version: int, leader_epoch: int, code: ErrorCode) -> None:
+def test_a_replica_is_not_deleted_by_an_older_leader_epoch(
+    broker: Ordered, version: int, leader_epoch: int, code: ErrorCode
+) -> None:
     topic = _led(broker, State(0, leader_epoch=5), State(1, leader_epoch=5))
-    told = broker.stop(version, topic, Stop(0, leader_epoch, delete=True), Stop(1, 5, delete=False), Stop(2, 0, delete=True))
+    told = broker.stop(
+        version, topic, Stop(0, leader_epoch, delete=True), Stop(1, 5, delete=False), Stop(2, 0, delete=True)
+    )
     assert told == Told(_NONE, {0: code, 1: _NONE, 2: _NONE})
     assert broker.directory(topic).exists() == (code != _NONE)
     assert broker.clients(topic) == (_FOLLOWS if code == _NONE else _LEADS)
@@ -439,14 +491,19 @@ def test_a_replica_may_be_stopped_before_clients_are_told_of_it(broker: Ordered)
 @every_update_metadata
 def test_update_metadata_of_an_older_controller_is_refused(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
-    assert broker.update(version, {topic: [State()]}, controller_epoch=broker.controller_epoch - 1) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert (
+        broker.update(version, {topic: [State()]}, controller_epoch=broker.controller_epoch - 1)
+        == ErrorCode.STALE_CONTROLLER_EPOCH
+    )
     assert broker.topic_shown(topic).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 @every_update_metadata
 def test_update_metadata_for_an_earlier_registration_is_refused(broker: Ordered, version: int) -> None:
     topic, is_told = broker.new_topic(), version >= UPDATE_METADATA_BROKER_EPOCHS
-    assert broker.update(version, {topic: [State()]}, broker_epoch=broker.broker_epoch - 1) == (ErrorCode.STALE_BROKER_EPOCH if is_told else _NONE)
+    assert broker.update(version, {topic: [State()]}, broker_epoch=broker.broker_epoch - 1) == (
+        ErrorCode.STALE_BROKER_EPOCH if is_told else _NONE
+    )
     assert broker.topic_shown(topic).error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_told else _NONE)
 
 
@@ -462,7 +519,10 @@ def test_update_metadata_of_a_newer_controller_ends_the_older_one(broker: Ordere
 @every_update_metadata
 def test_clients_are_told_of_topics(broker: Ordered, version: int) -> None:
     topic = broker.new_topic()
-    first, second = State(0, BROKER, 3, (BROKER, OTHER), (BROKER, OTHER), 5), State(1, OTHER, 4, (OTHER,), (OTHER, BROKER), 6)
+    first, second = (
+        State(0, BROKER, 3, (BROKER, OTHER), (BROKER, OTHER), 5),
+        State(1, OTHER, 4, (OTHER,), (OTHER, BROKER), 6),
+    )
     assert broker.lead(7, topic, first, second).error == _NONE
     assert broker.update(version, {topic: [first, second]}, [broker.live, broker.other]) == _NONE
     found = broker.topic_shown(topic)
@@ -486,13 +546,20 @@ def test_clients_are_told_of_topics_that_others_have(broker: Ordered, version: i
 
 
 @pytest.mark.parametrize("version", [version for version in _UPDATE_METADATA if version >= 4])
-def test_clients_are_told_of_replicas_that_cannot_be_read_though_their_broker_is_up(broker: Ordered, version: int) -> None:
+def test_clients_are_told_of_replicas_that_cannot_be_read_though_their_broker_is_up(
+    broker: Ordered, version: int
+) -> None:
     """A broker may have lost a directory."""
     topic, another = broker.new_topic(), broker.other._replace(broker_id=5)
     state = State(0, OTHER, 3, (OTHER,), (5, OTHER), 5, offline=(5,))
     assert broker.update(version, {topic: [state]}, [broker.live, broker.other, another]) == _NONE
     assert broker.shown(topic) == {0: Shown(_NONE, OTHER, 3, [5, OTHER], [OTHER], [5])}
-    assert broker.update(version, {topic: [state._replace(partition_epoch=6, offline=())]}, [broker.live, broker.other, another]) == _NONE
+    assert (
+        broker.update(
+            version, {topic: [state._replace(partition_epoch=6, offline=())]}, [broker.live, broker.other, another]
+        )
+        == _NONE
+    )
     assert broker.shown(topic)[0].offline == []
 
 
@@ -524,7 +591,10 @@ def test_a_leader_that_others_reach_over_another_listener_is_not_shown(broker: O
     elsewhere = Live(OTHER, {("INTERNAL", "PLAINTEXT"): ("127.0.0.1", 1)})
     assert broker.update(8, {topic: [State(0, OTHER, 3, (OTHER,), (OTHER,))]}, [broker.live, elsewhere]) == _NONE
     (found,) = broker.shown(topic, version).values()
-    assert (found.error, found.leader) == (ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE, NOBODY)
+    assert (found.error, found.leader) == (
+        ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE,
+        NOBODY,
+    )
 
 
 @every_update_metadata
@@ -549,7 +619,9 @@ def test_clients_are_told_of_the_brokers_on_their_listener(broker: Ordered, vers
     # Who is not named is gone.
     assert broker.update(version, {}) == _NONE
     assert [item.node_id for item in broker.metadata(12).brokers] == [BROKER]
-    assert [item.broker_id for item in broker.connection.ask(DescribeClusterRequest(), 0, DescribeClusterResponse).brokers] == [BROKER]
+    assert [
+        item.broker_id for item in broker.connection.ask(DescribeClusterRequest(), 0, DescribeClusterResponse).brokers
+    ] == [BROKER]
 
 
 @pytest.mark.parametrize("controller_id", [OTHER, BROKER, -1, CONTROLLER])
@@ -582,7 +654,9 @@ def test_a_topic_that_nobody_knows_may_be_deleted(broker: Ordered) -> None:
 
 
 def _by_id(broker: Ordered, topic_id: uuid.UUID) -> tuple[ErrorCode, str | None]:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=None, topic_id=topic_id)], allow_auto_topic_creation=False)
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=None, topic_id=topic_id)], allow_auto_topic_creation=False
+    )
     (found,) = broker.connection.ask(request, 12, MetadataResponse).topics
     return ErrorCode(found.error_code), found.name
 
@@ -615,13 +689,19 @@ def test_a_coordinator_is_whoever_leads_the_partition_of_the_group(broker: Order
     offsets = Topic(_OFFSETS_TOPIC, uuid.uuid5(uuid.NAMESPACE_URL, _OFFSETS_TOPIC))
 
     def coordinator(asked: int) -> tuple[int, int, str, int]:
-        request = FindCoordinatorRequest(key="group") if asked < 4 else FindCoordinatorRequest(coordinator_keys=["group"])
+        request = (
+            FindCoordinatorRequest(key="group") if asked < 4 else FindCoordinatorRequest(coordinator_keys=["group"])
+        )
         answer = broker.connection.ask(request, asked, FindCoordinatorResponse)
         found = answer if asked < 4 else answer.coordinators[0]
         return found.error_code, found.node_id, found.host, found.port
 
     both, nobody = [broker.live, broker.other], (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1, "", -1)
-    for leader, brokers, wanted in ((OTHER, both, (_NONE, OTHER, "127.0.0.1", 1)), (OTHER, [broker.live], nobody), (NOBODY, both, nobody)):
+    for leader, brokers, wanted in (
+        (OTHER, both, (_NONE, OTHER, "127.0.0.1", 1)),
+        (OTHER, [broker.live], nobody),
+        (NOBODY, both, nobody),
+    ):
         state = State(0, leader, broker.newer_epoch(), (OTHER,), (OTHER,))
         assert broker.update(version, {offsets: [state]}, brokers) == _NONE
         for asked in range(5):
@@ -646,12 +726,22 @@ def test_a_broker_that_nobody_knows_is_not_shut_down(controller: Ordered, versio
 @every_controlled_shutdown
 def test_what_a_broker_leads_is_led_by_another_when_it_shuts_down(controller: Ordered, version: int) -> None:
     epoch = controller.register_other()
-    shared, alone, followed = (controller.write_topic(replicas) for replicas in ((OTHER, BROKER), (OTHER,), (BROKER, OTHER)))
+    shared, alone, followed = (
+        controller.write_topic(replicas) for replicas in ((OTHER, BROKER), (OTHER,), (BROKER, OTHER))
+    )
     lost = controller.write_topic((OTHER, BROKER), (OTHER, BROKER))
     _, partition_epoch = _state(controller, lost)
-    assert _alter(controller, 3, lost, AlterPartitionRequestPartition(leader_epoch=0, partition_epoch=partition_epoch), (OTHER,), epoch) == (
-        _NONE, {0: (_NONE, OTHER, 0, [OTHER], partition_epoch + 1)},
-    )  # fmt: skip
+    assert _alter(
+        controller,
+        3,
+        lost,
+        AlterPartitionRequestPartition(leader_epoch=0, partition_epoch=partition_epoch),
+        (OTHER,),
+        epoch,
+    ) == (
+        _NONE,
+        {0: (_NONE, OTHER, 0, [OTHER], partition_epoch + 1)},
+    )
     # Once more is no mistake: the answer may have been lost.
     for _ in range(2):
         assert _shut_down(controller, version, epoch, shared, alone, followed, lost) == (_NONE, [(lost.name, 0)])
@@ -672,7 +762,9 @@ def test_an_earlier_registration_is_not_shut_down(controller: Ordered, version: 
     assert _leads(controller, topic)[0] == BROKER
 
 
-def _shut_down(broker: Ordered, version: int, broker_epoch: int, *topics: Topic) -> tuple[ErrorCode, list[tuple[str, int]]]:
+def _shut_down(
+    broker: Ordered, version: int, broker_epoch: int, *topics: Topic
+) -> tuple[ErrorCode, list[tuple[str, int]]]:
     """The error, and which partitions of these topics remain."""
     error, remaining = broker.shut_down(version, broker_epoch=broker_epoch)
     return error, [item for item in remaining if item[0] in {topic.name for topic in topics}]
@@ -704,7 +796,9 @@ def _names(topic: Topic) -> Callable[[LeaderAndIsrRequest | UpdateMetadataReques
     return lambda order: topic.name in {state.topic_name for state in order.topic_states}
 
 
-def test_a_broker_that_comes_is_told_of_the_brokers_before_it_is_to_follow_them(controller: Ordered, other: Obedient) -> None:
+def test_a_broker_that_comes_is_told_of_the_brokers_before_it_is_to_follow_them(
+    controller: Ordered, other: Obedient
+) -> None:
     """It follows nobody whom it does not know to be up."""
     controller.register_other()
     topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
@@ -719,7 +813,9 @@ def test_a_broker_that_comes_is_told_of_the_brokers_before_it_is_to_follow_them(
     assert order.controller_id == update.controller_id == BROKER
     assert order.controller_epoch == update.controller_epoch
     assert {live.broker_id: live.port for live in order.live_leaders} == {BROKER: controller.port} | (
-        {OTHER: other.port} if OTHER in {state.leader for of_topic in order.topic_states for state in of_topic.partition_states} else {}
+        {OTHER: other.port}
+        if OTHER in {state.leader for of_topic in order.topic_states for state in of_topic.partition_states}
+        else {}
     )
 
 
@@ -734,13 +830,24 @@ def test_a_new_topic_is_led_before_clients_are_told_of_it(controller: Ordered, o
     (of_topic,) = (state for state in order.topic_states if state.topic_id == topic.topic_id)
     (shown,) = (state for state in update.topic_states if state.topic_id == topic.topic_id)
     states = {
-        state.partition_index: (state.leader, state.leader_epoch, state.isr, state.replicas, state.partition_epoch, state.is_new)
+        state.partition_index: (
+            state.leader,
+            state.leader_epoch,
+            state.isr,
+            state.replicas,
+            state.partition_epoch,
+            state.is_new,
+        )
         for state in of_topic.partition_states
     }
-    assert states == {0: (OTHER, 0, [OTHER, BROKER], [OTHER, BROKER], 0, True), 1: (BROKER, 0, [BROKER, OTHER], [BROKER, OTHER], 0, True)}
-    assert {state.partition_index: (state.leader, state.leader_epoch, state.isr, state.replicas, state.zk_version) for state in shown.partition_states} == {
-        number: state[:-1] for number, state in states.items()
+    assert states == {
+        0: (OTHER, 0, [OTHER, BROKER], [OTHER, BROKER], 0, True),
+        1: (BROKER, 0, [BROKER, OTHER], [BROKER, OTHER], 0, True),
     }
+    assert {
+        state.partition_index: (state.leader, state.leader_epoch, state.isr, state.replicas, state.zk_version)
+        for state in shown.partition_states
+    } == {number: state[:-1] for number, state in states.items()}
     assert {live.broker_id: live.port for live in order.live_leaders} == {BROKER: controller.port, OTHER: other.port}
 
 
@@ -748,8 +855,14 @@ def test_a_broker_that_shuts_down_is_told_who_leads_and_what_to_stop(controller:
     epoch = controller.register_other(other.port)
     topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
     assert _shut_down(controller, 3, epoch, topic) == (_NONE, [])
-    _, order = other.first(LeaderAndIsrRequest, lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].leader_epoch > 0)
-    moved = {state.partition_index: (state.leader, state.leader_epoch, state.isr) for state in order.topic_states[0].partition_states}
+    _, order = other.first(
+        LeaderAndIsrRequest,
+        lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].leader_epoch > 0,
+    )
+    moved = {
+        state.partition_index: (state.leader, state.leader_epoch, state.isr)
+        for state in order.topic_states[0].partition_states
+    }
     assert moved[0] == (BROKER, 1, [BROKER])
     _, stop = other.first(StopReplicaRequest, _names(topic))
     assert 1 in {state.partition_index for of_topic in stop.topic_states for state in of_topic.partition_states}
@@ -761,11 +874,23 @@ def test_a_topic_goes_from_clients_before_its_replicas_are_deleted(controller: O
     topic = controller.write_topic((OTHER, BROKER), (BROKER, OTHER))
     other.first(UpdateMetadataRequest, _names(topic))
     controller.delete_topic(topic)
-    told, update = other.first(UpdateMetadataRequest, lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].leader == DELETED)
-    deleted, stop = other.first(StopReplicaRequest, lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].delete_partition)
+    told, update = other.first(
+        UpdateMetadataRequest,
+        lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].leader == DELETED,
+    )
+    deleted, stop = other.first(
+        StopReplicaRequest,
+        lambda order: _names(topic)(order) and order.topic_states[0].partition_states[0].delete_partition,
+    )
     assert told < deleted
-    assert {state.partition_index: state.leader for state in update.topic_states[0].partition_states} == {0: DELETED, 1: DELETED}
-    states = {state.partition_index: (state.leader_epoch, state.delete_partition) for state in stop.topic_states[0].partition_states}
+    assert {state.partition_index: state.leader for state in update.topic_states[0].partition_states} == {
+        0: DELETED,
+        1: DELETED,
+    }
+    states = {
+        state.partition_index: (state.leader_epoch, state.delete_partition)
+        for state in stop.topic_states[0].partition_states
+    }
     assert states == {0: (-2, True), 1: (-2, True)}
 
 
@@ -775,21 +900,39 @@ _Altered = tuple[ErrorCode, dict[int, tuple[ErrorCode, int, int, list[int], int]
 
 
 def _alter(
-    broker: Ordered, version: int, topic: Topic, partition: AlterPartitionRequestPartition, isr: tuple[int, ...], broker_epoch: int, broker_id: int = OTHER
+    broker: Ordered,
+    version: int,
+    topic: Topic,
+    partition: AlterPartitionRequestPartition,
+    isr: tuple[int, ...],
+    broker_epoch: int,
+    broker_id: int = OTHER,
 ) -> _Altered:
     """The answer to a proposal about one partition: the error of the whole; error, leader, leader epoch, ISR and
     partition epoch by partition."""
     # Brokers tell no epochs of others in ZooKeeper mode.
     partition.new_isr = list(isr) if version < 3 else []
-    partition.new_isr_with_epochs = [AlterPartitionRequestBrokerState(broker_id=member) for member in isr] if version >= 3 else []
+    partition.new_isr_with_epochs = (
+        [AlterPartitionRequestBrokerState(broker_id=member) for member in isr] if version >= 3 else []
+    )
     named = AlterPartitionRequestTopic(topic_name=topic.name, topic_id=topic.topic_id, partitions=[partition])
-    answer = broker.connection.ask(AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=[named]), version, AlterPartitionResponse)
+    answer = broker.connection.ask(
+        AlterPartitionRequest(broker_id=broker_id, broker_epoch=broker_epoch, topics=[named]),
+        version,
+        AlterPartitionResponse,
+    )
     found = {}
     for item in answer.topics:
         assert (item.topic_id == topic.topic_id) if version >= 2 else (item.topic_name == topic.name)
         for told in item.partitions:
             assert told.leader_recovery_state == _RECOVERED
-            found[told.partition_index] = ErrorCode(told.error_code), told.leader_id, told.leader_epoch, told.isr, told.partition_epoch
+            found[told.partition_index] = (
+                ErrorCode(told.error_code),
+                told.leader_id,
+                told.leader_epoch,
+                told.isr,
+                told.partition_epoch,
+            )
     return ErrorCode(answer.error_code), found
 
 
@@ -797,8 +940,12 @@ def _refused(code: ErrorCode) -> _Altered:
     return _NONE, {0: (code, 0, 0, [], 0)}
 
 
-def _proposed(leader_epoch: int = 0, partition_epoch: int = 0, recovery: int = _RECOVERED) -> AlterPartitionRequestPartition:
-    return AlterPartitionRequestPartition(partition_index=0, leader_epoch=leader_epoch, partition_epoch=partition_epoch, leader_recovery_state=recovery)
+def _proposed(
+    leader_epoch: int = 0, partition_epoch: int = 0, recovery: int = _RECOVERED
+) -> AlterPartitionRequestPartition:
+    return AlterPartitionRequestPartition(
+        partition_index=0, leader_epoch=leader_epoch, partition_epoch=partition_epoch, leader_recovery_state=recovery
+    )
 
 
 @every_alter_partition
@@ -816,7 +963,10 @@ def test_an_isr_is_taken_as_the_leader_proposes_it(controller: Ordered, version:
         assert answer == (_NONE, {0: (_NONE, OTHER, 0, list(isr), partition_epoch + 1)})
         assert (_leads(controller, topic), _state(controller, topic)[1]) == ((OTHER, 0, isr), partition_epoch + 1)
     # Metadata has it as soon as this broker is told.
-    until(lambda: [shown.isr for shown in controller.shown(topic).values()] == [[OTHER]], "clients are not told of the ISR")
+    until(
+        lambda: [shown.isr for shown in controller.shown(topic).values()] == [[OTHER]],
+        "clients are not told of the ISR",
+    )
 
 
 @every_alter_partition
@@ -856,7 +1006,10 @@ def test_proposals_about_nothing_that_is_there_are_refused(controller: Ordered, 
     assert _alter(controller, version, controller.new_topic(), _proposed(), (OTHER,), epoch) == _refused(unknown)
     beyond = _proposed()
     beyond.partition_index = 1
-    assert _alter(controller, version, topic, beyond, (OTHER,), epoch) == (_NONE, {1: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0, [], 0)})
+    assert _alter(controller, version, topic, beyond, (OTHER,), epoch) == (
+        _NONE,
+        {1: (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0, 0, [], 0)},
+    )
 
 
 @every_alter_partition
@@ -876,7 +1029,9 @@ def test_a_broker_that_shuts_down_does_not_come_into_the_isr(controller: Ordered
     _, partition_epoch = _state(controller, topic)
     refused = ErrorCode.INELIGIBLE_REPLICA if version >= 2 else ErrorCode.OPERATION_NOT_ATTEMPTED
     proposed = _proposed(1, partition_epoch)
-    assert _alter(controller, version, topic, proposed, (BROKER, OTHER), controller.broker_epoch, BROKER) == _refused(refused)
+    assert _alter(controller, version, topic, proposed, (BROKER, OTHER), controller.broker_epoch, BROKER) == _refused(
+        refused
+    )
 
 
 @every_alter_partition
@@ -885,7 +1040,10 @@ def test_a_proposal_of_another_registration_is_refused_whole(controller: Ordered
     topic = controller.write_topic((OTHER, BROKER))
     for told in (epoch - 1, epoch + 1, -1):
         assert _alter(controller, version, topic, _proposed(), (OTHER,), told) == (ErrorCode.STALE_BROKER_EPOCH, {})
-    assert _alter(controller, version, topic, _proposed(), (OTHER,), epoch, broker_id=5) == (ErrorCode.STALE_BROKER_EPOCH, {})
+    assert _alter(controller, version, topic, _proposed(), (OTHER,), epoch, broker_id=5) == (
+        ErrorCode.STALE_BROKER_EPOCH,
+        {},
+    )
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])

@@ -192,7 +192,10 @@ def _spoken(ours: Any, version: int, source: random.Random) -> Any:
 def kio_class(ours: type[Message], api: Api, kind: str, version: int) -> Any:
     """Their class of a message; None where they have none, or not in that version."""
     try:
-        return getattr(load_payload_module(api.key, version, EntityType.request if kind == "request" else EntityType.response), ours.__name__)
+        return getattr(
+            load_payload_module(api.key, version, EntityType.request if kind == "request" else EntityType.response),
+            ours.__name__,
+        )
     except (UnknownAPIKey, UnknownEntity):
         return None
 

@@ -20,15 +20,20 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.client.admin import PREFERRED, Admin, ConfigChange
+from jesenska.client.administration.admin import PREFERRED, Admin, ConfigChange
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.config.replica_selectors import RACK_AWARE
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestForgottenTopicsData,
@@ -38,7 +43,12 @@ from jesenska.wire.messages.k01_fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
@@ -70,7 +80,13 @@ _SETTINGS = {
 #: The last three are not compared.
 _HELD, _FREE, _READ, _HEARD, _PROBE = "held", "free", "read", "heard", "probe"
 _BOTH = [_LEADER, _FOLLOWER]
-_TOPICS = {_HELD: {"0": [*_BOTH, _NOBODY]}, _FREE: {"0": _BOTH, "1": _BOTH}, _READ: {"0": _BOTH}, _HEARD: {"0": _BOTH}, _PROBE: {"0": [*_BOTH, _NOBODY]}}
+_TOPICS = {
+    _HELD: {"0": [*_BOTH, _NOBODY]},
+    _FREE: {"0": _BOTH, "1": _BOTH},
+    _READ: {"0": _BOTH},
+    _HEARD: {"0": _BOTH},
+    _PROBE: {"0": [*_BOTH, _NOBODY]},
+}
 _READ_RECORDS = 2000
 _START, _COMMITTED, _END = 1, 5, 7
 _FIRST_WITH_EPOCHS, _FIRST_WITH_RACKS = 9, 11
@@ -94,20 +110,29 @@ class Side:
                 for topic in _TOPICS:
                     self._until_led(topic, _FOLLOWER)
                 self.write(_HELD, _FOLLOWER, 3)
-        self._until(lambda: all(set(self._state(topic).isr) == {_LEADER, _FOLLOWER} for topic in _TOPICS), "they do not come into sync")
+        self._until(
+            lambda: all(set(self._state(topic).isr) == {_LEADER, _FOLLOWER} for topic in _TOPICS),
+            "they do not come into sync",
+        )
         self.on_leader(self._prefer)
         for topic in _TOPICS:
             self._until_led(topic, _LEADER)
         self.ids = {topic: self._until_led(topic, _LEADER) for topic in _TOPICS}
         self.write(_HELD, _LEADER, _COMMITTED - 3)
-        self._until(lambda: self.high_watermark(_FOLLOWER, _HELD) == _COMMITTED, "the follower does not hear what is committed")
+        self._until(
+            lambda: self.high_watermark(_FOLLOWER, _HELD) == _COMMITTED, "the follower does not hear what is committed"
+        )
         self.on_leader(self._hold)
         # Settings are taken in the order in which they were changed, and the probe's was the last.
         self._until(lambda: self._refuses(_PROBE), "what is new goes on to be committed")
         self.write(_HELD, _LEADER, _END - _COMMITTED)
         self._until(lambda: self.offset(_FOLLOWER, _HELD, -2, -1, 5)[1] == _END, "the follower does not get everything")
         self._until(
-            lambda: self.fetch(_FOLLOWER, 12, [(_HELD, 0, _START, -1)]).responses[0].partitions[0].log_start_offset == _START, "its log does not start there"
+            lambda: (
+                self.fetch(_FOLLOWER, 12, [(_HELD, 0, _START, -1)]).responses[0].partitions[0].log_start_offset
+                == _START
+            ),
+            "its log does not start there",
         )
 
     async def _write_topics(self) -> None:
@@ -155,9 +180,17 @@ class Side:
         def is_led() -> bool:
             found.clear()
             for link in self.links.values():
-                answer = link.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False), 10, MetadataResponse)
+                answer = link.ask(
+                    MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False),
+                    10,
+                    MetadataResponse,
+                )
                 (told,) = answer.topics
-                if not told.partitions or {part.leader_id for part in told.partitions} != {leader} or told.topic_id == NO_UUID:
+                if (
+                    not told.partitions
+                    or {part.leader_id for part in told.partitions} != {leader}
+                    or told.topic_id == NO_UUID
+                ):
                     return False
                 found.append(told.topic_id)
             return True
@@ -189,12 +222,23 @@ class Side:
         isolation: int = 0,
     ) -> FetchResponse:
         """`wanted`: topic, partition, offset and current leader epoch of each."""
-        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1], rack_id=rack, isolation_level=isolation)
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            session_id=session[0],
+            session_epoch=session[1],
+            rack_id=rack,
+            isolation_level=isolation,
+        )
         for topic, number, offset, epoch in wanted:
-            part = FetchRequestPartition(partition=number, fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20)
+            part = FetchRequestPartition(
+                partition=number, fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20
+            )
             request.topics.append(FetchRequestTopic(topic=topic, topic_id=self.id_of(topic), partitions=[part]))
         for topic, number in forget:
-            request.forgotten_topics_data.append(FetchRequestForgottenTopicsData(topic=topic, topic_id=self.id_of(topic), partitions=[number]))
+            request.forgotten_topics_data.append(
+                FetchRequestForgottenTopicsData(topic=topic, topic_id=self.id_of(topic), partitions=[number])
+            )
         if version >= 15:
             request.replica_state = FetchRequestReplicaState(replica_id=replica)
         else:
@@ -212,23 +256,44 @@ class Side:
         names = {topic_id: topic for topic, topic_id in self.ids.items()}
         found: list[tuple[object, ...]] = [(ErrorCode(answer.error_code), answer.session_id > 0)]
         found += [
-            (topic.topic or names.get(topic.topic_id, "?"), part.partition_index, *_told_of(part)) for topic in answer.responses for part in topic.partitions
+            (topic.topic or names.get(topic.topic_id, "?"), part.partition_index, *_told_of(part))
+            for topic in answer.responses
+            for part in topic.partitions
         ]
         found += sorted((node.node_id, node.rack) for node in answer.node_endpoints)
         return found
 
-    def offset(self, broker_id: int, topic: str, replica: int, timestamp: int, version: int, epoch: int = -1, isolation: int = 0) -> tuple[object, ...]:
-        asked = ListOffsetsRequestPartition(partition_index=0, timestamp=timestamp, current_leader_epoch=epoch if version >= 4 else -1)
+    def offset(
+        self,
+        broker_id: int,
+        topic: str,
+        replica: int,
+        timestamp: int,
+        version: int,
+        epoch: int = -1,
+        isolation: int = 0,
+    ) -> tuple[object, ...]:
+        asked = ListOffsetsRequestPartition(
+            partition_index=0, timestamp=timestamp, current_leader_epoch=epoch if version >= 4 else -1
+        )
         if not version:
             asked.max_num_offsets = 3
-        request = ListOffsetsRequest(replica_id=replica, topics=[ListOffsetsRequestTopic(name=topic, partitions=[asked])])
+        request = ListOffsetsRequest(
+            replica_id=replica, topics=[ListOffsetsRequestTopic(name=topic, partitions=[asked])]
+        )
         request.isolation_level = isolation if version >= 2 else 0
         found = self.links[broker_id].ask(request, version, ListOffsetsResponse).topics[0].partitions[0]
         return ErrorCode(found.error_code), found.offset, found.timestamp, found.leader_epoch, found.old_style_offsets
 
-    def epoch_end(self, broker_id: int, version: int, replica: int, current_epoch: int, epoch: int) -> tuple[object, ...]:
-        asked = OffsetForLeaderEpochRequestPartition(partition=0, current_leader_epoch=current_epoch if version >= 2 else -1, leader_epoch=epoch)
-        request = OffsetForLeaderEpochRequest(replica_id=replica, topics=[OffsetForLeaderEpochRequestTopic(topic=_HELD, partitions=[asked])])
+    def epoch_end(
+        self, broker_id: int, version: int, replica: int, current_epoch: int, epoch: int
+    ) -> tuple[object, ...]:
+        asked = OffsetForLeaderEpochRequestPartition(
+            partition=0, current_leader_epoch=current_epoch if version >= 2 else -1, leader_epoch=epoch
+        )
+        request = OffsetForLeaderEpochRequest(
+            replica_id=replica, topics=[OffsetForLeaderEpochRequestTopic(topic=_HELD, partitions=[asked])]
+        )
         found = self.links[broker_id].ask(request, version, OffsetForLeaderEpochResponse).topics[0].partitions[0]
         return ErrorCode(found.error_code), found.leader_epoch, found.end_offset
 
@@ -236,9 +301,16 @@ class Side:
 def _told_of(part: FetchResponsePartition) -> tuple[object, ...]:
     leader, diverging = part.current_leader, part.diverging_epoch
     return (
-        ErrorCode(part.error_code), part.high_watermark, part.last_stable_offset, part.log_start_offset, part.preferred_read_replica,
-        part.aborted_transactions, (leader.leader_id, leader.leader_epoch), (diverging.epoch, diverging.end_offset), bytes(part.records or b""),  # type: ignore[arg-type]
-    )  # fmt: skip
+        ErrorCode(part.error_code),
+        part.high_watermark,
+        part.last_stable_offset,
+        part.log_start_offset,
+        part.preferred_read_replica,
+        part.aborted_transactions,
+        (leader.leader_id, leader.leader_epoch),
+        (diverging.epoch, diverging.end_offset),
+        bytes(part.records or b""),  # type: ignore[arg-type]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -247,14 +319,26 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
     directory: Path = tmp_path_factory.mktemp("near")
 
     def ours(broker_id: int, tree: str) -> BrokerProcess:
-        settings = {"broker.id": str(broker_id), "broker.rack": _RACKS[broker_id], "zookeeper.connect": tree, **_SETTINGS}
+        settings = {
+            "broker.id": str(broker_id),
+            "broker.rack": _RACKS[broker_id],
+            "zookeeper.connect": tree,
+            **_SETTINGS,
+        }
         # A follower of ours is told at once what is committed: nobody waits for as long.
         settings["replica.fetch.wait.max.ms"] = "25000"
         return BrokerProcess(directory / f"ours-{broker_id}", settings=settings, warm=True)
 
     def theirs(broker_id: int, tree: str) -> ApacheKafka:
         settings = {"broker.rack": _RACKS[broker_id], **_SETTINGS}
-        return ApacheKafka("3.9.1", directory / f"kafka-{broker_id}", heap="384m", settings=settings, zookeeper_connect=tree, first_id=broker_id)
+        return ApacheKafka(
+            "3.9.1",
+            directory / f"kafka-{broker_id}",
+            heap="384m",
+            settings=settings,
+            zookeeper_connect=tree,
+            first_id=broker_id,
+        )
 
     with ExitStack() as one, ExitStack() as other, ThreadPoolExecutor(2) as threads:
         made = [threads.submit(Side, stack, start) for stack, start in ((one, ours), (other, theirs))]
@@ -263,7 +347,11 @@ def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side
 
 # The epoch of the leader is 1, and was 0.
 _ASKED = [
-    *((_HELD, 0, offset, epoch) for epoch in (-1, 1) for offset in (-1, 0, _START, 2, 3, _COMMITTED - 1, _COMMITTED, _COMMITTED + 1, _END, _END + 1, 1000)),
+    *(
+        (_HELD, 0, offset, epoch)
+        for epoch in (-1, 1)
+        for offset in (-1, 0, _START, 2, 3, _COMMITTED - 1, _COMMITTED, _COMMITTED + 1, _END, _END + 1, 1000)
+    ),
     *((_HELD, 0, 2, epoch) for epoch in (0, 2, -3)),
     (_HELD, 0, 1000, 0),
     (_HELD, 5, 0, -1),
@@ -281,7 +369,10 @@ def test_consumers_are_answered_as_by_kafka(sides: tuple[Side, Side], version: i
             for asked in _ASKED:
                 wanted = [asked if version >= _FIRST_WITH_EPOCHS else (*asked[:3], -1)]
                 isolation = int(rack == "b")
-                answers = [side.fetch(broker_id, version, wanted, replica=replica, rack=rack, isolation=isolation) for side in sides]
+                answers = [
+                    side.fetch(broker_id, version, wanted, replica=replica, rack=rack, isolation=isolation)
+                    for side in sides
+                ]
                 ours, theirs = (side.told(answer) for side, answer in zip(sides, answers, strict=True))
                 assert ours == theirs, (replica, rack, asked)
                 nearer.add((rack, answers[0].responses[0].partitions[0].preferred_read_replica))
@@ -292,7 +383,9 @@ def test_consumers_are_answered_as_by_kafka(sides: tuple[Side, Side], version: i
 def test_followers_are_not_asked_by_other_followers(sides: tuple[Side, Side]) -> None:
     for version in (11, 12, 17):
         for replica in (_LEADER, _NOBODY):
-            ours, theirs = (side.told(side.fetch(_FOLLOWER, version, [(_HELD, 0, 2, -1)], replica=replica)) for side in sides)
+            ours, theirs = (
+                side.told(side.fetch(_FOLLOWER, version, [(_HELD, 0, 2, -1)], replica=replica)) for side in sides
+            )
             assert ours == theirs, (version, replica)
 
 
@@ -302,11 +395,20 @@ def test_producers_at_a_follower_are_sent_to_the_leader(sides: tuple[Side, Side]
     answers = []
     for side in sides:
         items = [ProduceRequestPartition(index=number, records=make_batch()) for number in (0, 1, 5)]
-        request = ProduceRequest(acks=1, timeout_ms=10_000, topic_data=[ProduceRequestTopic(name=_FREE, partition_data=items)])
+        request = ProduceRequest(
+            acks=1, timeout_ms=10_000, topic_data=[ProduceRequestTopic(name=_FREE, partition_data=items)]
+        )
         answer = side.links[_FOLLOWER].ask(request, version, ProduceResponse)
         parts = sorted(answer.responses[0].partition_responses, key=lambda part: part.index)
         told = [
-            (part.index, ErrorCode(part.error_code), part.base_offset, part.log_start_offset, part.current_leader.leader_id, part.current_leader.leader_epoch)
+            (
+                part.index,
+                ErrorCode(part.error_code),
+                part.base_offset,
+                part.log_start_offset,
+                part.current_leader.leader_id,
+                part.current_leader.leader_epoch,
+            )
             for part in parts
         ]
         answers.append((told, sorted((node.node_id, node.rack) for node in answer.node_endpoints)))
@@ -333,7 +435,10 @@ def test_sessions_go_as_with_kafka(sides: tuple[Side, Side], broker_id: int) -> 
     for version in (11, 12, 13, 17):
         session = [0, 0]
         for epoch, (wanted, forget, rack) in enumerate(steps):
-            answers = [side.fetch(broker_id, version, wanted, forget=forget, rack=rack, session=(session[number], epoch)) for number, side in enumerate(sides)]
+            answers = [
+                side.fetch(broker_id, version, wanted, forget=forget, rack=rack, session=(session[number], epoch))
+                for number, side in enumerate(sides)
+            ]
             session = [answer.session_id for answer in answers]
             ours, theirs = (side.told(answer) for side, answer in zip(sides, answers, strict=True))
             assert ours == theirs, (version, epoch)
@@ -349,7 +454,9 @@ def test_offsets_are_told_as_by_kafka(sides: tuple[Side, Side], version: int, br
         for timestamp in timestamps:
             for epoch in (-1, 0, 1, 2) if version >= 4 else (-1,):
                 for isolation in (0, 1):
-                    ours, theirs = (side.offset(broker_id, _HELD, replica, timestamp, version, epoch, isolation) for side in sides)
+                    ours, theirs = (
+                        side.offset(broker_id, _HELD, replica, timestamp, version, epoch, isolation) for side in sides
+                    )
                     assert ours == theirs, (replica, timestamp, epoch, isolation)
 
 
@@ -363,7 +470,9 @@ def test_ends_of_epochs_are_told_as_by_kafka(sides: tuple[Side, Side], version: 
                 assert ours == theirs, (replica, current_epoch, epoch)
 
 
-def test_a_consumer_at_our_follower_hears_of_a_record_before_the_follower_would_ask_again(sides: tuple[Side, Side]) -> None:
+def test_a_consumer_at_our_follower_hears_of_a_record_before_the_follower_would_ask_again(
+    sides: tuple[Side, Side],
+) -> None:
     ours, _ = sides
     for offset in range(3):
         ours.write(_HEARD, _LEADER, 1)
@@ -376,9 +485,25 @@ def test_a_java_consumer_of_the_followers_rack_reads_everything_there(sides: tup
     values = [b"%06d " % number + b"x" * 993 for number in range(_READ_RECORDS)]
     ours.on_leader(lambda cluster: _produce(cluster, values))
     before = {broker_id: _fetched_bytes(broker) for broker_id, broker in ours.brokers.items()}
-    where = ("--bootstrap-server", ours.brokers[_LEADER].bootstrap, "--topic", _READ, "--partition", 0, "--offset", "earliest")
+    where = (
+        "--bootstrap-server",
+        ours.brokers[_LEADER].bootstrap,
+        "--topic",
+        _READ,
+        "--partition",
+        0,
+        "--offset",
+        "earliest",
+    )
     said = tools_3.run(
-        "kafka-console-consumer", *where, "--max-messages", _READ_RECORDS, "--timeout-ms", 30_000, "--consumer-property", f"client.rack={_RACKS[_FOLLOWER]}"
+        "kafka-console-consumer",
+        *where,
+        "--max-messages",
+        _READ_RECORDS,
+        "--timeout-ms",
+        30_000,
+        "--consumer-property",
+        f"client.rack={_RACKS[_FOLLOWER]}",
     )
     assert said.lines == [value.decode() for value in values]
     sent = {broker_id: _fetched_bytes(broker) - before[broker_id] for broker_id, broker in ours.brokers.items()}

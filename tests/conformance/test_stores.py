@@ -36,9 +36,9 @@ from jesenska.metadata.tree_operations import (
     TreeCode,
 )
 from jesenska.metadata.watches import EventType, WatchEvent
-from jesenska.metadata.zookeeper.client import ZooKeeperStore, connect
-from jesenska.metadata.zookeeper.client_session import ClientSession
-from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore, connect
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.session import ClientSession
 from jesenska.metadata.zookeeper.streams import SystemStreams
 from tests.conformance.conftest import need
 from tests.peers.zookeeper import ZooKeeper
@@ -86,7 +86,9 @@ class Served:
         proxy = Proxy(self._port)
         await proxy.start()
         where = ConnectString((("127.0.0.1", proxy.port),))
-        inner = await ZooKeeperStore.connect(where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=30_000, auth=auth)
+        inner = await ZooKeeperStore.connect(
+            where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=30_000, auth=auth
+        )
         self.inner[inner.session_id], self.proxies[inner.session_id] = inner, proxy
         with contextlib.suppress(NodeExistsError):
             await inner.create(self._root)
@@ -317,7 +319,9 @@ def test_a_multi_is_done_as_a_whole_or_not_at_all(anywhere: Run) -> None:
     async def body(stores: Opened) -> None:
         store = await stores.open()
         await store.create("/a", b"x")
-        results = await store.multi([Check("/a", 0), Create("/a/s-", sequential=True), SetData("/a", b"y", 0), Create("/b"), Delete("/b", 0)])
+        results = await store.multi(
+            [Check("/a", 0), Create("/a/s-", sequential=True), SetData("/a", b"y", 0), Create("/b"), Delete("/b", 0)]
+        )
         assert [result.path for result in results] == ["/a", "/a/s-0000000000", "/a", "/b", "/b"]
         assert [result.stat is None for result in results] == [True, False, False, False, True]
         assert results[2].stat is not None
@@ -432,7 +436,9 @@ def test_only_who_may_reads_and_writes(over_a_socket: Run) -> None:
         assert stat.aversion == 1
         await other.sync()
         assert (await other.get("/a"))[0] == b"secret"
-        assert isinstance((await refused(MultiError, other.multi([Create("/x"), SetAcl("/a", OPEN_ACL)]))).error, BadArgumentsError)
+        assert isinstance(
+            (await refused(MultiError, other.multi([Create("/x"), SetAcl("/a", OPEN_ACL)]))).error, BadArgumentsError
+        )
 
     over_a_socket(body)
 

@@ -47,7 +47,10 @@ def all_compared(kafka_streams: StreamsJudge) -> list[Compared]:
 
     def compare(description: Json) -> Compared:
         expected, ours = kafka_streams.outcome(description), outcome(description)
-        return Compared(description, list(differences(expected, ours, in_one_order="on_disk" not in description, parts=compared(description))))
+        return Compared(
+            description,
+            list(differences(expected, ours, in_one_order="on_disk" not in description, parts=compared(description))),
+        )
 
     return [compare(description) for description in topologies(_COUNT)]
 
@@ -66,7 +69,12 @@ def test_topologies_give_what_kafka_streams_gives(all_compared: list[Compared]) 
 @pytest.mark.skipif(_COUNT < _ALL_DIFFERENCES, reason="so few topologies do not meet all differences")
 def test_known_differences_are_met_and_documented(all_compared: list[Compared]) -> None:
     document = _DOCUMENT.read_text(encoding="utf-8")
-    met = {item.title for description, found in all_compared for item in (known(description, difference) for difference in found) if item is not None}
+    met = {
+        item.title
+        for description, found in all_compared
+        for item in (known(description, difference) for difference in found)
+        if item is not None
+    }
     for item in KNOWN:
         assert item.title in met, f"nothing differs any more: {item.title}"
         assert f"| {item.title} |" in document
@@ -79,8 +87,22 @@ def test_the_judge_is_kafka_streams(kafka_streams: StreamsJudge) -> None:
             "name": "word count",
             "steps": [
                 {"do": "stream", "topics": ["lines"], "as": "lines", "key": "string", "value": "string"},
-                {"do": "flat_map_values", "of": "lines", "function": "words", "as": "words", "key": "string", "value": "string"},
-                {"do": "group_by", "of": "words", "function": "value", "as": "grouped", "key": "string", "value": "string"},
+                {
+                    "do": "flat_map_values",
+                    "of": "lines",
+                    "function": "words",
+                    "as": "words",
+                    "key": "string",
+                    "value": "string",
+                },
+                {
+                    "do": "group_by",
+                    "of": "words",
+                    "function": "value",
+                    "as": "grouped",
+                    "key": "string",
+                    "value": "string",
+                },
                 {"do": "count", "of": "grouped", "store": "counts", "as": "counts", "key": "string", "value": "long"},
                 {"do": "to_stream", "of": "counts", "as": "changes", "key": "string", "value": "long"},
                 {"do": "to", "of": "changes", "topic": "word-counts"},
@@ -92,9 +114,19 @@ def test_the_judge_is_kafka_streams(kafka_streams: StreamsJudge) -> None:
         }
     )
     assert found["output"] == {
-        "word-counts": [["all", 1, 1], ["streams", 1, 1], ["lead", 1, 1], ["to", 1, 1], ["kafka", 1, 1], ["kafka", 2, 2], ["streams", 2, 2]]
+        "word-counts": [
+            ["all", 1, 1],
+            ["streams", 1, 1],
+            ["lead", 1, 1],
+            ["to", 1, 1],
+            ["kafka", 1, 1],
+            ["kafka", 2, 2],
+            ["streams", 2, 2],
+        ]
     }
-    assert found["stores"] == {"counts": [["all", 1, 1], ["kafka", 2, 2], ["lead", 1, 1], ["streams", 2, 2], ["to", 1, 1]]}
+    assert found["stores"] == {
+        "counts": [["all", 1, 1], ["kafka", 2, 2], ["lead", 1, 1], ["streams", 2, 2], ["to", 1, 1]]
+    }
     assert "Sub-topology: 1" in found["describe"]
 
 

@@ -25,7 +25,9 @@ from tests.profiles import rounds
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(400)]
 
 _NOT_SERVED = "not served"
-_SCRIPTS = SCRIPTS | {f"drawn with seed {seed}": drawn(seed) for seed in range(rounds(quick=20, ci=100, everything=1500))}
+_SCRIPTS = SCRIPTS | {
+    f"drawn with seed {seed}": drawn(seed) for seed in range(rounds(quick=20, ci=100, everything=1500))
+}
 
 
 class Answers(NamedTuple):
@@ -57,7 +59,9 @@ def theirs_4(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
 @pytest.fixture(scope="module")
 def ours_marking(tmp_path_factory: pytest.TempPathFactory) -> dict[Cell, str]:
-    with BrokerCluster(tmp_path_factory.mktemp("marking") / "brokers", brokers=2, session_ms=60_000, settings=SETTINGS) as cluster:
+    with BrokerCluster(
+        tmp_path_factory.mktemp("marking") / "brokers", brokers=2, session_ms=60_000, settings=SETTINGS
+    ) as cluster:
         addresses = {number: broker.address for number, broker in cluster.brokers.items()}
         try:
             return marking_table(addresses, lambda number: cluster.brokers[number].pause())
@@ -94,12 +98,17 @@ def test_every_cell_is_what_apache_kafka_4_answers(ours: Answers, theirs_4: Answ
     theirs = theirs_4.cells
     assert len(theirs) > 1000
     assert {state for state, _, _ in theirs} == set(STATES)
-    assert {cell for cell, answer in theirs.items() if ours.cells[cell] != answer} == {cell for cell in theirs if _is_stricter(cell)}
+    assert {cell for cell, answer in theirs.items() if ours.cells[cell] != answer} == {
+        cell for cell in theirs if _is_stricter(cell)
+    }
     assert {ours.cells[cell].partition(" ")[0] for cell in theirs if _is_stricter(cell)} == {"PRODUCER_FENCED"}
 
 
 def test_every_script_is_answered_as_by_apache_kafka_4(ours: Answers, theirs_4: Answers) -> None:
-    differ = {name: list(zip(steps, ours.scripts[name], theirs_4.scripts[name], strict=True)) for name, steps in _SCRIPTS.items()}
+    differ = {
+        name: list(zip(steps, ours.scripts[name], theirs_4.scripts[name], strict=True))
+        for name, steps in _SCRIPTS.items()
+    }
     assert {name: steps for name, steps in differ.items() if ours.scripts[name] != theirs_4.scripts[name]} == {}
 
 
@@ -108,7 +117,11 @@ def _is_stricter(cell: Cell) -> bool:
     transaction, after that one has ended one of its own. Apache Kafka takes this for a repeated request where both
     ends are the same, and gives two producers one epoch, and INVALID_TXN_STATE where they are not."""
     state, request, who = cell
-    return state in ("CompleteCommit", "CompleteAbort") and request in ("EndTxn 5, commit", "EndTxn 5, abort") and who == "an epoch older"
+    return (
+        state in ("CompleteCommit", "CompleteAbort")
+        and request in ("EndTxn 5, commit", "EndTxn 5, abort")
+        and who == "an epoch older"
+    )
 
 
 def _differs(cell: Cell) -> bool:
@@ -117,7 +130,11 @@ def _differs(cell: Cell) -> bool:
         # With transaction.version 2 a producer whose transaction was aborted for it may ask for its next epoch.
         return who == "an epoch older"
     # 3.9.1 lets a batch of a newer epoch into a transaction that is open without asking the coordinator.
-    return state == "Ongoing, written" and request in ("Produce 9", "Produce 11", "Produce 9, out of order") and who == "an epoch newer"
+    return (
+        state == "Ongoing, written"
+        and request in ("Produce 9", "Produce 11", "Produce 9, out of order")
+        and who == "an epoch newer"
+    )
 
 
 @pytest.mark.hour("src/jesenska/transactions")
@@ -125,10 +142,14 @@ def test_apache_kafka_3_differs_in_what_is_named_and_in_nothing_else(ours: Answe
     theirs = _theirs("3.9.1", tmp_path, {}).cells
     served = {cell: answer for cell, answer in theirs.items() if answer != _NOT_SERVED}
     assert len(served) > 500
-    assert {cell for cell, answer in served.items() if ours.cells[cell] != answer} == {cell for cell in served if _differs(cell)}
+    assert {cell for cell, answer in served.items() if ours.cells[cell] != answer} == {
+        cell for cell in served if _differs(cell)
+    }
 
 
-def test_while_markers_are_on_their_way_every_cell_is_what_apache_kafka_4_answers(ours_marking: dict[Cell, str], tmp_path: Path) -> None:
+def test_while_markers_are_on_their_way_every_cell_is_what_apache_kafka_4_answers(
+    ours_marking: dict[Cell, str], tmp_path: Path
+) -> None:
     theirs = _theirs_marking("4.3.1", tmp_path)
     assert {state for state, _, _ in theirs} == set(MARKING)
     assert all(answer.rpartition(" -> ")[2].startswith("Prepare") for answer in theirs.values())

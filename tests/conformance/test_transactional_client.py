@@ -11,7 +11,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, MessageTooLargeError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.coordinators import find_coordinator
@@ -123,7 +123,9 @@ def test_a_transaction_is_read_whole_or_not_at_all(run: Callable[[Work], None], 
             async with producer.transaction():
                 pass
             async with producer.transaction():
-                await producer.send_batch("whole", 1, encode_batch([(1, None, b"a batch", ()), (2, None, b"of two", ())]))
+                await producer.send_batch(
+                    "whole", 1, encode_batch([(1, None, b"a batch", ()), (2, None, b"of two", ())])
+                )
         assert await values(cluster, "whole") == [b"kept 0", b"kept 2", b"kept 1", b"kept 3", b"a batch", b"of two"]
         assert len(await values(cluster, "whole", committed=False)) == 10
 
@@ -137,7 +139,9 @@ def test_offsets_are_committed_with_the_transaction(run: Callable[[Work], None])
         async with Producer(cluster) as plain:
             for number in range(3):
                 await plain.send("in", b"%d" % number)
-        member = GroupConsumer(cluster, "both", ["in"], auto_offset_reset="earliest", auto_commit_seconds=None, isolation_level=1)
+        member = GroupConsumer(
+            cluster, "both", ["in"], auto_offset_reset="earliest", auto_commit_seconds=None, isolation_level=1
+        )
         source = TopicPartition("in", 0)
         async with Producer(cluster, transactional_id="both") as producer:
             await producer.init_transactions()
@@ -155,7 +159,9 @@ def test_offsets_are_committed_with_the_transaction(run: Callable[[Work], None])
             # A member of a generation that is over is refused, and the transaction can only be aborted.
             producer.begin_transaction()
             with pytest.raises(KafkaError):
-                await producer.send_offsets_to_transaction({source: Position(1)}, GroupMetadata("both", 99, member.member_id))
+                await producer.send_offsets_to_transaction(
+                    {source: Position(1)}, GroupMetadata("both", 99, member.member_id)
+                )
             with pytest.raises(KafkaError):
                 await producer.commit_transaction()
             await producer.abort_transaction()
@@ -174,7 +180,9 @@ def test_a_member_that_the_group_has_forgotten_commits_no_offsets(run: Callable[
         source = TopicPartition("lost-in", 0)
         async with Producer(cluster) as plain:
             await plain.send("lost-in", b"0")
-        member = GroupConsumer(cluster, "lost", ["lost-in"], auto_offset_reset="earliest", auto_commit_seconds=None, heartbeat_seconds=0.1)
+        member = GroupConsumer(
+            cluster, "lost", ["lost-in"], auto_offset_reset="earliest", auto_commit_seconds=None, heartbeat_seconds=0.1
+        )
         while not await member.poll(1):
             pass
         leave = LeaveGroupRequest(group_id="lost", members=[LeaveGroupRequestMember(member_id=member.member_id)])
@@ -255,7 +263,11 @@ def test_a_transaction_that_takes_too_long_is_over(run: Callable[[Work], None]) 
 def test_what_comes_too_early_is_refused_here(run: Callable[[Work], None]) -> None:
     async def work(cluster: Cluster) -> None:
         producer = Producer(cluster, transactional_id="early")
-        calls: list[Callable[[], Any]] = [producer.commit_transaction, producer.abort_transaction, lambda: producer.send("early", b"")]
+        calls: list[Callable[[], Any]] = [
+            producer.commit_transaction,
+            producer.abort_transaction,
+            lambda: producer.send("early", b""),
+        ]
         for call in calls:
             with pytest.raises(InvalidTxnStateError, match="init_transactions"):
                 await call()

@@ -73,7 +73,14 @@ def _seen(bootstrap: str, topic: str) -> list[bytes | None]:
     """What a read_committed consumer is given of a topic with one partition."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "seen", "isolation.level": "read_committed", "enable.partition.eof": True})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "seen",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
     consumer.assign([TopicPartition(topic, 0, 0)])
     found: list[bytes | None] = []
     try:
@@ -87,8 +94,12 @@ def _seen(bootstrap: str, topic: str) -> list[bytes | None]:
         consumer.close()
 
 
-@pytest.mark.parametrize(("module", "write"), [("confluent_kafka", _confluent), ("kafka", _kafka_python), ("aiokafka", _aiokafka)])
-def test_what_is_committed_is_seen_and_nothing_else(broker: BrokerProcess, module: str, write: Callable[[str, str], None]) -> None:
+@pytest.mark.parametrize(
+    ("module", "write"), [("confluent_kafka", _confluent), ("kafka", _kafka_python), ("aiokafka", _aiokafka)]
+)
+def test_what_is_committed_is_seen_and_nothing_else(
+    broker: BrokerProcess, module: str, write: Callable[[str, str], None]
+) -> None:
     need_modules(module, "confluent_kafka")
     topic = f"transactions-of-{module.replace('_', '-')}"
     write(broker.bootstrap, topic)
@@ -111,7 +122,18 @@ def test_javas_tool_lists_and_describes_transactions(tools: Tools, broker: Broke
     name = f"described-{tools.release}"
     listed = tools.run("kafka-transactions", "--bootstrap-server", broker.bootstrap, "list")
     assert name in listed.output
-    described = tools.run("kafka-transactions", "--bootstrap-server", broker.bootstrap, "describe", "--transactional-id", name)
+    described = tools.run(
+        "kafka-transactions", "--bootstrap-server", broker.bootstrap, "describe", "--transactional-id", name
+    )
     assert "CompleteCommit" in described.output
-    producers = tools.run("kafka-transactions", "--bootstrap-server", broker.bootstrap, "describe-producers", "--topic", name, "--partition", 0)
+    producers = tools.run(
+        "kafka-transactions",
+        "--bootstrap-server",
+        broker.bootstrap,
+        "describe-producers",
+        "--topic",
+        name,
+        "--partition",
+        0,
+    )
     assert "None" in producers.output

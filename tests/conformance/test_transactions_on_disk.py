@@ -11,18 +11,28 @@ from typing import Any
 
 import pytest
 
-from jesenska.cli.kafka_dump_log import main as dump
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.cli.kafka.records.kafka_dump_log import main as dump
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.records.batch import iter_headers
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponseAbortedTransaction
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+)
 from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
     ListOffsetsResponse,
 )
-from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic, DescribeProducersResponse
+from jesenska.wire.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    DescribeProducersResponse,
+)
 from tests.conformance.conftest import need, need_modules
 from tests.peers.apache_kafka import ApacheKafka
 from tests.peers.tools import Tools
@@ -49,7 +59,15 @@ def _write(bootstrap: str, transactions: int) -> None:
     chance = random.Random(7)
     producers = []
     for number in range(4):
-        producers.append(_client.Producer({"bootstrap.servers": bootstrap, "transactional.id": f"writer-{number}", "transaction.timeout.ms": 600_000}))
+        producers.append(
+            _client.Producer(
+                {
+                    "bootstrap.servers": bootstrap,
+                    "transactional.id": f"writer-{number}",
+                    "transaction.timeout.ms": 600_000,
+                }
+            )
+        )
         producers[-1].init_transactions(_SECONDS)
     begun: list[Any] = []
     while transactions or begun:
@@ -85,8 +103,12 @@ def _answers(bootstrap: str) -> dict[Any, Any]:
     told: dict[Any, Any] = {}
     with RawConnection(bootstrap) as connection:
         for isolation in (0, 1):
-            asked = ListOffsetsRequestTopic(name="t", partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=_LATEST)])
-            ends = connection.ask(ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[asked]), 5, ListOffsetsResponse)
+            asked = ListOffsetsRequestTopic(
+                name="t", partitions=[ListOffsetsRequestPartition(partition_index=0, timestamp=_LATEST)]
+            )
+            ends = connection.ask(
+                ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[asked]), 5, ListOffsetsResponse
+            )
             end = told["end", isolation] = ends.topics[0].partitions[0].offset
             for offset in range(end + 1):
                 for size in _SIZES:
@@ -104,19 +126,29 @@ def _answers(bootstrap: str) -> dict[Any, Any]:
         producers = DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name="t", partition_indexes=[0])])
         (known,) = connection.ask(producers, 0, DescribeProducersResponse).topics[0].partitions
         told["producers"] = sorted(
-            (item.producer_id, item.producer_epoch, item.last_sequence, item.coordinator_epoch, item.current_txn_start_offset)
+            (
+                item.producer_id,
+                item.producer_epoch,
+                item.last_sequence,
+                item.coordinator_epoch,
+                item.current_txn_start_offset,
+            )
             for item in known.active_producers
         )
     return told
 
 
-def test_consumers_of_committed_records_are_told_what_kafka_tells_them(tmp_path: Path, tools_3: Tools, capsys: pytest.CaptureFixture[str]) -> None:
+def test_consumers_of_committed_records_are_told_what_kafka_tells_them(
+    tmp_path: Path, tools_3: Tools, capsys: pytest.CaptureFixture[str]
+) -> None:
     need("java", "mvn")
     directory = tmp_path / "kafka" / "data-0"
     with ServedTree(tmp_path / "tree.db", ServerConfig(tick_ms=1000)) as served:
         connect = f"{served.address}/kafka"
         settings = {"transaction.state.log.num.partitions": "1", "offsets.topic.num.partitions": "1"}
-        with ApacheKafka("3.9.1", tmp_path / "kafka", heap="400m", zookeeper_connect=connect, settings=settings) as theirs:
+        with ApacheKafka(
+            "3.9.1", tmp_path / "kafka", heap="400m", zookeeper_connect=connect, settings=settings
+        ) as theirs:
             _write(theirs.bootstrap, 60)
             told = _answers(theirs.bootstrap)
         # There is something to compare.

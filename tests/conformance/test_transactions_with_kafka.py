@@ -11,12 +11,16 @@ from typing import Any
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.feature_admin import SAFE_DOWNGRADE, UPGRADE
 from jesenska.client.cluster import Cluster
-from jesenska.client.feature_admin import SAFE_DOWNGRADE, UPGRADE
 from jesenska.coordination.placement import partition_for
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate, UpdateFeaturesResponse
+from jesenska.wire.messages.k57_update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesRequestFeatureUpdate,
+    UpdateFeaturesResponse,
+)
 from tests.cluster.view import view_of
 from tests.conformance.conftest import need, need_modules
 from tests.conformance.test_kafka_in_our_cluster import Mixed
@@ -33,12 +37,16 @@ _STATE = "__transaction_state"
 
 def _level(address: str) -> dict[str, int]:
     with RawConnection(address) as connection:
-        answer = connection.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, ApiVersionsResponse)
+        answer = connection.ask(
+            ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3, ApiVersionsResponse
+        )
     return {item.name: item.max_version_level for item in answer.finalized_features}
 
 
 def _update(address: str, level: int, way: int) -> UpdateFeaturesResponse:
-    update = UpdateFeaturesRequestFeatureUpdate(feature="transaction.version", max_version_level=level, upgrade_type=way)
+    update = UpdateFeaturesRequestFeatureUpdate(
+        feature="transaction.version", max_version_level=level, upgrade_type=way
+    )
     with RawConnection(address) as connection:
         return connection.ask(UpdateFeaturesRequest(feature_updates=[update]), 2, UpdateFeaturesResponse)
 
@@ -53,7 +61,14 @@ async def _create(bootstrap: str, topic: str) -> None:
 
 
 def _read(bootstrap: str, topic: str) -> list[bytes]:
-    consumer = _client.Consumer({"bootstrap.servers": bootstrap, "group.id": "read", "isolation.level": "read_committed", "enable.partition.eof": True})
+    consumer = _client.Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "read",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
     consumer.assign([_client.TopicPartition(topic, number, 0) for number in range(3)])
     found, ended = [], 0
     while ended < 3:
@@ -72,7 +87,10 @@ def test_each_coordinates_and_each_leads(tmp_path: Path, first: str) -> None:
     need("java", "mvn")
     with Mixed(tmp_path, first) as mixed:
         # What Apache Kafka 3.9.1 does not know is not used by the others.
-        mixed.until(lambda: all(_level(mixed.address(number)) == {} for number in (1, 2, 3)), "features that not everybody has are announced")
+        mixed.until(
+            lambda: all(_level(mixed.address(number)) == {} for number in (1, 2, 3)),
+            "features that not everybody has are announced",
+        )
         refused = _update(mixed.address(1), 1, UPGRADE)
         assert refused.error_code == ErrorCode.INVALID_UPDATE_VERSION
         assert str(refused.error_message).endswith("Broker 3 does not support this feature.")

@@ -30,6 +30,15 @@ def test_java_gives_up_the_new_group_protocol_at_once(tools: Tools, broker: Brok
     with at_once():
         outcome = tools.run(
             "kafka-console-consumer",
-            *("--bootstrap-server", broker.bootstrap, "--topic", "refused", "--timeout-ms", 60_000, client, "group.protocol=consumer"),
+            *(
+                "--bootstrap-server",
+                broker.bootstrap,
+                "--topic",
+                "refused",
+                "--timeout-ms",
+                60_000,
+                client,
+                "group.protocol=consumer",
+            ),
         )
     assert "UnsupportedVersionException" in outcome.output + outcome.errors

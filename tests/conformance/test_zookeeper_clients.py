@@ -301,10 +301,29 @@ def test_zookeepers_own_shell_works(tree: ServedTree) -> None:
     need("java", "mvn")
     said = shell(
         tree.server.port,
-        "create /a one", "create -s /a/n- x", "create -e /a/e x", "create /a/b/c x", "create /a/b y", "create /a/b/c z", "ls /a", "ls -R /a", "get -s /a",
-        "set /a two", "get /a", "set -v 7 /a three", "stat /a", "getAcl /a", "addauth digest u:p", "setAcl /a/b auth:u:p:cdrwa", "getAcl /a/b",
-        "delete /a/b", "deleteall /a/b", "ls /a", "deleteall /a", "ls /",
-    )  # fmt: skip
+        "create /a one",
+        "create -s /a/n- x",
+        "create -e /a/e x",
+        "create /a/b/c x",
+        "create /a/b y",
+        "create /a/b/c z",
+        "ls /a",
+        "ls -R /a",
+        "get -s /a",
+        "set /a two",
+        "get /a",
+        "set -v 7 /a three",
+        "stat /a",
+        "getAcl /a",
+        "addauth digest u:p",
+        "setAcl /a/b auth:u:p:cdrwa",
+        "getAcl /a/b",
+        "delete /a/b",
+        "deleteall /a/b",
+        "ls /a",
+        "deleteall /a",
+        "ls /",
+    )
     for line in (
         "Created /a",
         "Created /a/n-0000000000",

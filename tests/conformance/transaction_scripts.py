@@ -40,17 +40,47 @@ _ABORT, _ABORT_5 = _COMMIT._replace(commits=False), _COMMIT_5._replace(commits=F
 
 SCRIPTS: dict[str, tuple[Step, ...]] = {
     "a refused batch is waited for": (_produce(9, 0), _ADD, _produce(9, 3), _produce(9, 0), _produce(9, 1), _COMMIT),
-    "of several the lowest": (_produce(11, 5), _produce(11, 2), _produce(11, 7), _ADD, _produce(11, 5), _produce(11, 3), _produce(11, 2)),
+    "of several the lowest": (
+        _produce(11, 5),
+        _produce(11, 2),
+        _produce(11, 7),
+        _ADD,
+        _produce(11, 5),
+        _produce(11, 3),
+        _produce(11, 2),
+    ),
     "a newer epoch": (_produce(9, 0), _produce(9, 4, epoch=1), _ADD, _produce(9, 0), _produce(9, 4)),
     "an older epoch": (_produce(9, 4, epoch=1), _produce(9, 0), _ADD, _produce(9, 4), _produce(9, 5)),
     "a marker": (_produce(9, 0), _ADD, _ABORT, _ADD, _produce(9, 3), _produce(9, 0)),
-    "one that was written before": (_ADD, _produce(9, 0), _produce(9, 1), _COMMIT, _produce(9, 1), _ADD, _produce(9, 2), _produce(9, 1)),
+    "one that was written before": (
+        _ADD,
+        _produce(9, 0),
+        _produce(9, 1),
+        _COMMIT,
+        _produce(9, 1),
+        _ADD,
+        _produce(9, 2),
+        _produce(9, 1),
+    ),
     "one outside of a transaction": (_produce(9, 0), _plain(3), _plain(0), _plain(1)),
     "a new client begins with 0": (_produce(12, 3), _produce(12, 0), _COMMIT_5),
     "a new client before an old one": (_produce(12, 3), _produce(9, 2), _produce(9, 3), _ABORT_5, _produce(12, 0)),
     "an old client before a new one": (_produce(9, 0), _produce(12, 3), _produce(12, 0), _COMMIT_5),
-    "an epoch that the partition refuses": (_plain(0, epoch=5), _produce(12, 0), _COMMIT_5, _produce(9, 0), _ADD, _produce(11, 0)),
-    "and refuses since the last transaction": (_produce(12, 0), _ABORT_5, _plain(0, epoch=3), _produce(12, 0), _COMMIT_5),
+    "an epoch that the partition refuses": (
+        _plain(0, epoch=5),
+        _produce(12, 0),
+        _COMMIT_5,
+        _produce(9, 0),
+        _ADD,
+        _produce(11, 0),
+    ),
+    "and refuses since the last transaction": (
+        _produce(12, 0),
+        _ABORT_5,
+        _plain(0, epoch=3),
+        _produce(12, 0),
+        _COMMIT_5,
+    ),
     "an epoch that the group's partition refuses": (Step("mark", epoch=5), Step("TxnOffsetCommit", 5), _COMMIT_5),
 }
 
@@ -58,7 +88,9 @@ SCRIPTS: dict[str, tuple[Step, ...]] = {
 #: (`test_transaction_table`), nor a batch outside of a transaction with a newer epoch: Apache Kafka never ends a
 #: transaction whose marker the partition then refuses.
 _DRAWN: tuple[Callable[[Random, int], Step], ...] = (
-    lambda chance, epoch: _produce(chance.choice((9, 11, 12, 12, 12)), chance.choice((0, 0, 0, 1, 2, 3)), epoch, chance.choice((0, 0, 1))),
+    lambda chance, epoch: _produce(
+        chance.choice((9, 11, 12, 12, 12)), chance.choice((0, 0, 0, 1, 2, 3)), epoch, chance.choice((0, 0, 1))
+    ),
     lambda chance, epoch: Step("AddPartitionsToTxn", chance.choice((3, 3, 4, 5)), epoch),
     lambda chance, epoch: Step("EndTxn", chance.choice((3, 5, 5, 5)), max(epoch, 0), commits=chance.random() < 0.6),
     lambda chance, epoch: Step("EndTxn", 5, max(epoch, 0), commits=chance.random() < 0.6),
@@ -72,7 +104,9 @@ _LONGEST = 9
 
 def drawn(seed: int) -> tuple[Step, ...]:
     chance = Random(seed)
-    return tuple(chance.choice(_DRAWN)(chance, chance.choice((0, 0, 0, 0, 0, -1, 1))) for _ in range(chance.randint(3, _LONGEST)))
+    return tuple(
+        chance.choice(_DRAWN)(chance, chance.choice((0, 0, 0, 0, 0, -1, 1))) for _ in range(chance.randint(3, _LONGEST))
+    )
 
 
 def answers(broker: Broker, steps: tuple[Step, ...]) -> list[str]:

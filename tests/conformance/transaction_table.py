@@ -19,14 +19,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.records.encode import encode_batch
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestAssignment, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestAssignment,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from jesenska.wire.messages.k24_add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -66,7 +76,12 @@ TOPIC, GROUP = "table", "table-group"
 #: A topic whose partition the broker leads that stands still.
 STILL_TOPIC = "table-still"
 _SECONDS = 30.0
-_TRANSIENT = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR, ErrorCode.CONCURRENT_TRANSACTIONS)
+_TRANSIENT = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+)
 
 #: A cell: state, request, who.
 Cell = tuple[str, str, str]
@@ -93,7 +108,9 @@ class Broker:
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
         self._link = RawConnection(bootstrap, _SECONDS)
-        served: ApiVersionsResponse = self._link.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse)
+        served: ApiVersionsResponse = self._link.ask(
+            ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse
+        )
         self.versions = {item.api_key: (item.min_version, item.max_version) for item in served.api_keys}
         self._number = 0
         #: The id of this broker, where there are others.
@@ -124,7 +141,10 @@ class Broker:
     def _controller(self) -> str:
         """Where topics are made."""
         answer = self._link.ask(MetadataRequest(topics=[]), 5, MetadataResponse)
-        return next((f"{item.host}:{item.port}" for item in answer.brokers if item.node_id == answer.controller_id), self._bootstrap)
+        return next(
+            (f"{item.host}:{item.port}" for item in answer.brokers if item.node_id == answer.controller_id),
+            self._bootstrap,
+        )
 
     def coordinator(self, kind: int, key: str) -> int:
         return self._link.ask(FindCoordinatorRequest(key=key, key_type=kind), 3, FindCoordinatorResponse).error_code
@@ -140,7 +160,9 @@ class Broker:
     def last_stable_offset(self, topic: str, partition: int) -> int:
         """Up to where read_committed consumers read."""
         asked = FetchRequestPartition(partition=partition, fetch_offset=0, partition_max_bytes=1)
-        request = FetchRequest(isolation_level=1, max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[asked])])
+        request = FetchRequest(
+            isolation_level=1, max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[asked])]
+        )
         return self._link.ask(request, 11, FetchResponse).responses[0].partitions[0].last_stable_offset
 
     def _leader(self, topic: str) -> bool:
@@ -149,7 +171,9 @@ class Broker:
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
-    def ask_init(self, name: str, who: Who = NOBODY, version: int = 4, timeout_ms: int = 600_000) -> InitProducerIdResponse:
+    def ask_init(
+        self, name: str, who: Who = NOBODY, version: int = 4, timeout_ms: int = 600_000
+    ) -> InitProducerIdResponse:
         request = InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=timeout_ms)
         if version >= 3:
             request.producer_id, request.producer_epoch = who
@@ -166,11 +190,17 @@ class Broker:
             assert time.monotonic() < end, "no producer id in time"
             time.sleep(0.01)
 
-    def add(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, *, verify: bool = False) -> int:
+    def add(
+        self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, *, verify: bool = False
+    ) -> int:
         topics = [AddPartitionsToTxnRequestTopic(name=topic, partitions=[partition])]
         if version >= 4:
             wanted = AddPartitionsToTxnRequestTransaction(
-                transactional_id=asked.name, producer_id=who.producer_id, producer_epoch=who.epoch, verify_only=verify, topics=topics
+                transactional_id=asked.name,
+                producer_id=who.producer_id,
+                producer_epoch=who.epoch,
+                verify_only=verify,
+                topics=topics,
             )
             request = AddPartitionsToTxnRequest(transactions=[wanted])
         else:
@@ -181,15 +211,21 @@ class Broker:
                 v3_and_below_topics=topics,
             )
         answer = self._link.ask(request, version, AddPartitionsToTxnResponse)
-        found: list[AddPartitionsToTxnResponseTopic] = answer.results_by_transaction[0].topic_results if version >= 4 else answer.results_by_topic_v3_and_below
+        found: list[AddPartitionsToTxnResponseTopic] = (
+            answer.results_by_transaction[0].topic_results if version >= 4 else answer.results_by_topic_v3_and_below
+        )
         return found[0].results_by_partition[0].partition_error_code
 
     def add_offsets(self, asked: Asked, who: Who, version: int) -> int:
-        request = AddOffsetsToTxnRequest(transactional_id=asked.name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=GROUP)
+        request = AddOffsetsToTxnRequest(
+            transactional_id=asked.name, producer_id=who.producer_id, producer_epoch=who.epoch, group_id=GROUP
+        )
         return self._link.ask(request, version, AddOffsetsToTxnResponse).error_code
 
     def end(self, asked: Asked, who: Who, version: int, *, commits: bool) -> EndTxnResponse:
-        request = EndTxnRequest(transactional_id=asked.name, producer_id=who.producer_id, producer_epoch=who.epoch, committed=commits)
+        request = EndTxnRequest(
+            transactional_id=asked.name, producer_id=who.producer_id, producer_epoch=who.epoch, committed=commits
+        )
         return self._link.ask(request, version, EndTxnResponse)
 
     def offsets(self, asked: Asked, who: Who, version: int) -> int:
@@ -203,7 +239,16 @@ class Broker:
         )
         return self._link.ask(request, version, TxnOffsetCommitResponse).topics[0].partitions[0].error_code
 
-    def produce(self, asked: Asked, who: Who, version: int, topic: str = TOPIC, partition: int = 0, sequence: int = 0, value: bytes = b"value") -> int:
+    def produce(
+        self,
+        asked: Asked,
+        who: Who,
+        version: int,
+        topic: str = TOPIC,
+        partition: int = 0,
+        sequence: int = 0,
+        value: bytes = b"value",
+    ) -> int:
         batch = encode_batch(
             [(int(time.time() * 1000), b"key", value, ())],
             producer_id=who.producer_id,
@@ -212,14 +257,26 @@ class Broker:
             is_transactional=True,
         )
         data = ProduceRequestPartition(index=partition, records=bytes(batch))
-        request = ProduceRequest(transactional_id=asked.name, acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=[data])])
+        request = ProduceRequest(
+            transactional_id=asked.name,
+            acks=-1,
+            timeout_ms=20_000,
+            topic_data=[ProduceRequestTopic(name=topic, partition_data=[data])],
+        )
         return self._link.ask(request, version, ProduceResponse).responses[0].partition_responses[0].error_code
 
     def produce_outside(self, who: Who, sequence: int) -> int:
         """A batch of an idempotent producer, in no transaction."""
-        batch = encode_batch([(int(time.time() * 1000), b"key", b"value", ())], producer_id=who.producer_id, producer_epoch=who.epoch, base_sequence=sequence)
+        batch = encode_batch(
+            [(int(time.time() * 1000), b"key", b"value", ())],
+            producer_id=who.producer_id,
+            producer_epoch=who.epoch,
+            base_sequence=sequence,
+        )
         data = ProduceRequestPartition(index=0, records=bytes(batch))
-        request = ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=TOPIC, partition_data=[data])])
+        request = ProduceRequest(
+            acks=-1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=TOPIC, partition_data=[data])]
+        )
         return self._link.ask(request, 9, ProduceResponse).responses[0].partition_responses[0].error_code
 
     def mark_offsets(self, who: Who) -> int:
@@ -230,7 +287,9 @@ class Broker:
         return answer.markers[0].topics[0].partitions[0].error_code
 
     def describe(self, name: str) -> tuple[int, str, Who]:
-        answer = self._link.ask(DescribeTransactionsRequest(transactional_ids=[name]), 0, DescribeTransactionsResponse).transaction_states[0]
+        answer = self._link.ask(
+            DescribeTransactionsRequest(transactional_ids=[name]), 0, DescribeTransactionsResponse
+        ).transaction_states[0]
         return answer.error_code, answer.transaction_state, Who(answer.producer_id, answer.producer_epoch)
 
     def settled(self, name: str) -> tuple[int, str, Who]:
@@ -410,7 +469,9 @@ def _until(ready: Callable[[], bool]) -> None:
 
 
 def _led_by(topic: str, broker_id: int, partitions: int) -> CreateTopicsRequestTopic:
-    assignments = [CreateTopicsRequestAssignment(partition_index=number, broker_ids=[broker_id]) for number in range(partitions)]
+    assignments = [
+        CreateTopicsRequestAssignment(partition_index=number, broker_ids=[broker_id]) for number in range(partitions)
+    ]
     return CreateTopicsRequestTopic(name=topic, num_partitions=-1, replication_factor=-1, assignments=assignments)
 
 

@@ -81,9 +81,14 @@ class Session:
             self._repeat(command, lines)
             return
         process = subprocess.Popen(
-            command, shell=True, cwd=self._directory, stdin=subprocess.PIPE if how == "types" else subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if how in ("runs", "types") else None, start_new_session=True,
-        )  # fmt: skip
+            command,
+            shell=True,
+            cwd=self._directory,
+            stdin=subprocess.PIPE if how == "types" else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if how in ("runs", "types") else None,
+            start_new_session=True,
+        )
         if how in ("runs", "interrupts"):
             self._running.append((command, process))
             _wait_for(command, process, lines)
@@ -97,7 +102,10 @@ class Session:
             raise Untrue(f"{command} ended with {process.returncode}: {said.decode(errors='replace')}")
         if how == "begins":
             if not _begun(said, lines):
-                raise Untrue(f"{command} printed\n{said.decode()}\nwhere the document has lines that begin with\n" + "\n".join(lines))
+                raise Untrue(
+                    f"{command} printed\n{said.decode()}\nwhere the document has lines that begin with\n"
+                    + "\n".join(lines)
+                )
         elif how == "" and said.decode().splitlines() != lines:
             raise Untrue(f"{command} printed\n{said.decode()}\nwhere the document has\n" + "\n".join(lines))
 
@@ -116,7 +124,9 @@ class Session:
     def _repeat(self, command: str, lines: list[str]) -> None:
         ends = time.monotonic() + _SECONDS
         while True:
-            done = subprocess.run(command, shell=True, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+            done = subprocess.run(
+                command, shell=True, cwd=self._directory, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False
+            )
             if done.returncode == 0 and _begun(done.stdout, lines):
                 return
             if time.monotonic() > ends:
@@ -141,7 +151,9 @@ def _wait_for(command: str, process: subprocess.Popen[bytes], lines: list[str]) 
                 raise Untrue(f"{command} said within {_SECONDS:g} s only\n{said.decode(errors='replace')}")
             piece = os.read(process.stdout.fileno(), 65536)
             if not piece:
-                raise Untrue(f"{command} ended with {process.wait(_SECONDS)} and had said only\n{said.decode(errors='replace')}")
+                raise Untrue(
+                    f"{command} ended with {process.wait(_SECONDS)} and had said only\n{said.decode(errors='replace')}"
+                )
             said += piece
 
 
@@ -171,7 +183,10 @@ def _alone() -> None:
 def main(arguments: Sequence[str]) -> int:
     file = arguments[-1]
     if "--alone" in arguments:
-        os.execvp("unshare", ["unshare", "--map-root-user", "--net", sys.executable, "-m", "tests.docs.executed", "--loopback", file])
+        os.execvp(
+            "unshare",
+            ["unshare", "--map-root-user", "--net", sys.executable, "-m", "tests.docs.executed", "--loopback", file],
+        )
     if "--loopback" in arguments:
         _alone()
     # Whoever started this may have it ignored, and the commands would inherit that.

@@ -15,7 +15,14 @@ pytestmark = pytest.mark.hour("compiled-modules", "setup.py")
 
 ROOT = Path(__file__).parents[2]
 #: What is compiled decides in these, or moves their bytes.
-_TREE_TESTS = ["test_embedded", "test_journal", "test_tree", "test_watches", "test_zookeeper_messages", "test_zookeeper_server"]
+_TREE_TESTS = [
+    "test_embedded",
+    "test_journal",
+    "test_tree",
+    "test_watches",
+    "test_zookeeper_messages",
+    "test_zookeeper_server",
+]
 SAME_TESTS = [
     "tests/units/log",
     "tests/units/net",
@@ -30,6 +37,8 @@ SAME_TESTS = [
 def test_the_source_passes_the_same_tests() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *SAME_TESTS]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("JESENSKA_")}
-    run = subprocess.run(command, cwd=ROOT, env={**environment, "JESENSKA_PURE": "1"}, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, cwd=ROOT, env={**environment, "JESENSKA_PURE": "1"}, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stdout[-4000:]
     assert " passed" in run.stdout

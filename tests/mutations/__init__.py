@@ -2,7 +2,7 @@
 
     python -m tests.mutations controller                   30 mutations, the same each time
     python -m tests.mutations log groups --seed 7 --number 100
-    python -m tests.mutations --at controller/leadership.py:63
+    python -m tests.mutations --at controller/changes/leadership.py:63
     python -m tests.mutations transactions --list          shows them and runs nothing
 
 `mutation.py` says what is changed, `rooms.py` which modules and which tests belong together, `trial.py` runs the tests

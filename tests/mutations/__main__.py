@@ -43,7 +43,11 @@ def work_of_rooms(project: Project, rooms: Sequence[str], seed: int, number: int
     found = []
     for room in rooms:
         known = project.mutations_of_room(room)
-        indices = sorted(random.Random(f"{seed} {room}").sample(range(len(known)), number)) if 0 < number < len(known) else range(len(known))
+        indices = (
+            sorted(random.Random(f"{seed} {room}").sample(range(len(known)), number))
+            if 0 < number < len(known)
+            else range(len(known))
+        )
         found.append(Work(room, [known[index] for index in indices], len(known), tests or project.tests_of(room)))
     return found
 
@@ -54,7 +58,9 @@ def work_of_lines(project: Project, places: Sequence[str], tests: Sequence[str])
     for place in places:
         file, _, line = place.rpartition(":")
         if not line.isdecimal():
-            raise UnknownRoomError(f"{place!r} names no line: write FILE:LINE, as in controller/leadership.py:63.")
+            raise UnknownRoomError(
+                f"{place!r} names no line: write FILE:LINE, as in controller/changes/leadership.py:63."
+            )
         mutations = [mutation for mutation in project.mutations_of_file(file) if mutation.line == int(line)]
         if not mutations:
             raise UnknownRoomError(f"Nothing on line {line} of {file} can be changed: --list shows what can.")
@@ -62,7 +68,14 @@ def work_of_lines(project: Project, places: Sequence[str], tests: Sequence[str])
     return [Work(room, mutations, len(mutations), tests or project.tests_of(room)) for room, mutations in found.items()]
 
 
-def try_all(project: Project, work: Work, named: Sequence[Equivalent], processes: int, limit_seconds: float | None, tell: Callable[[str], None]) -> list[Tried]:
+def try_all(
+    project: Project,
+    work: Work,
+    named: Sequence[Equivalent],
+    processes: int,
+    limit_seconds: float | None,
+    tell: Callable[[str], None],
+) -> list[Tried]:
     """What became of each, in the order of the text."""
     directory = Path(tempfile.mkdtemp(prefix="jesenska-mutations-"))
     copies: list[Copy] = []
@@ -71,7 +84,10 @@ def try_all(project: Project, work: Work, named: Sequence[Equivalent], processes
         reasons = {mutation: entry.reason for entry in named for mutation in work.mutations if entry.names(mutation)}
         tried = {mutation: Tried(mutation, Outcome.NAMED, reason) for mutation, reason in reasons.items()}
         waiting = [mutation for mutation in work.mutations if mutation not in tried]
-        tell(f"{work.name}: {len(work.mutations)} of {work.of} mutations, {len(tried)} of them named. First the tests run without any: {' '.join(work.tests)}")
+        tell(
+            f"{work.name}: {len(work.mutations)} of {work.of} mutations, {len(tried)} of them named. First the tests "
+            f"run without any: {' '.join(work.tests)}"
+        )
         if not waiting:
             return [tried[mutation] for mutation in work.mutations]
         processes = min(processes, len(waiting))
@@ -82,7 +98,8 @@ def try_all(project: Project, work: Work, named: Sequence[Equivalent], processes
             limit_seconds = seconds * _LIMIT_FACTOR + _LIMIT_MORE_SECONDS
         minutes = seconds * len(waiting) / processes / 60
         tell(
-            f"{work.name}: the tests take {seconds:.0f} s, so all takes {minutes:.1f} min if every mutation survives, and less where tests fail early. "
+            f"{work.name}: the tests take {seconds:.0f} s, so all takes {minutes:.1f} min if every mutation "
+            f"survives, and less where tests fail early. "
             f"A mutation that hangs is given up after {limit_seconds:.0f} s"
         )
         idle: SimpleQueue[Copy] = SimpleQueue()
@@ -128,7 +145,14 @@ def place_of(mutation: Mutation) -> str:
 def as_json(tried: Tried) -> dict[str, object]:
     """The same for programs."""
     one = tried.mutation
-    where = {"module": one.file, "line_number": one.line, "function": one.function, "line": one.text, "change": one.change, "kind": one.kind}
+    where = {
+        "module": one.file,
+        "line_number": one.line,
+        "function": one.function,
+        "line": one.text,
+        "change": one.change,
+        "kind": one.kind,
+    }
     return {**where, "outcome": tried.outcome.value, "by": tried.by}
 
 
@@ -136,18 +160,44 @@ def run(project: Project, arguments: Sequence[str], named_in: Path = NAMED) -> i
     """The command on a project; the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutations",
-        description="Changes single places of modules that decide, and has a room's tests look at each. Exit code 1: a mutation survives.",
+        description="Changes single places of modules that decide, and has a room's tests look at each. Exit code 1: a "
+        "mutation survives.",
         allow_abbrev=False,
     )
     parser.add_argument("rooms", nargs="*", metavar="ROOM", help="Whose modules are changed, as in: controller.")
-    parser.add_argument("--at", action="append", default=[], metavar="FILE:LINE", help="All mutations of that line; may be given several times.")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="Which of the room's mutations are tried (default: 1).")
-    parser.add_argument("--number", type=int, default=30, metavar="N", help="How many of each room (default: 30; 0: all).")
-    parser.add_argument("--tests", action="append", default=[], metavar="PATH", help="Tests that are to find them (default: the room's).")
-    parser.add_argument("--processes", type=int, choices=(1, 2), default=2, help="How many are tried at a time (default: 2).")
-    parser.add_argument("--limit", type=float, metavar="SECONDS", help="A mutation hangs whose tests take longer (default: by the time without any).")
+    parser.add_argument(
+        "--at",
+        action="append",
+        default=[],
+        metavar="FILE:LINE",
+        help="All mutations of that line; may be given several times.",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="Which of the room's mutations are tried (default: 1)."
+    )
+    parser.add_argument(
+        "--number", type=int, default=30, metavar="N", help="How many of each room (default: 30; 0: all)."
+    )
+    parser.add_argument(
+        "--tests",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="Tests that are to find them (default: the room's).",
+    )
+    parser.add_argument(
+        "--processes", type=int, choices=(1, 2), default=2, help="How many are tried at a time (default: 2)."
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="SECONDS",
+        help="A mutation hangs whose tests take longer (default: by the time without any).",
+    )
     parser.add_argument("--list", action="store_true", help="Show the mutations and try none.")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text).")
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text)."
+    )
     options = parser.parse_args(arguments)
     if bool(options.rooms) == bool(options.at):
         parser.error(f"Name rooms or lines (--at), one of the two. Rooms are {', '.join(sorted(project.rooms()))}.")
@@ -161,8 +211,13 @@ def run(project: Project, arguments: Sequence[str], named_in: Path = NAMED) -> i
             show([mutation for work in all_work for mutation in work.mutations], options.output)
             return 0
         for entry in stale(project, named):
-            _tell(f"{named_in.name} names a mutation that is nowhere: take out or mend {entry.module} {entry.function} [{entry.line}] {entry.change}")
-        tried = [one for work in all_work for one in try_all(project, work, named, options.processes, options.limit, _tell)]
+            _tell(
+                f"{named_in.name} names a mutation that is nowhere: take out or mend {entry.module} {entry.function} "
+                f"[{entry.line}] {entry.change}"
+            )
+        tried = [
+            one for work in all_work for one in try_all(project, work, named, options.processes, options.limit, _tell)
+        ]
     except (UnknownRoomError, ValueError) as error:
         _tell(str(error))
         return 2
@@ -181,7 +236,10 @@ def run(project: Project, arguments: Sequence[str], named_in: Path = NAMED) -> i
 def show(mutations: Sequence[Mutation], output: str) -> None:
     """Prints mutations that nobody has tried."""
     if output == "json":
-        shown = [{key: value for key, value in as_json(Tried(one, Outcome.NAMED)).items() if key not in ("outcome", "by")} for one in mutations]
+        shown = [
+            {key: value for key, value in as_json(Tried(one, Outcome.NAMED)).items() if key not in ("outcome", "by")}
+            for one in mutations
+        ]
         print(json.dumps({"mutations": shown}, indent=2))
     else:
         print("\n".join(f"{place_of(one)} ({one.kind})" for one in mutations))
@@ -190,7 +248,12 @@ def show(mutations: Sequence[Mutation], output: str) -> None:
 def stale(project: Project, named: Sequence[Equivalent]) -> list[Equivalent]:
     """Entries that name nothing, since their module is another one by now."""
     modules = {entry.module for entry in named}
-    mutations = [mutation for module in sorted(modules) if (project.source / module).is_file() for mutation in project.mutations_of_file(module)]
+    mutations = [
+        mutation
+        for module in sorted(modules)
+        if (project.source / module).is_file()
+        for mutation in project.mutations_of_file(module)
+    ]
     return that_name_nothing(named, mutations)
 
 

@@ -1,7 +1,7 @@
 """Mutations that nobody could notice, each with the reason. `equivalent.toml` has them:
 
     [[mutation]]
-    module = "controller/leadership.py"
+    module = "controller/changes/leadership.py"
     function = "Leadership.elect"
     line = "if numbers is not None:"
     change = "is not -> is"
@@ -35,7 +35,12 @@ class Equivalent:
 
     def names(self, mutation: Mutation) -> bool:
         """True if this mutation is meant."""
-        return (self.module, self.function, self.line, self.change) == (mutation.file, mutation.function, mutation.text, mutation.change)
+        return (self.module, self.function, self.line, self.change) == (
+            mutation.file,
+            mutation.function,
+            mutation.text,
+            mutation.change,
+        )
 
 
 def equivalents(path: Path) -> list[Equivalent]:
@@ -44,7 +49,9 @@ def equivalents(path: Path) -> list[Equivalent]:
     wanted = {field.name for field in fields(Equivalent)}
     for number, entry in enumerate(tomllib.loads(path.read_text()).get("mutation", []), 1):
         if entry.keys() != wanted or not all(isinstance(value, str) for value in entry.values()) or not entry["reason"]:
-            raise ValueError(f"Entry {number} of {path.name} must have these keys, each with a text: {', '.join(sorted(wanted))}.")
+            raise ValueError(
+                f"Entry {number} of {path.name} must have these keys, each with a text: {', '.join(sorted(wanted))}."
+            )
         found.append(Equivalent(**entry))
     return found
 

@@ -111,7 +111,9 @@ class _Places:
     def _statement(self, statement: ast.stmt, *, returns: bool, goes_on: bool) -> None:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._names.append(statement.name)
-            self._all([*statement.args.defaults, *(default for default in statement.args.kw_defaults if default is not None)])
+            self._all(
+                [*statement.args.defaults, *(default for default in statement.args.kw_defaults if default is not None)]
+            )
             self.block(statement.body, returns=True, goes_on=False)
             self._names.pop()
         elif isinstance(statement, ast.ClassDef):
@@ -138,7 +140,12 @@ class _Places:
             self.block(statement.body, returns=returns, goes_on=goes_on)
         elif isinstance(statement, (ast.Try, ast.TryStar)):
             ends = not statement.orelse and not statement.finalbody
-            for body in (statement.body, *(handler.body for handler in statement.handlers), statement.orelse, statement.finalbody):
+            for body in (
+                statement.body,
+                *(handler.body for handler in statement.handlers),
+                statement.orelse,
+                statement.finalbody,
+            ):
                 self.block(body, returns=returns and ends, goes_on=goes_on and ends)
         elif isinstance(statement, ast.Match):
             self._expression(statement.subject)
@@ -165,16 +172,22 @@ class _Places:
             self._replace(statement, "leaving", "pass")
         if value is None or (isinstance(value, ast.Constant) and value.value is None):
             return
-        if isinstance(value, ast.BoolOp) or (isinstance(value, ast.Compare) and (len(value.ops) > 1 or isinstance(value.ops[0], _ORDERS))):
+        if isinstance(value, ast.BoolOp) or (
+            isinstance(value, ast.Compare) and (len(value.ops) > 1 or isinstance(value.ops[0], _ORDERS))
+        ):
             self._replace(value, "return", f"not ({self._text(value)})")
-        elif not isinstance(value, (ast.Compare, ast.UnaryOp)) and not (isinstance(value, ast.Constant) and isinstance(value.value, bool)):
+        elif not isinstance(value, (ast.Compare, ast.UnaryOp)) and not (
+            isinstance(value, ast.Constant) and isinstance(value.value, bool)
+        ):
             self._replace(value, "return", "None")
         self._expression(value)
 
     def _effect(self, value: ast.expr) -> None:
         if isinstance(value, ast.Call):
             self._replace(value, "effect", "pass")
-        elif isinstance(value, (ast.Yield, ast.YieldFrom)) and not (isinstance(value.value, ast.Tuple) and not value.value.elts):
+        elif isinstance(value, (ast.Yield, ast.YieldFrom)) and not (
+            isinstance(value.value, ast.Tuple) and not value.value.elts
+        ):
             # It stays a generator.
             self._replace(value, "effect", "yield from ()")
         self._expression(value)
@@ -245,14 +258,23 @@ class _Places:
 
     def _elements(self, expression: ast.Tuple | ast.List | ast.Set) -> None:
         elements = expression.elts
-        if not isinstance(getattr(expression, "ctx", ast.Load()), ast.Load) or (len(elements) == 1 and isinstance(expression, ast.Set)):
+        if not isinstance(getattr(expression, "ctx", ast.Load()), ast.Load) or (
+            len(elements) == 1 and isinstance(expression, ast.Set)
+        ):
             return
         brackets = {ast.Tuple: "()", ast.List: "[]", ast.Set: "{}"}[type(expression)]
         for index, element in enumerate(elements):
             others = [self._text(other) for other in (*elements[:index], *elements[index + 1 :])]
             comma = "," if isinstance(expression, ast.Tuple) and len(others) == 1 else ""
             after = f"{brackets[0]}{', '.join(others)}{comma}{brackets[1]}"
-            self._add(element.lineno, "element", self._start(expression), self._end(expression), after, dropped=self._text(element))
+            self._add(
+                element.lineno,
+                "element",
+                self._start(expression),
+                self._end(expression),
+                after,
+                dropped=self._text(element),
+            )
 
     # --- places ------------------------------------------------------------------------------------------------------
 
@@ -272,7 +294,9 @@ class _Places:
 
     def _add(self, line: int, kind: str, start: int, end: int, after: str, dropped: str = "") -> None:
         before, text = self._source[start:end], self._lines[line - 1].strip()
-        self.mutations.append(Mutation(self._file, ".".join(self._names), line, text, kind, start, end, before, after, dropped))
+        self.mutations.append(
+            Mutation(self._file, ".".join(self._names), line, text, kind, start, end, before, after, dropped)
+        )
 
     def _start(self, node: ast.expr | ast.stmt) -> int:
         return self._offset(node.lineno, node.col_offset)
@@ -291,7 +315,11 @@ class _Places:
 
 
 def _says_what_is_public(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name) and statement.targets[0].id == "__all__"
+    return (
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Name)
+        and statement.targets[0].id == "__all__"
+    )
 
 
 def _is_for_type_checkers(test: ast.expr) -> bool:

@@ -26,7 +26,9 @@ def pytest_configure(config: pytest.Config) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if hard == resource.RLIM_INFINITY and soft == resource.RLIM_INFINITY:
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_MAX_BYTES, _MEMORY_MAX_BYTES))
-    settings.register_profile("mutations", settings.default, database=None, phases=(Phase.explicit, Phase.generate), print_blob=False)
+    settings.register_profile(
+        "mutations", settings.default, database=None, phases=(Phase.explicit, Phase.generate), print_blob=False
+    )
     settings.load_profile("mutations")
     config.pluginmanager.register(_Times(config.getoption("--times")))
 

@@ -12,11 +12,23 @@ from tests.mutations.mutation import Mutation, mutations_of
 #: Tests of a room whose other tests start processes, or take long and look at something else; and of a room that
 #: another's tests look at, too. Of all other rooms the tests are all in the directory that has the room's name.
 TESTS: Mapping[str, Sequence[str]] = {
-    "broker": ["tests/units/broker/test_fetch_sessions.py", "tests/units/broker/test_fetch_states.py", "tests/processes/broker/test_fetches.py"],
+    "broker": [
+        "tests/units/broker/test_fetch_sessions.py",
+        "tests/units/broker/test_fetch_states.py",
+        "tests/processes/broker/test_fetches.py",
+    ],
     "coordination": ["tests/units/coordination", "tests/units/groups/test_offsets_topic.py"],
     "log": [
         f"tests/units/log/test_{name}.py"
-        for name in ("leader_epochs", "log_cleaner", "move_plan", "producer_state", "retention_policies", "roll_and_retention", "transaction_index")
+        for name in (
+            "leader_epochs",
+            "log_cleaner",
+            "move_plan",
+            "producer_state",
+            "retention_policies",
+            "roll_and_retention",
+            "transaction_index",
+        )
     ],
 }
 
@@ -42,7 +54,9 @@ class Project:
     def rooms(self) -> dict[str, list[str]]:
         """The files of modules that decide, by room; relative to the package."""
         settings = tomllib.loads((self.root / "pyproject.toml").read_text())
-        contract = next(one for one in settings["tool"]["importlinter"]["contracts"] if one["name"].startswith("Deciders"))
+        contract = next(
+            one for one in settings["tool"]["importlinter"]["contracts"] if one["name"].startswith("Deciders")
+        )
         found: dict[str, list[str]] = {}
         for name in contract["source_modules"]:
             path = self.source.joinpath(*name.split(".")[1:])
@@ -61,7 +75,10 @@ class Project:
         """All mutations of a module, whose file is named from the package's directory or from the project's."""
         path = self.source / file if (self.source / file).is_file() else self.root / file
         if not path.is_file() or not path.is_relative_to(self.source):
-            raise UnknownRoomError(f"There is no module {file!r}: name it from src/{self.package} on, as in controller/leadership.py.")
+            raise UnknownRoomError(
+                f"There is no module {file!r}: name it from src/{self.package} on, as in "
+                f"controller/changes/leadership.py."
+            )
         return mutations_of(path.read_text(), str(path.relative_to(self.source)))
 
     def tests_of(self, room: str) -> Sequence[str]:

@@ -102,7 +102,18 @@ class Copy:
         """Exit code and output; None for one that was ended."""
         temporary = self._directory / "temporary"
         temporary.mkdir()
-        options = ["-q", "-x", "--tb=line", "-rfE", "-p", "no:cacheprovider", "-p", "tests.mutations.plugin", f"--times={times}", "--hypothesis-seed=0"]
+        options = [
+            "-q",
+            "-x",
+            "--tb=line",
+            "-rfE",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "tests.mutations.plugin",
+            f"--times={times}",
+            "--hypothesis-seed=0",
+        ]
         command = [sys.executable, "-m", "pytest", *options, f"--basetemp={temporary / 'pytest'}", *tests]
         process = self._process = subprocess.Popen(
             command,
@@ -130,7 +141,14 @@ class Copy:
 
     def _environment(self, temporary: Path) -> Mapping[str, str]:
         path = os.pathsep.join([str(self._root / "src"), str(self._root), str(_ROOT)])
-        return {**os.environ, "JESENSKA_PURE": "1", "PYTHONPATH": path, "PYTHONHASHSEED": "0", "TMPDIR": str(temporary), "COLUMNS": "1000"}
+        return {
+            **os.environ,
+            "JESENSKA_PURE": "1",
+            "PYTHONPATH": path,
+            "PYTHONHASHSEED": "0",
+            "TMPDIR": str(temporary),
+            "COLUMNS": "1000",
+        }
 
 
 def _kill(process: subprocess.Popen[str]) -> None:

@@ -58,18 +58,30 @@ TOOLS: dict[str, tuple[str, ...]] = {
     "kafka-console-producer": ("kafka.tools.ConsoleProducer", "org.apache.kafka.tools.ConsoleProducer"),
     "kafka-console-consumer": ("kafka.tools.ConsoleConsumer", "org.apache.kafka.tools.consumer.ConsoleConsumer"),
     "kafka-simple-consumer-shell": ("kafka.tools.SimpleConsumerShell",),
-    "kafka-consumer-groups": ("kafka.admin.ConsumerGroupCommand", "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"),
+    "kafka-consumer-groups": (
+        "kafka.admin.ConsumerGroupCommand",
+        "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    ),
     "kafka-configs": ("kafka.admin.ConfigCommand",),
     "kafka-acls": ("kafka.admin.AclCommand", "org.apache.kafka.tools.AclCommand"),
-    "kafka-reassign-partitions": ("kafka.admin.ReassignPartitionsCommand", "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"),
+    "kafka-reassign-partitions": (
+        "kafka.admin.ReassignPartitionsCommand",
+        "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    ),
     "kafka-leader-election": ("kafka.admin.LeaderElectionCommand", "org.apache.kafka.tools.LeaderElectionCommand"),
     "kafka-preferred-replica-election": ("kafka.admin.PreferredReplicaLeaderElectionCommand",),
-    "kafka-replica-verification": ("kafka.tools.ReplicaVerificationTool", "org.apache.kafka.tools.ReplicaVerificationTool"),
+    "kafka-replica-verification": (
+        "kafka.tools.ReplicaVerificationTool",
+        "org.apache.kafka.tools.ReplicaVerificationTool",
+    ),
     "kafka-dump-log": ("kafka.tools.DumpLogSegments", "org.apache.kafka.tools.DumpLogSegments"),
     "kafka-log-dirs": ("kafka.admin.LogDirsCommand", "org.apache.kafka.tools.LogDirsCommand"),
     "kafka-get-offsets": ("kafka.tools.GetOffsetShell", "org.apache.kafka.tools.GetOffsetShell"),
     "kafka-delete-records": ("kafka.admin.DeleteRecordsCommand", "org.apache.kafka.tools.DeleteRecordsCommand"),
-    "kafka-broker-api-versions": ("kafka.admin.BrokerApiVersionsCommand", "org.apache.kafka.tools.BrokerApiVersionsCommand"),
+    "kafka-broker-api-versions": (
+        "kafka.admin.BrokerApiVersionsCommand",
+        "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    ),
     "kafka-transactions": ("org.apache.kafka.tools.TransactionsCommand",),
     "kafka-streams-application-reset": ("kafka.tools.StreamsResetter", "org.apache.kafka.tools.StreamsResetter"),
     "kafka-producer-perf-test": ("org.apache.kafka.tools.ProducerPerformance",),
@@ -113,7 +125,14 @@ def jars(version: str) -> Path:
     with tempfile.TemporaryDirectory() as work:
         Path(work, "pom.xml").write_text(POM.format(dependencies="".join(DEPENDENCY.format(*item) for item in wanted)))
         subprocess.run(
-            ["mvn", "-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={folder}", "-DincludeScope=runtime"],
+            [
+                "mvn",
+                "-q",
+                "-B",
+                "dependency:copy-dependencies",
+                f"-DoutputDirectory={folder}",
+                "-DincludeScope=runtime",
+            ],
             cwd=work,
             check=True,
             stdout=sys.stderr,
@@ -130,14 +149,23 @@ def streams_jar(version: str) -> Path:
 
 def streams_test_jars(version: str) -> list[Path]:
     """The jars with that release's TopologyTestDriver, and with RocksDB for topologies that keep their state there."""
-    return [_further_jar(version, "org.apache.kafka", "kafka-streams-test-utils", version), _further_jar(version, "org.rocksdb", "rocksdbjni", ROCKSDB)]
+    return [
+        _further_jar(version, "org.apache.kafka", "kafka-streams-test-utils", version),
+        _further_jar(version, "org.rocksdb", "rocksdbjni", ROCKSDB),
+    ]
 
 
 def missing_jars(version: str, *, streams: bool = False) -> bool:
     """Whether Maven has to fetch something still of what `jars` gives; `streams`: and `streams_jar` and
     `streams_test_jars`."""
-    wanted = [f"kafka-streams-{version}.jar", f"kafka-streams-test-utils-{version}.jar", f"rocksdbjni-{ROCKSDB}.jar"] if streams else []
-    return not (CACHE / version / ".complete").exists() or not all((CACHE / version / "streams" / name).exists() for name in wanted)
+    wanted = (
+        [f"kafka-streams-{version}.jar", f"kafka-streams-test-utils-{version}.jar", f"rocksdbjni-{ROCKSDB}.jar"]
+        if streams
+        else []
+    )
+    return not (CACHE / version / ".complete").exists() or not all(
+        (CACHE / version / "streams" / name).exists() for name in wanted
+    )
 
 
 def _further_jar(version: str, group: str, artifact: str, artifact_version: str) -> Path:
@@ -150,7 +178,14 @@ def _further_jar(version: str, group: str, artifact: str, artifact_version: str)
         with tempfile.TemporaryDirectory(dir=folder) as made:
             wanted = f"-Dartifact={group}:{artifact}:{artifact_version}"
             subprocess.run(
-                ["mvn", "-q", "-B", "org.apache.maven.plugins:maven-dependency-plugin:copy", wanted, f"-DoutputDirectory={made}"],
+                [
+                    "mvn",
+                    "-q",
+                    "-B",
+                    "org.apache.maven.plugins:maven-dependency-plugin:copy",
+                    wanted,
+                    f"-DoutputDirectory={made}",
+                ],
                 check=True,
                 stdout=sys.stderr,
                 env={"MAVEN_OPTS": SHORT_RUN, **os.environ},
@@ -178,7 +213,13 @@ def further_options(version: str) -> list[str]:
     options = os.environ.get("PEERS_JAVA_OPTIONS", "").split()
     if os.environ.get("PEERS_CLASS_ARCHIVE") == "1" and (archive := class_archive(version)).exists():
         # A JVM that cannot use it starts as ever, and says nothing of it.
-        options += ["-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off", f"-XX:SharedArchiveFile={archive}"]
+        options += [
+            "-Xshare:auto",
+            "-Xlog:cds=off",
+            "-Xlog:cds+dynamic=off",
+            "-Xlog:class+path=off",
+            f"-XX:SharedArchiveFile={archive}",
+        ]
     return options
 
 
@@ -188,7 +229,14 @@ def class_archive(version: str) -> Path:
     return CACHE / version / f"classes-{zlib.crc32(str(real).encode()):08x}.jsa"
 
 
-def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g", log_level: str = "WARN", java_options: Sequence[str] = ()) -> list[str]:
+def java_command(
+    version: str,
+    main_class: str,
+    *arguments: str,
+    heap: str = "1g",
+    log_level: str = "WARN",
+    java_options: Sequence[str] = (),
+) -> list[str]:
     """The command line that Kafka's own start script would build: same collector and flags, and after them those of
     the environment and `java_options`."""
     folder = jars(version)
@@ -210,7 +258,8 @@ def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g
         if not settings.exists():
             write_whole(
                 settings,
-                "Configuration:\n  Appenders:\n    Console:\n      name: STDERR\n      target: SYSTEM_ERR\n      PatternLayout:\n"
+                "Configuration:\n  Appenders:\n    Console:\n      name: STDERR\n      target: SYSTEM_ERR\n      "
+                "PatternLayout:\n"
                 '        pattern: "[%d] %p %m (%c)%n"\n  Loggers:\n    Root:\n'
                 f"      level: {log_level}\n      AppenderRef:\n        - ref: STDERR\n",
             )
@@ -221,7 +270,8 @@ def java_command(version: str, main_class: str, *arguments: str, heap: str = "1g
             write_whole(
                 settings,
                 f"log4j.rootLogger={log_level}, stderr\nlog4j.appender.stderr=org.apache.log4j.ConsoleAppender\n"
-                "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\nlog4j.appender.stderr.layout.ConversionPattern=[%d] %p %m (%c)%n\n"
+                "log4j.appender.stderr.layout=org.apache.log4j.PatternLayout\nlog4j.appender.stderr.layout.ConversionPattern=[%d] "  # noqa: E501
+                "%p %m (%c)%n\n"
                 "log4j.appender.stderr.Target=System.err\n",
             )
         command.append(f"-Dlog4j.configuration=file:{settings}")
@@ -366,7 +416,9 @@ class ApacheKafka:
 
     def _spawn(self, name: str, command: list[str]) -> subprocess.Popen[bytes]:
         with (self.directory / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.directory)
+            process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, cwd=self.directory
+            )
         self.processes.append(process)
         return process
 
@@ -380,7 +432,13 @@ class ApacheKafka:
             f"tickTime={self.tick_ms}\n"
         )
         process = self._spawn(
-            "zookeeper", java_command(self.version, TOOLS["zookeeper-server-start"][0], str(self.directory / "zookeeper.properties"), heap="256m")
+            "zookeeper",
+            java_command(
+                self.version,
+                TOOLS["zookeeper-server-start"][0],
+                str(self.directory / "zookeeper.properties"),
+                heap="256m",
+            ),
         )
         wait_for_port(port, process, self.directory / "zookeeper.log")
         self.zookeeper_connect = f"127.0.0.1:{port}"
@@ -397,10 +455,17 @@ class ApacheKafka:
             "group.initial.rebalance.delay.ms": "0",
         }
         if _numbers(self.version) >= (4, 0):
-            settings |= {"share.coordinator.state.topic.replication.factor": internal, "share.coordinator.state.topic.min.isr": str(min(2, self.nodes))}
+            settings |= {
+                "share.coordinator.state.topic.replication.factor": internal,
+                "share.coordinator.state.topic.min.isr": str(min(2, self.nodes)),
+            }
         if self.zookeeper:
             settings |= {"broker.id": str(self.first_id + node), "zookeeper.connect": str(self.zookeeper_connect)}
-            settings |= {"listeners": f"PLAINTEXT://127.0.0.1:{port}"} if _numbers(self.version) >= (0, 9) else {"host.name": "127.0.0.1", "port": str(port)}
+            settings |= (
+                {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+                if _numbers(self.version) >= (0, 9)
+                else {"host.name": "127.0.0.1", "port": str(port)}
+            )
         else:
             voters = ",".join(f"{index}@127.0.0.1:{voter}" for index, voter in enumerate(quorum))
             settings |= {
@@ -417,7 +482,14 @@ class ApacheKafka:
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         if not self.zookeeper:
             self._format(node, cluster, properties, [Path(name) for name in settings["log.dirs"].split(",")])
-        command = java_command(self.version, "kafka.Kafka", str(properties), heap=self.heap, log_level=self.log_level, java_options=self.java_options)
+        command = java_command(
+            self.version,
+            "kafka.Kafka",
+            str(properties),
+            heap=self.heap,
+            log_level=self.log_level,
+            java_options=self.java_options,
+        )
         self.brokers.append(self._spawn(f"broker-{node}", command))
 
     def _format(self, node: int, cluster: str, properties: Path, directories: Sequence[Path]) -> None:
@@ -430,13 +502,27 @@ class ApacheKafka:
         if are_new and os.environ.get("PEERS_CLASS_ARCHIVE") == "1" and kept.exists():
             for directory in directories:
                 shutil.copytree(kept, directory)
-                ids = {"node.id": str(node), "cluster.id": cluster, "directory.id": urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("=")}
+                ids = {
+                    "node.id": str(node),
+                    "cluster.id": cluster,
+                    "directory.id": urlsafe_b64encode(b"\x01" + uuid.uuid4().bytes[1:]).decode().rstrip("="),
+                }
                 meta = directory / "meta.properties"
                 lines = [line.partition("=") for line in meta.read_text().splitlines()]
                 meta.write_text("".join(f"{key}{equals}{ids.get(key, value)}\n" for key, equals, value in lines))
             return
         subprocess.run(
-            java_command(self.version, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties), "--ignore-formatted", heap="128m"),
+            java_command(
+                self.version,
+                "kafka.tools.StorageTool",
+                "format",
+                "-t",
+                cluster,
+                "-c",
+                str(properties),
+                "--ignore-formatted",
+                heap="128m",
+            ),
             check=True,
             stdout=subprocess.DEVNULL,
         )
@@ -448,7 +534,9 @@ class ApacheKafka:
                     new.rename(kept)
 
     def tool(self, name: str, *arguments: str, **run_options: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(tool_command(self.version, name, *arguments), text=True, capture_output=True, check=False, **run_options)  # type: ignore[call-overload,no-any-return]
+        return subprocess.run(  # type: ignore[call-overload,no-any-return]
+            tool_command(self.version, name, *arguments), text=True, capture_output=True, check=False, **run_options
+        )
 
     def stop(self) -> None:
         """Asks for a clean shutdown (brokers before ZooKeeper) and ends what has not stopped within 30 s."""
@@ -528,7 +616,8 @@ def main() -> int:
             first_id=options.first_id,
         ) as kafka:
             print(
-                f"ready in {kafka.ready_seconds:.1f} s: {kafka.bootstrap}" + (f" (ZooKeeper {kafka.zookeeper_connect})" if kafka.zookeeper_connect else ""),
+                f"ready in {kafka.ready_seconds:.1f} s: {kafka.bootstrap}"
+                + (f" (ZooKeeper {kafka.zookeeper_connect})" if kafka.zookeeper_connect else ""),
                 flush=True,
             )
             try:

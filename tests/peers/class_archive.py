@@ -24,7 +24,9 @@ def make_class_archive(release: str) -> Path:
         jars(release)
         with tempfile.TemporaryDirectory(dir=archive.parent) as made:
             new = Path(made, "classes.jsa")
-            with ApacheKafka(release, Path(made, "broker"), heap="256m", java_options=[SHORT_RUN, f"-XX:ArchiveClassesAtExit={new}"]) as kafka:
+            with ApacheKafka(
+                release, Path(made, "broker"), heap="256m", java_options=[SHORT_RUN, f"-XX:ArchiveClassesAtExit={new}"]
+            ) as kafka:
                 _use(kafka)
             new.rename(archive)
     return archive
@@ -36,9 +38,29 @@ def _use(kafka: ApacheKafka) -> None:
     with Tools(kafka.version) as tools:
         tools.run("kafka-topics", *at, "--create", "--topic", "topic", "--partitions", 3)
         tools.run("kafka-console-producer", *at, "--topic", "topic", "--compression-codec", "zstd", given="one\ntwo\n")
-        tools.run("kafka-console-consumer", *at, "--topic", "topic", "--group", "group", "--from-beginning", "--max-messages", 2)
+        tools.run(
+            "kafka-console-consumer",
+            *at,
+            "--topic",
+            "topic",
+            "--group",
+            "group",
+            "--from-beginning",
+            "--max-messages",
+            2,
+        )
         tools.run("kafka-consumer-groups", *at, "--describe", "--group", "group")
-        tools.run("kafka-configs", *at, "--alter", "--entity-type", "topics", "--entity-name", "topic", "--add-config", "retention.ms=1000000")
+        tools.run(
+            "kafka-configs",
+            *at,
+            "--alter",
+            "--entity-type",
+            "topics",
+            "--entity-name",
+            "topic",
+            "--add-config",
+            "retention.ms=1000000",
+        )
         tools.run("kafka-topics", *at, "--describe")
         tools.run("kafka-topics", *at, "--delete", "--topic", "topic")
 

@@ -41,7 +41,17 @@ def go_client() -> list[str]:
 
     def make(folder: Path) -> None:
         # All that it needs is compiled first, which takes half the time so.
-        _run("go", "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", str(folder / "client"), ".", cwd=_HERE / "go", environment={"CGO_ENABLED": "0"})
+        _run(
+            "go",
+            "build",
+            "-gcflags=all=-N -l",
+            "-ldflags=-s -w",
+            "-o",
+            str(folder / "client"),
+            ".",
+            cwd=_HERE / "go",
+            environment={"CGO_ENABLED": "0"},
+        )
 
     return [str(_made("go", sources, make, "go") / "client")]
 
@@ -65,7 +75,17 @@ def _environment(name: str) -> Path:
 
     def make(folder: Path) -> None:
         _run(sys.executable, "-m", "venv", str(folder), cwd=PROJECT)
-        _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r", str(requirements), cwd=PROJECT)
+        _run(
+            str(folder / "bin" / "python"),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "-r",
+            str(requirements),
+            cwd=PROJECT,
+        )
 
     return _made(name, [requirements], make)
 
@@ -88,7 +108,15 @@ def _made(name: str, sources: list[Path], make: Callable[[Path], None], *program
 
 def _run(*command: str, cwd: Path, environment: Mapping[str, str] | None = None) -> None:
     """`environment` is what is added to ours."""
-    done = subprocess.run(command, cwd=cwd, env={**os.environ, **(environment or {})}, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=_SECONDS,
+    )
     if done.returncode:
         raise MissingError(f"{' '.join(command)} failed: {(done.stdout + done.stderr)[-2000:]}")
 

@@ -22,7 +22,9 @@ def command_of(release: str, name: str, *, heap: str, log_level: str = "WARN", s
     return command
 
 
-def class_path_and_program(release: str, name: str, *, streams: bool = False, test_driver: bool = False) -> tuple[str, str]:
+def class_path_and_program(
+    release: str, name: str, *, streams: bool = False, test_driver: bool = False
+) -> tuple[str, str]:
     """What follows `java -cp`: the path, with that release's jars, and the class. Without a compiler it is the source,
     which Java then compiles at each start. `streams`: with the jar of Kafka Streams; `test_driver`: and that of its
     TopologyTestDriver."""

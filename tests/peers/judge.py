@@ -22,13 +22,28 @@ class Judge:
 
     def __init__(self, release: str, program: str = "Judge") -> None:
         self.release = release
-        command = [java_program(), "-Xmx256m", *further_options(release), "-cp", *class_path_and_program(release, program)]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
+        command = [
+            java_program(),
+            "-Xmx256m",
+            *further_options(release),
+            "-cp",
+            *class_path_and_program(release, program),
+        ]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
 
     def __enter__(self) -> Judge:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:

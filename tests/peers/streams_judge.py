@@ -22,12 +22,21 @@ class StreamsJudge:
         path_and_program = class_path_and_program(release, "StreamsJudge", test_driver=True)
         # One thread collects: there is little to collect, and few processors are free.
         command = [java_program(), "-Xmx256m", "-XX:+UseSerialGC", *further_options(release), "-cp", *path_and_program]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
 
     def __enter__(self) -> StreamsJudge:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -32,13 +32,26 @@ class Tools:
         self._seconds = seconds
         command = command_of(release, "Tools", heap="512m")
         if int(release.split(".")[0]) < 2:
-            command[1:1] = ["-Djava.security.manager=allow", "--add-opens=java.base/java.lang=ALL-UNNAMED", "-Dfile.encoding=UTF-8"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="ascii")
+            command[1:1] = [
+                "-Djava.security.manager=allow",
+                "--add-opens=java.base/java.lang=ALL-UNNAMED",
+                "-Dfile.encoding=UTF-8",
+            ]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="ascii",
+        )
 
     def __enter__(self) -> Tools:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def close(self) -> None:
@@ -65,7 +78,9 @@ class Tools:
             answer = self._process.stdout.readline().split()
         finally:
             watch.cancel()
-        assert len(answer) == 3, f"{name} {' '.join(map(str, arguments))} did not end within {self._seconds:g} s, or ended the JVM"
+        assert len(answer) == 3, (
+            f"{name} {' '.join(map(str, arguments))} did not end within {self._seconds:g} s, or ended the JVM"
+        )
         return Outcome(int(answer[0]), _string(answer[1]), _string(answer[2]))
 
 

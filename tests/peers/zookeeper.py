@@ -73,8 +73,17 @@ class Shell:
     """ZooKeeper's shell while it runs; ends with the `with` block."""
 
     def __init__(self, port: int) -> None:
-        command = java_command(RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR")
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = java_command(
+            RELEASE,
+            "org.apache.zookeeper.ZooKeeperMain",
+            "-server",
+            f"127.0.0.1:{port}",
+            heap="128m",
+            log_level="ERROR",
+        )
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         self._lines: queue.Queue[str] = queue.Queue()
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
@@ -108,6 +117,15 @@ class Shell:
 
 def shell(port: int, *commands: str) -> str:
     """What ZooKeeper's own shell prints for some commands."""
-    command = java_command(RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR")
-    done = subprocess.run(command, input="".join(f"{line}\n" for line in (*commands, "quit")), text=True, capture_output=True, timeout=60, check=False)
+    command = java_command(
+        RELEASE, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{port}", heap="128m", log_level="ERROR"
+    )
+    done = subprocess.run(
+        command,
+        input="".join(f"{line}\n" for line in (*commands, "quit")),
+        text=True,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     return done.stdout + done.stderr

@@ -31,7 +31,9 @@ def _is_in(path: str, name: str) -> bool:
 
 def _sets_of_files(tier: str) -> dict[str, list[str]]:
     """For each file of tests, the sets of a tier that collect it. The rotation collects what others have left out."""
-    commands = {what.name: list(what.command) for what in sets(tier) if "pytest" in what.command and what.name != "rotation"}
+    commands = {
+        what.name: list(what.command) for what in sets(tier) if "pytest" in what.command and what.name != "rotation"
+    }
     files = [str(file.relative_to(ROOT)) for file in sorted((ROOT / "tests").rglob("test_*.py"))]
     return {path: [name for name, command in commands.items() if _holds(command, path)] for path in files}
 
@@ -41,13 +43,17 @@ def test_each_file_of_tests_is_in_one_set_of_everything() -> None:
 
 
 def test_each_file_is_in_one_set_of_ci_but_those_of_the_hour() -> None:
-    assert {path: found for path, found in _sets_of_files(CI).items() if len(found) != 1 and not _is_in(path, HOUR)} == {}
+    assert {
+        path: found for path, found in _sets_of_files(CI).items() if len(found) != 1 and not _is_in(path, HOUR)
+    } == {}
 
 
 def test_the_quick_ones_are_all_that_start_no_process_and_the_seeds() -> None:
     found = _sets_of_files(QUICK)
     seeds = {f"tests/processes/testing/test_{name}.py" for name in ("seeds", "cluster_seeds", "transaction_seeds")}
-    assert {path for path, names in found.items() if names} == seeds | {path for path in found if _is_in(path, "tests/units")}
+    assert {path for path, names in found.items() if names} == seeds | {
+        path for path in found if _is_in(path, "tests/units")
+    }
     assert all(len(names) <= 1 for names in found.values())
 
 
@@ -60,7 +66,9 @@ def test_a_room_has_a_set_of_its_own_and_one_that_is_not_there_is_named() -> Non
 
 @pytest.mark.parametrize("words", [["slow"], ["everything", "log"], ["quick", "cellar"]])
 def test_a_tier_or_room_that_is_none_is_told_in_one_sentence(words: list[str]) -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.in_sets", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.in_sets", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
 
@@ -69,9 +77,22 @@ def _python(program: str) -> list[str]:
     return [sys.executable, "-c", program]
 
 
-def test_all_sets_run_and_what_a_failed_one_said_and_left_is_there(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    fails = "import sys, tempfile; open(tempfile.mkdtemp() + '/kept', 'w').close(); print('== 1 failed, 2 passed in 0.1s =='); sys.exit(1)"
-    runner = Runner([Set("bad", _python(fails)), Set("good", _python("print('said')")), Set("last", _python("print('last')"), alone=True)], 2, tmp_path)
+def test_all_sets_run_and_what_a_failed_one_said_and_left_is_there(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    fails = (
+        "import sys, tempfile; open(tempfile.mkdtemp() + '/kept', 'w').close(); print('== 1 failed, 2 passed in 0.1s "
+        "=='); sys.exit(1)"
+    )
+    runner = Runner(
+        [
+            Set("bad", _python(fails)),
+            Set("good", _python("print('said')")),
+            Set("last", _python("print('last')"), alone=True),
+        ],
+        2,
+        tmp_path,
+    )
     assert not runner.run()
     out, progress = capfd.readouterr()
     assert [line for line in out.splitlines() if not line.startswith("-----")][-1] == "last"
@@ -91,7 +112,14 @@ def test_what_is_to_run_alone_does(tmp_path: Path) -> None:
     files = tmp_path / "files"
     files.mkdir()
     assert Runner([Set("a", times("a")), Set("b", times("b"), alone=True), Set("c", times("c"))], 3, files).run()
-    assert (tmp_path / "order").read_text().split("\n")[:-1] == ["a begins", "a ends", "b begins", "b ends", "c begins", "c ends"]
+    assert (tmp_path / "order").read_text().split("\n")[:-1] == [
+        "a begins",
+        "a ends",
+        "b begins",
+        "b ends",
+        "c begins",
+        "c ends",
+    ]
 
 
 @pytest.mark.parametrize("computing", [1, 2])
@@ -102,7 +130,10 @@ def test_those_that_compute_run_beside_the_others_at_a_low_priority(tmp_path: Pa
         """Waits for all others to have begun, for ten seconds at most."""
         others = [str(tmp_path / other) for other in names if other != name]
         told = f"open({str(tmp_path / name)!r}, 'w').write(str(os.nice(0)))"
-        return _python(f"import os, sys, time; {told}\nfor _ in range(1000): all(map(os.path.exists, {others})) and sys.exit(0); time.sleep(0.01)\nsys.exit(1)")
+        return _python(
+            f"import os, sys, time; {told}\nfor _ in range(1000): all(map(os.path.exists, {others})) and "
+            f"sys.exit(0); time.sleep(0.01)\nsys.exit(1)"
+        )
 
     files = tmp_path / "files"
     files.mkdir()
@@ -120,13 +151,21 @@ def test_an_interrupt_ends_every_set_with_what_it_has_started(tmp_path: Path, nu
         "import fcntl, os, time; name = str(os.getpid()); kept = open(name, 'w'); fcntl.flock(kept, fcntl.LOCK_EX);"
         f"os.rename(name, {str(noted)!r} + '/' + name); time.sleep(100)"
     )
-    parent = f"import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', {child!r}], cwd={str(tmp_path)!r}); time.sleep(100)"
+    parent = (
+        f"import subprocess, sys, time; child = subprocess.Popen([sys.executable, '-c', {child!r}], "
+        f"cwd={str(tmp_path)!r}); time.sleep(100)"
+    )
     program = (
         "import sys; from tests import in_sets;"
         f"in_sets.sets = lambda tier: [in_sets.Set(name, [sys.executable, '-c', {parent!r}]) for name in 'ab'];"
         "sys.exit(in_sets.main([]))"
     )
-    runner = subprocess.Popen(_python(program), cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ, "JESENSKA_SETS": "2", "TMPDIR": str(tmp_path)})
+    runner = subprocess.Popen(
+        _python(program),
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "JESENSKA_SETS": "2", "TMPDIR": str(tmp_path)},
+    )
     deadline = time.monotonic() + 30
     while len(found := list(noted.iterdir())) < 2 and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -36,8 +36,23 @@ def _run(directory: Path, asked: str | None) -> subprocess.CompletedProcess[str]
     """A run of pytest on a file with two tests with Hypothesis, beside the conftest.py of all tests."""
     file = directory / "test_counting.py"
     file.write_text(_COUNTING)
-    environment = {name: value for name, value in os.environ.items() if name != "JESENSKA_TESTS"} | ({} if asked is None else {"JESENSKA_TESTS": asked})
-    command = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml"), str(file)]
+    environment = {name: value for name, value in os.environ.items() if name != "JESENSKA_TESTS"} | (
+        {} if asked is None else {"JESENSKA_TESTS": asked}
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        "-p",
+        "tests.conftest",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        str(file),
+    ]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -51,7 +66,10 @@ def test_hypothesis_tries_as_many_examples_as_the_profile_says(tmp_path: Path, a
 def test_a_profile_that_there_is_not_is_refused_in_one_sentence(tmp_path: Path) -> None:
     done = _run(tmp_path, "all")
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert done.stderr.strip() == "ERROR: JESENSKA_TESTS is 'all', which is no profile of the tests: set it to quick, ci or everything."
+    assert (
+        done.stderr.strip()
+        == "ERROR: JESENSKA_TESTS is 'all', which is no profile of the tests: set it to quick, ci or everything."
+    )
 
 
 def test_numbers_are_those_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from tests import tiers
 
-_AUTHOR = {f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "a"), ("EMAIL", "a@b"))}
+_AUTHOR = {
+    f"GIT_{who}_{what}": value for who in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "a"), ("EMAIL", "a@b"))
+}
 
 
 @pytest.fixture
@@ -24,7 +26,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def _git(tree: Path, *arguments: str, day: int = 0) -> str:
     date = {f"GIT_{who}_DATE": f"2026-01-{10 + day:02} 12:00:00 +0000" for who in ("AUTHOR", "COMMITTER")}
     command = ["git", "-c", "init.defaultBranch=main", "-c", "commit.gpgsign=false", *arguments]
-    return subprocess.run(command, cwd=tree, env={**os.environ, **_AUTHOR, **date}, capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        command, cwd=tree, env={**os.environ, **_AUTHOR, **date}, capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def _commit(tree: Path, name: str, day: int) -> str:

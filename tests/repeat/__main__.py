@@ -31,14 +31,33 @@ from tests.repeat.runs import ROOT, HeldBack, Repeater, Test
 
 def main(arguments: Sequence[str] | None = None) -> int:
     assert __doc__ is not None
-    parser = argparse.ArgumentParser(prog="python -m tests.repeat", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.repeat", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("paths", nargs="+", metavar="PATH", help="directory, file or node id of tests")
     parser.add_argument("--times", type=_at_least_one, default=50, help="how often each runs (default: 50)")
     parser.add_argument("--hold-back", action="store_true", help="disturb timing")
-    parser.add_argument("--longest", type=float, default=hold_back.LONGEST_S, metavar="SECONDS", help="of a pause (default: %(default)s)")
+    parser.add_argument(
+        "--longest",
+        type=float,
+        default=hold_back.LONGEST_S,
+        metavar="SECONDS",
+        help="of a pause (default: %(default)s)",
+    )
     parser.add_argument("--seed", type=int, help="of the first run (default: any)")
-    parser.add_argument("--at-a-time", type=_at_least_one, default=(os.cpu_count() or 1) + 1, help="processes (default: one more than processors)")
-    parser.add_argument("--limit", type=float, default=900.0, metavar="SECONDS", help="a run that takes longer is ended and has failed (default: 900)")
+    parser.add_argument(
+        "--at-a-time",
+        type=_at_least_one,
+        default=(os.cpu_count() or 1) + 1,
+        help="processes (default: one more than processors)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=900.0,
+        metavar="SECONDS",
+        help="a run that takes longer is ended and has failed (default: 900)",
+    )
     options = parser.parse_args(arguments)
     try:
         targets = [target for path in options.paths for target in _targets(path)]
@@ -65,14 +84,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     how = f" --hold-back --longest {options.longest:g}" if options.hold_back else ""
     failed = {name: test for name, test in repeater.tests.items() if test.failed}
     for name, test in failed.items():
-        print(f"----- {name}\nfailed {test.failed} of {test.times} times, first with seed {test.seed}:\n{_indented(test.first)}")
+        print(
+            f"----- {name}\nfailed {test.failed} of {test.times} times, first with seed "
+            f"{test.seed}:\n{_indented(test.first)}"
+        )
         print(f"python -m tests.repeat {shlex.quote(name)} --times 1 --seed {test.seed}{how}\n")
     for name, test in failed.items():
         print(f"{name}: failed {test.failed} of {test.times} times, first with seed {test.seed}")
     held_back = f", {repeater.processes} processes held back" if options.hold_back else ""
-    print(f"{_counted(repeater.tests)}, seeds {seed} to {seed + options.times - 1}{held_back}: {len(failed) or 'none'} failed")
+    print(
+        f"{_counted(repeater.tests)}, seeds {seed} to {seed + options.times - 1}{held_back}: {len(failed) or 'none'} "
+        f"failed"
+    )
     if is_interrupted:
-        print(f"Interrupted: {repeater.left_out} of {repeater.count} runs were ended or have not begun.", file=sys.stderr)
+        print(
+            f"Interrupted: {repeater.left_out} of {repeater.count} runs were ended or have not begun.", file=sys.stderr
+        )
         return 130
     return 1 if failed else 0
 
@@ -86,7 +113,13 @@ def _at_least_one(text: str) -> int:
 def _targets(path: str) -> list[str]:
     """The files of a directory; a file or a node id itself. FileNotFoundError if there is none."""
     file = ROOT / path.partition("::")[0]
-    found = sorted(str(found.relative_to(ROOT) if found.is_relative_to(ROOT) else found) for found in file.rglob("test_*.py")) if file.is_dir() else [path]
+    found = (
+        sorted(
+            str(found.relative_to(ROOT) if found.is_relative_to(ROOT) else found) for found in file.rglob("test_*.py")
+        )
+        if file.is_dir()
+        else [path]
+    )
     if not file.exists() or not found:
         raise FileNotFoundError(path)
     return found

@@ -141,7 +141,9 @@ class _ChangedWhenRead(MetaPathFinder):
         self._changes = changes
         self._plan = plan
 
-    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> importlib.machinery.ModuleSpec | None:
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
         change = self._changes.get(name)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target) if change is not None else None
         if change is None or spec is None or spec.loader is None:

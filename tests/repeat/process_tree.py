@@ -22,7 +22,11 @@ def below(process: int) -> dict[int, str]:
     found: dict[int, str] = {}
     parent_ids = {process}
     while parent_ids:
-        new = {child: started for child, (parent, started) in parents.items() if parent in parent_ids and child not in found}
+        new = {
+            child: started
+            for child, (parent, started) in parents.items()
+            if parent in parent_ids and child not in found
+        }
         found |= new
         parent_ids = set(new)
     return found

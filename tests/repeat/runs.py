@@ -95,7 +95,17 @@ def _whole_name(test: str, target: str) -> str:
 class Repeater:
     """Runs each target (a file or a test's node id) `times` times, with the seeds that follow `seed`."""
 
-    def __init__(self, targets: Sequence[str], *, times: int, seed: int, at_a_time: int, limit_s: float, held_back: HeldBack | None, directory: Path) -> None:
+    def __init__(
+        self,
+        targets: Sequence[str],
+        *,
+        times: int,
+        seed: int,
+        at_a_time: int,
+        limit_s: float,
+        held_back: HeldBack | None,
+        directory: Path,
+    ) -> None:
         self.tests: dict[str, Test] = {}
         self._waiting = [(target, seed + number) for number in range(times) for target in targets]
         self.count = len(self._waiting)
@@ -124,7 +134,11 @@ class Repeater:
                     if time.monotonic() - shown_s >= _PROGRESS_S:
                         shown_s = time.monotonic()
                         done = self.count - self.left_out
-                        print(f"{done} of {self.count} runs, {sum(bool(test.failed) for test in self.tests.values())} tests have failed", file=sys.stderr)
+                        print(
+                            f"{done} of {self.count} runs, {sum(bool(test.failed) for test in self.tests.values())} "
+                            f"tests have failed",
+                            file=sys.stderr,
+                        )
                     time.sleep(_LOOK_S)
             finally:
                 for run in self._running:
@@ -135,7 +149,17 @@ class Repeater:
         directory = self._directory / str(self._begun)
         (directory / "files").mkdir(parents=True)
         plugins = ["-p", "no:cacheprovider", "-p", "tests.repeat.told"]
-        command = [sys.executable, "-m", "pytest", "-q", "-c", "pyproject.toml", *plugins, f"--hypothesis-seed={seed}", target]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-c",
+            "pyproject.toml",
+            *plugins,
+            f"--hypothesis-seed={seed}",
+            target,
+        ]
         with (directory / "said").open("wb") as said:
             process = subprocess.Popen(
                 ["nice", "-n", str(_NICE), *command] if self._held_back else command,
@@ -173,7 +197,12 @@ class Repeater:
             if hangs:
                 run.end()
             self._running.remove(run)
-            self._count_in(run, f"it was still at work after {self._limit_s:g} s and was ended" if hangs else f"pytest ended with {code}")
+            self._count_in(
+                run,
+                f"it was still at work after {self._limit_s:g} s and was ended"
+                if hangs
+                else f"pytest ended with {code}",
+            )
             shutil.rmtree(run.directory, ignore_errors=True)
 
     def _count_in(self, run: _Run, end: str) -> None:
@@ -193,7 +222,9 @@ class Repeater:
             else:
                 test.passed += 1
         if begun or (run.process.returncode != 0 and not has_failed):
-            self.tests.setdefault(_whole_name(begun or run.target, run.target), Test()).fails(f"{end}\n{run.last_words()}", run.seed)
+            self.tests.setdefault(_whole_name(begun or run.target, run.target), Test()).fails(
+                f"{end}\n{run.last_words()}", run.seed
+            )
         with suppress(FileNotFoundError):
             self.processes += len((run.directory / "held-back").read_text().splitlines())
 
@@ -202,7 +233,10 @@ class Repeater:
         """Where runs are held back, somebody else is at work beside them, at the same low priority."""
         count = (os.cpu_count() or 1) if self._held_back else 0
         command = ["nice", "-n", str(_NICE), sys.executable, "-m", "tests.repeat.busy"]
-        busy = [subprocess.Popen([*command, str(number)], cwd=ROOT, stdin=subprocess.PIPE, process_group=0) for number in range(count)]
+        busy = [
+            subprocess.Popen([*command, str(number)], cwd=ROOT, stdin=subprocess.PIPE, process_group=0)
+            for number in range(count)
+        ]
         try:
             yield
         finally:

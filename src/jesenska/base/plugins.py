@@ -37,11 +37,16 @@ def plugin(group: str, name: str) -> object:
     there is none, or if its package fails."""
     found = [entry for entry in _entry_points(group) if entry.name == name]
     if not found:
-        raise PluginError(f"No installed package has {name!r} among its {group}; there are: {', '.join(plugin_names(group)) or 'none'}.")
+        raise PluginError(
+            f"No installed package has {name!r} among its {group}; there are: "
+            f"{', '.join(plugin_names(group)) or 'none'}."
+        )
     try:
         made: object = found[0].load()()
     except Exception as error:
-        raise PluginError(f"{name!r} of {group} ({found[0].value}) cannot be made: {type(error).__name__}: {error}; mend its package.") from error
+        raise PluginError(
+            f"{name!r} of {group} ({found[0].value}) cannot be made: {type(error).__name__}: {error}; mend its package."
+        ) from error
     return made
 
 

@@ -83,7 +83,10 @@ class _Set:
         found = (
             any(_within(self.ranges, ord(form)) for form in forms)
             or any(not any(_within(ranges, ord(form)) for form in forms) for ranges in self.outside)
-            or any(any(unicodedata.category(form).startswith(name) for form in forms) != negated for negated, name in self.categories)
+            or any(
+                any(unicodedata.category(form).startswith(name) for form in forms) != negated
+                for negated, name in self.categories
+            )
         )
         return found != self.negated
 
@@ -182,7 +185,9 @@ class _Parser:
                 self._add(_Set(((0, _HIGHEST),)) if "s" in self._flags else _Set(((10, 10),), negated=True))
             elif character in "^$":
                 within = "m" in self._flags
-                self._assert(("line begins" if within else "begins") if character == "^" else ("line ends" if within else "ends"))
+                self._assert(
+                    ("line begins" if within else "begins") if character == "^" else ("line ends" if within else "ends")
+                )
             elif character == "\\":
                 self._escaped()
             else:
@@ -439,16 +444,23 @@ class Re2Pattern:
             assert isinstance(found, frozenset)
             if not found:
                 return False
-            at, before = found, "word" if _within(_WORDS, ord(character)) else "newline" if character == "\n" else "other"
+            at, before = (
+                found,
+                "word" if _within(_WORDS, ord(character)) else "newline" if character == "\n" else "other",
+            )
             if number % _CHARACTERS_A_SLICE == 0:
                 yield
         end = at, before, None
         is_end = self._known.get(end)
         if is_end is None:
-            is_end = self._remember(end, any(self._program.kinds[step] == _MATCH for step in self._reached(at, before, None)))
+            is_end = self._remember(
+                end, any(self._program.kinds[step] == _MATCH for step in self._reached(at, before, None))
+            )
         return bool(is_end)
 
-    def _remember(self, key: tuple[frozenset[int], str, str | None], found: frozenset[int] | bool) -> frozenset[int] | bool:
+    def _remember(
+        self, key: tuple[frozenset[int], str, str | None], found: frozenset[int] | bool
+    ) -> frozenset[int] | bool:
         if len(self._known) >= _REMEMBERED_MAX:
             self._known.clear()
         self._known[key] = found

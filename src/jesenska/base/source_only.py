@@ -15,7 +15,9 @@ from types import ModuleType
 class _SourceFinder:
     """Finds the source of jesenska's modules before their compiled files are found."""
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if not fullname.startswith("jesenska."):
             return None
         for directory in path or ():

@@ -24,9 +24,15 @@ def topic_name_problem(name: str) -> str | None:
     if name in (".", ".."):
         return f"Topic name is invalid: '{name}' is not allowed"
     if len(name) > TOPIC_NAME_MAX_CHARS:
-        return f"Topic name is invalid: the length of '{name}' is longer than the max allowed length {TOPIC_NAME_MAX_CHARS}"
+        return (
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed length "
+            f"{TOPIC_NAME_MAX_CHARS}"
+        )
     if not _LEGAL.match(name):
-        return f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than ASCII alphanumerics, '.', "
+            f"'_' and '-'"
+        )
     return None
 
 

@@ -22,14 +22,20 @@ from typing import TYPE_CHECKING, Any
 from jesenska.wire.registry import APIS
 
 if TYPE_CHECKING:
-    from jesenska.broker.dispatch import Dispatcher
-    from jesenska.broker.fetch_sessions import FetchSessions
+    from jesenska.broker.fetching.fetch_sessions import FetchSessions
     from jesenska.broker.loop_lag import LagFigures, LoopLag
+    from jesenska.broker.requests.dispatch import Dispatcher
     from jesenska.broker.waiting import WaitingRoom
     from jesenska.log.log_directories import LogDirectories
 
 
-def figures_of(dispatcher: Dispatcher, directories: LogDirectories, sessions: FetchSessions, waiting: WaitingRoom, loop_lag: LoopLag) -> dict[str, Any]:
+def figures_of(
+    dispatcher: Dispatcher,
+    directories: LogDirectories,
+    sessions: FetchSessions,
+    waiting: WaitingRoom,
+    loop_lag: LoopLag,
+) -> dict[str, Any]:
     """The figures now; starts a new span of `loop_lag_ms`."""
     requests: dict[str, Any] = {}
     for key, stages in dispatcher.gate.stages.items():
@@ -57,7 +63,11 @@ def figures_of(dispatcher: Dispatcher, directories: LogDirectories, sessions: Fe
 
 def _uncleanable(directories: LogDirectories) -> dict[str, str]:
     cleaner = directories.cleaner
-    return {} if cleaner is None else {str(topic_partition): reason for topic_partition, reason in cleaner.uncleanable.items()}
+    return (
+        {}
+        if cleaner is None
+        else {str(topic_partition): reason for topic_partition, reason in cleaner.uncleanable.items()}
+    )
 
 
 def _moves(directories: LogDirectories) -> dict[str, dict[str, Any]]:

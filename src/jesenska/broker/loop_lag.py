@@ -54,7 +54,11 @@ class LagHistogram:
         self.count += 1
         if seconds > self.largest:
             self.largest = seconds
-        bucket = 0 if seconds <= _FIRST_SECONDS else min(math.ceil(math.log2(seconds / _FIRST_SECONDS) * _BUCKETS_PER_DOUBLING), _BUCKETS - 1)
+        bucket = (
+            0
+            if seconds <= _FIRST_SECONDS
+            else min(math.ceil(math.log2(seconds / _FIRST_SECONDS) * _BUCKETS_PER_DOUBLING), _BUCKETS - 1)
+        )
         self._counts[bucket] += 1
 
     def quantile(self, part: float) -> float:
@@ -71,7 +75,9 @@ class LagHistogram:
         return self.largest
 
     def figures(self, now: float) -> LagFigures:
-        return LagFigures(now - self._since, self.count, self.quantile(0.5) * 1000, self.quantile(0.99) * 1000, self.largest * 1000)
+        return LagFigures(
+            now - self._since, self.count, self.quantile(0.5) * 1000, self.quantile(0.99) * 1000, self.largest * 1000
+        )
 
 
 class LoopLag:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from jesenska.base.clock import Clock, Random, SystemClock, system_random
 from jesenska.base.identifiers import random_uuid
-from jesenska.log.files import FileLayer
+from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.zookeeper.streams import Streams, SystemStreams
 from jesenska.net.network import Network, SystemNetwork
 

@@ -1,5 +1,5 @@
 """This broker's knowledge of the cluster, in memory: topics, partitions, brokers, the controller. Requests read it
-without the tree; the controller's orders change it (`broker.replica_manager`)."""
+without the tree; the controller's orders change it (`broker.replicas.replica_manager`)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import TopicConfig
-from jesenska.controller.orders import Metadata
+from jesenska.controller.orders.requests import Metadata
 from jesenska.log.log_config import LogConfig
 from jesenska.records.check import MovingRules
 from jesenska.replication.partition import Partition
@@ -63,7 +63,11 @@ class MetadataCache:
         """The replicas of a partition that cannot be read, as far as `broker_id`, the owner of this view, knows: their
         brokers are gone, the controller says so, or it has no log of its own replica."""
         told = self._offline.get(partition.topic_partition, ())
-        return [number for number in partition.replicas if number not in self.brokers or number in told or (number == broker_id and not partition.has_log)]
+        return [
+            number
+            for number in partition.replicas
+            if number not in self.brokers or number in told or (number == broker_id and not partition.has_log)
+        ]
 
     def endpoints_for(self, listener_name: str) -> Iterator[tuple[BrokerNode, str, int]]:
         """Every broker with its host and port on a listener of that name; a broker without one is left out, as Kafka

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jesenska import __version__
 from jesenska.base.errors import BrokerNotAvailableError, NetworkException
-from jesenska.broker.core import BrokerCore
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer

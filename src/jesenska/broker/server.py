@@ -26,10 +26,15 @@ from typing import Any
 from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.config_in_force import ConfigInForce
-from jesenska.broker.connection_limits import ConnectionLimits
-from jesenska.broker.core import BrokerCore
-from jesenska.broker.dispatch import Dispatcher
-from jesenska.broker.families import (
+from jesenska.broker.fetching.fetch_sessions import FetchSessions
+from jesenska.broker.figures import figures_of
+from jesenska.broker.loop_lag import LoopLag
+from jesenska.broker.machine import Machine
+from jesenska.broker.metadata_cache import MetadataCache
+from jesenska.broker.pool import Pool
+from jesenska.broker.requests.connection_limits import ConnectionLimits
+from jesenska.broker.requests.dispatch import Dispatcher
+from jesenska.broker.requests.families import (
     ClusterFamily,
     Families,
     FetchFamily,
@@ -42,12 +47,7 @@ from jesenska.broker.families import (
     TopicFamily,
     TransactionFamily,
 )
-from jesenska.broker.fetch_sessions import FetchSessions
-from jesenska.broker.figures import figures_of
-from jesenska.broker.loop_lag import LoopLag
-from jesenska.broker.machine import Machine
-from jesenska.broker.metadata_cache import MetadataCache
-from jesenska.broker.pool import Pool
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
@@ -59,7 +59,7 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint, listeners_of
 from jesenska.config.replica_selectors import RACK_AWARE
 from jesenska.controller.events import EVERYTHING
-from jesenska.log.files import raise_open_file_limit
+from jesenska.log.disk.files import raise_open_file_limit
 from jesenska.log.log_directories import LogDirectories
 from jesenska.metadata import paths as tree_paths
 from jesenska.metadata.journal import JournalError
@@ -67,7 +67,7 @@ from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
-from jesenska.replication.isr_syncs import IsrSyncs
+from jesenska.replication.leader.isr_syncs import IsrSyncs
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
@@ -110,7 +110,9 @@ class Broker:
         self.waiting = WaitingRoom(self._loop)
         self.view = MetadataCache("", -1)
         slots = config.integer("max.incremental.fetch.session.cache.slots")
-        self.fetch_sessions = FetchSessions(slots, lambda: self.machine.random.randint(1, 2**31 - 1), self.waiting.notify)
+        self.fetch_sessions = FetchSessions(
+            slots, lambda: self.machine.random.randint(1, 2**31 - 1), self.waiting.notify
+        )
         # The parts that a start has made so far.
         self._ports: tuple[Port, ...] = ()
         self._storage: Storage | None = None
@@ -219,7 +221,18 @@ class Broker:
         endpoints = endpoints_of(self._listeners_config, ports)
         self._place = place = await take_place(config, paths, storage, endpoints, machine, on_progress)
         self.view.cluster_id = place.cluster_id
-        core = BrokerCore(place.broker_id, self.in_force, machine, self.clock, self.pool, self.waiting, self.view, storage.directories, IsrSyncs(), set())
+        core = BrokerCore(
+            place.broker_id,
+            self.in_force,
+            machine,
+            self.clock,
+            self.pool,
+            self.waiting,
+            self.view,
+            storage.directories,
+            IsrSyncs(),
+            set(),
+        )
         replication = await load(core, place, storage, self._listeners_config.inter_broker, on_progress)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
@@ -253,14 +266,23 @@ class Broker:
         self._accept(serving)
         self._ticking = self._loop.create_task(self._tick(serving))
         self._loop_lag = LoopLag(self._loop, measures=self.machine.loop_may_be_late)
-        logger.info("broker %d of cluster %s is ready with %d partitions", place.broker_id, place.cluster_id, len(serving.core.directories.logs))
+        logger.info(
+            "broker %d of cluster %s is ready with %d partitions",
+            place.broker_id,
+            place.cluster_id,
+            len(serving.core.directories.logs),
+        )
 
-    def _families(self, core: BrokerCore, place: TreePlace, controlling: Control, coordinating: Coordinators) -> Families:
+    def _families(
+        self, core: BrokerCore, place: TreePlace, controlling: Control, coordinating: Coordinators
+    ) -> Families:
         """The values of the families for the handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
         topics, features, producer_ids = controlling.topics, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification
-        rules = FetchRules(core.config.integer("fetch.max.bytes"), core.config.string("replica.selector.class") == RACK_AWARE)
+        rules = FetchRules(
+            core.config.integer("fetch.max.bytes"), core.config.string("replica.selector.class") == RACK_AWARE
+        )
         values = (
             ProduceFamily(clock, self._loop, pool, verification, view, waiting),
             FetchFamily(clock, controlling.isr_changes, core.joining, pool, rules, self.fetch_sessions, view, waiting),
@@ -269,14 +291,18 @@ class Broker:
             GroupFamily(clock, groups, in_force, place.store, transactions, verification, view),
             TransactionFamily(clock, features, groups, in_force, producer_ids, transactions, view),
             TopicFamily(core.broker_id, clock, topics, view),
-            PeerFamily(clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, topics),
+            PeerFamily(
+                clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, topics
+            ),
             SecurityFamily(),
         )
         return {type(value): value for value in values}
 
     def _dispatcher(self, core: BrokerCore, families: Families) -> Dispatcher:
         view, max_request_bytes = core.view, core.config.integer("socket.request.max.bytes")
-        dispatcher = Dispatcher(families, lambda: view.partition_count, self._loop, core.clock, max_request_bytes, self._limits)
+        dispatcher = Dispatcher(
+            families, lambda: view.partition_count, self._loop, core.clock, max_request_bytes, self._limits
+        )
 
         def limit(config: BrokerConfig) -> None:
             """Applies connection limits. A dynamic setting that is not valid is logged, and the old value stays."""
@@ -332,7 +358,10 @@ class Broker:
             return "waiting for a controller to tell this broker of its partitions"
         name = self._listeners_config.inter_broker
         at = next((f"{item.host}:{item.port}" for item in endpoints if item.name == name), name)
-        return f"waiting for broker {controller_id}, the controller, to reach this broker at {at} (advertised.listeners) and to tell it of its partitions"
+        return (
+            f"waiting for broker {controller_id}, the controller, to reach this broker at {at} (advertised.listeners) "
+            f"and to tell it of its partitions"
+        )
 
     def _tree_state(self, state: SessionState) -> None:
         """After the store was out of reach, everything is looked at."""
@@ -394,7 +423,9 @@ class Broker:
             await self._place.home.close()
         if self._storage is not None:
             # A start that has not come so far changes no marks.
-            await self._loop.run_in_executor(None, partial(self._storage.directories.close, clean=self._ticking is not None))
+            await self._loop.run_in_executor(
+                None, partial(self._storage.directories.close, clean=self._ticking is not None)
+            )
 
     async def _stop_rooms(self, serving: Serving) -> None:
         controlling = serving.control
@@ -428,7 +459,9 @@ class Broker:
             if not stays:
                 return
             logger.info("%d partitions are led by this broker still, since no other replica is in sync", len(stays))
-        logger.warning("this broker stops though it leads partitions still: they have no leader until another replica may lead")
+        logger.warning(
+            "this broker stops though it leads partitions still: they have no leader until another replica may lead"
+        )
 
     async def _ask_to_stop(self, serving: Serving) -> Sequence[TopicPartition]:
         """Asks the controller; returns the partitions that this broker still leads."""
@@ -436,7 +469,9 @@ class Broker:
             return await serving.control.topics.stop_wanted(self.broker_id)
         channel = await serving.replication.peers.connect(serving.control.controllership.controller_id)
         try:
-            request = ControlledShutdownRequest(broker_id=self.broker_id, broker_epoch=serving.control.registration.broker_epoch)
+            request = ControlledShutdownRequest(
+                broker_id=self.broker_id, broker_epoch=serving.control.registration.broker_epoch
+            )
             answer = await channel.request(request, ControlledShutdownResponse, timeout_seconds=_STOP_GRACE_SECONDS)
         finally:
             channel.close()

@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jesenska.cli.tool import Command, Parser, add_output, print_json, run
+from jesenska.cli.shared.tool import Command, Parser, add_output, print_json, run
 
 if TYPE_CHECKING:
     _Commands = argparse._SubParsersAction[Command]
@@ -46,31 +46,33 @@ def _parser(wanted: str | None = None) -> Parser:
 
 
 def _up(commands: _Commands) -> None:
-    from jesenska.cli.up import up
-    from jesenska.cli.up_options import add_up
+    from jesenska.cli.commands.up import up
+    from jesenska.cli.supervision.up_options import add_up
 
     command = _command(commands, "up", "Start a broker, or several; no configuration file needed.", up)
     add_up(command)
 
 
 def _status(commands: _Commands) -> None:
-    from jesenska.cli.status import add_status, status
+    from jesenska.cli.commands.status import add_status, status
 
     command = _command(commands, "status", "Say whether a broker is ready, and what it holds.", status, answers=True)
     add_status(command)
 
 
 def _branch(commands: _Commands) -> None:
-    from jesenska.cli.branch import add_branch, branch
+    from jesenska.cli.commands.branch import add_branch, branch
 
     command = _command(commands, "branch", "Make a topic that begins as the copy of another one.", branch, answers=True)
     add_branch(command)
 
 
 def _settings(commands: _Commands) -> None:
-    from jesenska.cli.settings import add_settings, settings
+    from jesenska.cli.commands.settings import add_settings, settings
 
-    command = _command(commands, "settings", "Say what a setting does, and whether it does it yet.", settings, answers=True)
+    command = _command(
+        commands, "settings", "Say what a setting does, and whether it does it yet.", settings, answers=True
+    )
     add_settings(command)
 
 
@@ -80,48 +82,78 @@ def _init(commands: _Commands) -> None:
 
 
 def _import(commands: _Commands) -> None:
-    from jesenska.cli.importing import add_import, import_directories
+    from jesenska.cli.commands.importing import add_import, import_directories
 
-    command = _command(commands, "import", "Make a data directory of Apache Kafka one that a broker here serves.", import_directories, answers=True)
+    command = _command(
+        commands,
+        "import",
+        "Make a data directory of Apache Kafka one that a broker here serves.",
+        import_directories,
+        answers=True,
+    )
     add_import(command)
 
 
 def _export(commands: _Commands) -> None:
-    from jesenska.cli.exporting import add_export, export_directory
+    from jesenska.cli.commands.exporting import add_export, export_directory
 
-    command = _command(commands, "export", "Write a broker's metadata into a ZooKeeper, for Apache Kafka up to 3.9.", export_directory, answers=True)
+    command = _command(
+        commands,
+        "export",
+        "Write a broker's metadata into a ZooKeeper, for Apache Kafka up to 3.9.",
+        export_directory,
+        answers=True,
+    )
     add_export(command)
 
 
 def _tree(commands: _Commands) -> None:
-    from jesenska.cli.tree_files import add_tree, tree
+    from jesenska.cli.commands.tree_files import add_tree, tree
 
     add_tree(_command(commands, "tree", "Back up the tree of a cluster, put it back, or build it anew.", tree))
 
 
 def _forget(commands: _Commands) -> None:
-    from jesenska.cli.forgetting import add_forget, forget
+    from jesenska.cli.commands.forgetting import add_forget, forget
 
-    add_forget(_command(commands, "forget-broker", "Have deletions of topics not wait for brokers that never come again.", forget, answers=True))
+    add_forget(
+        _command(
+            commands,
+            "forget-broker",
+            "Have deletions of topics not wait for brokers that never come again.",
+            forget,
+            answers=True,
+        )
+    )
 
 
 def _verify(commands: _Commands) -> None:
-    from jesenska.cli.verifying import add_verify, verify
+    from jesenska.cli.commands.verifying import add_verify, verify
 
-    add_verify(_command(commands, "verify", "Read log directories from end to end: which records are damaged?", verify, answers=True))
+    add_verify(
+        _command(
+            commands, "verify", "Read log directories from end to end: which records are damaged?", verify, answers=True
+        )
+    )
 
 
 def _streams(commands: _Commands) -> None:
-    from jesenska.cli.streams import add_streams, streams
+    from jesenska.cli.commands.streams import add_streams, streams
 
-    add_streams(_command(commands, "streams", "Run a program of the Streams API on Spark, or show its topology.", streams))
+    add_streams(
+        _command(commands, "streams", "Run a program of the Streams API on Spark, or show its topology.", streams)
+    )
 
 
 def _completion(commands: _Commands) -> None:
-    from jesenska.cli.completion import SHELLS
+    from jesenska.cli.commands.completion import SHELLS
 
-    command = _command(commands, "completion", "Print a script with which Tab completes what follows each tool.", _complete)
-    command.add_argument("shell", choices=SHELLS, help='The shell; for bash, put eval "$(jesenska completion bash)" into ~/.bashrc.')
+    command = _command(
+        commands, "completion", "Print a script with which Tab completes what follows each tool.", _complete
+    )
+    command.add_argument(
+        "shell", choices=SHELLS, help='The shell; for bash, put eval "$(jesenska completion bash)" into ~/.bashrc.'
+    )
 
 
 _COMMANDS: dict[str, Callable[[_Commands], None]] = {
@@ -140,7 +172,9 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
 }
 
 
-def _command(commands: _Commands, name: str, what: str, work: Callable[[argparse.Namespace], int], *, answers: bool = False) -> argparse.ArgumentParser:
+def _command(
+    commands: _Commands, name: str, what: str, work: Callable[[argparse.Namespace], int], *, answers: bool = False
+) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, allow_abbrev=False)
     command.set_defaults(work=work)
     command.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
@@ -156,19 +190,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complete(options: argparse.Namespace) -> int:
-    from jesenska.cli.completion import script
+    from jesenska.cli.commands.completion import script
 
     print(script(options.shell), end="")
     return 0
 
 
 def _lay_out(options: argparse.Namespace) -> int:
-    from jesenska.cli.directory_layout import lay_out
+    from jesenska.cli.commands.directory_layout import lay_out
 
     files = list(lay_out(Path(options.directory)))
     made = [path for path, is_new in files if is_new]
     if options.output == "json":
-        print_json({"directory": options.directory, "made": [str(path) for path in made], "kept": [str(path) for path, is_new in files if not is_new]})
+        print_json(
+            {
+                "directory": options.directory,
+                "made": [str(path) for path in made],
+                "kept": [str(path) for path, is_new in files if not is_new],
+            }
+        )
         return 0
     if len(made) < len(files):
         print(f"jesenska: {len(files) - len(made)} files were there and stay as they are.", file=sys.stderr)

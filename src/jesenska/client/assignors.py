@@ -119,7 +119,9 @@ def _even_out(shares: Shares, members: Mapping[str, MemberView]) -> None:
                 gift = next(
                     (
                         key
-                        for key in sorted(shares[giver], key=lambda key: (key in members[giver].owned, key), reverse=False)
+                        for key in sorted(
+                            shares[giver], key=lambda key: (key in members[giver].owned, key), reverse=False
+                        )
                         if key.topic in members[taker].topics
                     ),
                     None,
@@ -138,7 +140,9 @@ def assign_cooperatively(members: Sequence[MemberView], partitions: Mapping[str,
     follows hands it on."""
     shares = assign_sticky(members, partitions)
     owner = {key: member.member_id for member in members for key in member.owned}
-    return {member_id: [key for key in keys if owner.get(key, member_id) == member_id] for member_id, keys in shares.items()}
+    return {
+        member_id: [key for key in keys if owner.get(key, member_id) == member_id] for member_id, keys in shares.items()
+    }
 
 
 ASSIGNORS = {

@@ -87,7 +87,10 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
         host, _, port = item.rpartition(":") if ":" in item.rpartition("]")[2] else (item, "", "9092")
         host = host.strip("[]")
         if "://" in item:
-            raise JesenskaError(f"{item!r} is not an address: leave out {item.partition('://')[0]}:// and write host:port, for example 127.0.0.1:9092.")
+            raise JesenskaError(
+                f"{item!r} is not an address: leave out {item.partition('://')[0]}:// and write host:port, for "
+                f"example 127.0.0.1:9092."
+            )
         if not host or not port.isdigit() or not 0 < int(port) < 65536:
             raise JesenskaError(f"{item!r} is not an address: write host:port, for example 127.0.0.1:9092.")
         found.append((host, int(port)))
@@ -209,7 +212,10 @@ class Cluster:
                 network=self._network,
             )
         except KafkaError:
-            self._failed[host, port] = failures + 1, self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance())
+            self._failed[host, port] = (
+                failures + 1,
+                self.clock.monotonic() + self._reconnect.seconds(failures + 1, self._chance()),
+            )
             self._tell_of_failures(host, port, failures + 1)
             raise
         self._failed.pop((host, port), None)
@@ -221,7 +227,9 @@ class Cluster:
         since, tell_at = self._away.setdefault((host, port), (now, now + _QUIET_SECONDS))
         if now >= tell_at:
             self._away[host, port] = since, now + _TELL_AGAIN_SECONDS
-            logger.warning("%s:%d cannot be reached (%d attempts in %.0f s): it is tried again.", host, port, failures, now - since)
+            logger.warning(
+                "%s:%d cannot be reached (%d attempts in %.0f s): it is tried again.", host, port, failures, now - since
+            )
 
     def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
         """Keeps the connection even if whoever asked for it has given up meanwhile."""
@@ -239,7 +247,9 @@ class Cluster:
         """Looks again when the connection that has been unused for longest would have been so for long enough."""
         if self._idle_timer is None and self._idle_seconds >= 0 and self._channels:
             first = min(self._used_at[address] for address in self._channels) + self._idle_seconds
-            self._idle_timer = asyncio.get_running_loop().call_later(max(0.0, first - self.clock.monotonic()), self._close_idle)
+            self._idle_timer = asyncio.get_running_loop().call_later(
+                max(0.0, first - self.clock.monotonic()), self._close_idle
+            )
 
     def _close_idle(self) -> None:
         self._idle_timer = None
@@ -267,7 +277,9 @@ class Cluster:
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
         # Those that may be asked at once come first.
         not_before = {address: self._failed.get(address, (0, 0.0))[1] for address in addresses}
-        addresses.sort(key=lambda address: (not_before[address] > now, self._is_behind(address, now), not_before[address]))
+        addresses.sort(
+            key=lambda address: (not_before[address] > now, self._is_behind(address, now), not_before[address])
+        )
         failure: KafkaError | None = None
         for host, port in addresses:
             try:
@@ -307,18 +319,26 @@ class Cluster:
     async def ask_any(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         return (await self._ask(self.any_channel, request, response, at_most))[0]
 
-    async def ask_broker(self, broker_id: int, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
+    async def ask_broker(
+        self, broker_id: int, request: Message, response: type[Answer], *, at_most: int | None = None
+    ) -> Answer:
         return (await self._ask(lambda: self.channel_of(broker_id), request, response, at_most))[0]
 
-    async def _ask(self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None) -> tuple[Answer, Channel]:
+    async def _ask(
+        self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None
+    ) -> tuple[Answer, Channel]:
         """The answer, and where it came from. Asks once more, on a new connection, where the one that was kept has
         broken meanwhile."""
         channel = await open_one()
         try:
-            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most), channel
+            return await channel.request(
+                request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most
+            ), channel
         except NetworkException:
             channel = await open_one()
-            return await channel.request(request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most), channel
+            return await channel.request(
+                request, response, timeout_seconds=self.request_timeout_seconds, at_most=at_most
+            ), channel
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
         """Asks the broker that the metadata names as controller, and again where it is not any more."""
@@ -340,7 +360,10 @@ class Cluster:
         """Asks for these topics (None: all, empty: only the brokers); gives the errors by topic. A topic that is gone
         is forgotten."""
         wanted = None if topics is None else list(topics)
-        request = MetadataRequest(topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=create)
+        request = MetadataRequest(
+            topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
+            allow_auto_topic_creation=create,
+        )
         answer, channel = await self._ask(self.any_channel, request, MetadataResponse, None)
         has_epochs = channel.version_for(MetadataRequest) >= _RELIABLE_EPOCHS
         told_by, is_behind = (channel.host, channel.port), False
@@ -385,7 +408,9 @@ class Cluster:
         elif answer.topics:
             self._behind_until.pop(told_by, None)
         if self._metadata_idle_seconds is not None:
-            for name in [name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds]:
+            for name in [
+                name for name in self._topics if now - self._topics_used_at[name] >= self._metadata_idle_seconds
+            ]:
                 self._drop(name)
         return errors
 
@@ -441,8 +466,12 @@ class Cluster:
             info = self._topics.get(name)
             if info is not None:
                 return info
-            error = errors.get(name) or UnknownTopicOrPartitionError(_topic_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            waiting = isinstance(error, LeaderNotAvailableError) or (create and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            error = errors.get(name) or UnknownTopicOrPartitionError(
+                _topic_error(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            )
+            waiting = isinstance(error, LeaderNotAvailableError) or (
+                create and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            )
             if not waiting or self.clock.monotonic() > deadline:
                 raise error
             await asyncio.sleep(self.retry_pause_seconds(attempts))
@@ -469,7 +498,9 @@ class Cluster:
                     attempts += 1
                     await asyncio.sleep(self.retry_pause_seconds(attempts))
         except TimeoutError:
-            raise failure or RequestTimedOutError(f"No broker has told the partitions of topic {name} within {within_seconds:g} s.") from None
+            raise failure or RequestTimedOutError(
+                f"No broker has told the partitions of topic {name} within {within_seconds:g} s."
+            ) from None
 
     def known(self, name: str) -> TopicInfo | None:
         """The topic as it was when it was last asked for."""
@@ -479,7 +510,9 @@ class Cluster:
         """What is known of the topic is stale: the next look asks again."""
         self._topics.pop(name, None)
 
-    async def leader_of(self, topic_partition: TopicPartition, *, create: bool = False, waits: bool = True) -> PartitionInfo:
+    async def leader_of(
+        self, topic_partition: TopicPartition, *, create: bool = False, waits: bool = True
+    ) -> PartitionInfo:
         """The partition with its leader; waits for one to be elected as long as a request may take, or raises
         LeaderNotAvailableError."""
         deadline = self.clock.monotonic() + self.request_timeout_seconds
@@ -489,13 +522,16 @@ class Cluster:
             info = await self.topic(topic_partition.topic, create=create)
             if not 0 <= topic_partition.partition < len(info.partitions):
                 raise UnknownTopicOrPartitionError(
-                    f"Topic {topic_partition.topic} has {len(info.partitions)} partitions, none with the number {topic_partition.partition}."
+                    f"Topic {topic_partition.topic} has {len(info.partitions)} partitions, none with the number "
+                    f"{topic_partition.partition}."
                 )
             partition = info.partitions[topic_partition.partition]
             if partition.leader >= 0 and partition.leader in self.nodes:
                 return partition
             if self.clock.monotonic() > deadline:
-                raise RequestTimedOutError(f"{topic_partition} has had no leader for {self.request_timeout_seconds:g} s.")
+                raise RequestTimedOutError(
+                    f"{topic_partition} has had no leader for {self.request_timeout_seconds:g} s."
+                )
             self.forget_topic(topic_partition.topic)
             if not waits:
                 raise LeaderNotAvailableError(f"{topic_partition} has no leader at present.")
@@ -529,7 +565,8 @@ def _advertised_error(node: Node, error: NetworkException) -> str:
     else:
         reason = os.strerror(cause.errno) if isinstance(cause, OSError) and cause.errno else "no answer"
     return (
-        f"Broker {node.broker_id} tells its clients to connect to {node.host}:{node.port}, which cannot be reached from here ({reason}): "
+        f"Broker {node.broker_id} tells its clients to connect to {node.host}:{node.port}, which cannot be reached "
+        f"from here ({reason}): "
         "start it, or correct its advertised.listeners."
     )
 
@@ -538,7 +575,9 @@ def _topic_error(name: str, code: int) -> str:
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return f"Topic {name} does not exist: create it with kafka-topics --create --topic {name}."
     if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
-        return f"{name!r} cannot be the name of a topic: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'."
+        return (
+            f"{name!r} cannot be the name of a topic: use 1 to 249 of the characters a-z, A-Z, 0-9, '.', '_' and '-'."
+        )
     return f"Topic {name}: the broker answers {error_name(code)}."
 
 
@@ -546,5 +585,9 @@ def _is_of_no_controller(answer: Message) -> bool:
     """Whether a broker has refused a request since it is not the controller: as a whole, or everything in it."""
     if getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
         return True
-    codes = [getattr(item, "error_code", ErrorCode.NONE) for name in _ANSWERED_IN for item in getattr(answer, name, None) or ()]
+    codes = [
+        getattr(item, "error_code", ErrorCode.NONE)
+        for name in _ANSWERED_IN
+        for item in getattr(answer, name, None) or ()
+    ]
     return bool(codes) and all(code == ErrorCode.NOT_CONTROLLER for code in codes)

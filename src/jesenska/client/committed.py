@@ -35,5 +35,9 @@ def without_aborted(data: memoryview, aborted: Sequence[FetchResponseAbortedTran
     if not aborted:
         return data
     committed = CommittedBatches(aborted)
-    kept = [data[position : position + header.size_bytes] for position, header in iter_headers(data) if committed.holds(header)]
+    kept = [
+        data[position : position + header.size_bytes]
+        for position, header in iter_headers(data)
+        if committed.holds(header)
+    ]
     return memoryview(b"".join(kept))

@@ -78,7 +78,11 @@ _GONE_SECONDS = 5.0
 _ALL_GONE_SECONDS = 5.0
 #: How long a poll waits for brokers to say who leads a partition, where it was told to wait for less.
 _LOOK_UP_SECONDS = 1.0
-_SESSION_ERRORS = (ErrorCode.FETCH_SESSION_ID_NOT_FOUND, ErrorCode.INVALID_FETCH_SESSION_EPOCH, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+_SESSION_ERRORS = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,9 @@ class Consumer:
     async def __aenter__(self) -> Consumer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     # --- positions ---------------------------------------------------------------------------------------------------
@@ -189,7 +195,9 @@ class Consumer:
         if special:
             found = await list_offsets(self.cluster, special, self.isolation_level)
             wanted.update({key: Position(item.offset, item.leader_epoch) for key, item in found.items()})
-        self._led = {key: led for key, led in self._led.items() if key in wanted and wanted[key] == self._positions.get(key)}
+        self._led = {
+            key: led for key, led in self._led.items() if key in wanted and wanted[key] == self._positions.get(key)
+        }
         self._doubted_since = {key: since for key, since in self._doubted_since.items() if key in wanted}
         self._unled_until = {key: until for key, until in self._unled_until.items() if key in wanted}
         self._positions = wanted
@@ -249,7 +257,17 @@ class Consumer:
                 if len(records) == left and records[-1].offset + 1 < fetched.next_offset:
                     rest = records[-1].offset + 1
                     data, epoch = _from_batch_of(fetched.data, rest)
-                    self._put_back(Fetched(partition, rest, fetched.next_offset, fetched.high_watermark, fetched.log_start_offset, data, fetched.leader_epoch))
+                    self._put_back(
+                        Fetched(
+                            partition,
+                            rest,
+                            fetched.next_offset,
+                            fetched.high_watermark,
+                            fetched.log_start_offset,
+                            data,
+                            fetched.leader_epoch,
+                        )
+                    )
                     self._positions[partition] = Position(rest, epoch)
                 else:
                     self._positions[partition] = Position(fetched.next_offset, fetched.leader_epoch)
@@ -280,10 +298,16 @@ class Consumer:
             if self._failure is not None:
                 failure, self._failure = self._failure, None
                 raise failure
-            ready = [items.popleft() for key, items in self._fetched.items() if items and key in self._positions and key not in self._paused]
+            ready = [
+                items.popleft()
+                for key, items in self._fetched.items()
+                if items and key in self._positions and key not in self._paused
+            ]
             try:
                 async with asyncio.timeout(max(deadline - self.cluster.clock.monotonic(), _LOOK_UP_SECONDS)):
-                    await self._fetch_ahead({item.topic_partition: Position(item.next_offset, item.leader_epoch) for item in ready})
+                    await self._fetch_ahead(
+                        {item.topic_partition: Position(item.next_offset, item.leader_epoch) for item in ready}
+                    )
             except TimeoutError:
                 self._lookups_failed += 1
             except BaseException:
@@ -373,7 +397,12 @@ class Consumer:
         if now < self._doubted_since.setdefault(key, now) + self.cluster.request_timeout_seconds:
             return True
         del self._doubted_since[key]
-        logger.warning("%s was read under leader epoch %d, but the brokers tell of %d: that leader is asked now.", key, newest, led.leader_epoch)
+        logger.warning(
+            "%s was read under leader epoch %d, but the brokers tell of %d: that leader is asked now.",
+            key,
+            newest,
+            led.leader_epoch,
+        )
         return False
 
     def _nearest(self, key: TopicPartition, info: PartitionInfo) -> int:
@@ -468,7 +497,9 @@ class Consumer:
             # What does not pass comes first.
             raise min(failures, key=lambda error: error.retriable)
 
-    async def _check(self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]) -> dict[TopicPartition, _Wanted]:
+    async def _check(
+        self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]
+    ) -> dict[TopicPartition, _Wanted]:
         """The partitions of which the broker's log is the one that was read, as far as it can say; the others are
         moved."""
         unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
@@ -483,7 +514,10 @@ class Consumer:
                 continue
             if found is not None:
                 if key not in found.ends:
-                    failures.append(found.errors.get(key) or NetworkException(f"{key}: the broker's answer leaves the partition out."))
+                    failures.append(
+                        found.errors.get(key)
+                        or NetworkException(f"{key}: the broker's answer leaves the partition out.")
+                    )
                     continue
                 end = found.ends[key]
                 if end is None or end.offset < item.position.offset:
@@ -506,14 +540,20 @@ class Consumer:
             raise LogTruncationError(key, position, end)
         if end is None:
             logger.warning(
-                "%s was read up to offset %d in leader epoch %d, of which its leader knows nothing: reading goes on at the %s offset.",
+                "%s was read up to offset %d in leader epoch %d, of which its leader knows nothing: reading goes on "
+                "at the %s offset.",
                 key, position.offset, position.leader_epoch, self.auto_offset_reset,
             )  # fmt: skip
             if await self._reset(key, position.offset):
                 # The new offset is the leader's own.
                 self._led[key] = wanted.led
         elif self._found(key, wanted):
-            logger.warning("%s was read up to offset %d, but its log was truncated to offset %d: reading goes on there.", key, position.offset, end.offset)
+            logger.warning(
+                "%s was read up to offset %d, but its log was truncated to offset %d: reading goes on there.",
+                key,
+                position.offset,
+                end.offset,
+            )
             self._positions[key] = end
 
     def _is_of_a_topic_before(self, key: TopicPartition, led: _Led) -> bool:
@@ -529,7 +569,9 @@ class Consumer:
         self._led[key] = wanted.led
         return True
 
-    async def _ask(self, broker_id: int, session: FetchSessionHandler, wanted: Mapping[TopicPartition, _Wanted]) -> FetchResponse:
+    async def _ask(
+        self, broker_id: int, session: FetchSessionHandler, wanted: Mapping[TopicPartition, _Wanted]
+    ) -> FetchResponse:
         plan = session.plan({key: Asked(item.position.offset, item.led.leader_epoch) for key, item in wanted.items()})
         topics: dict[str, FetchRequestTopic] = {}
         for key, asked in plan.wanted.items():
@@ -544,7 +586,9 @@ class Consumer:
             )
         forgotten: dict[str, FetchRequestForgottenTopicsData] = {}
         for key in plan.forgotten:
-            forgotten.setdefault(key.topic, FetchRequestForgottenTopicsData(topic=key.topic)).partitions.append(key.partition)
+            forgotten.setdefault(key.topic, FetchRequestForgottenTopicsData(topic=key.topic)).partitions.append(
+                key.partition
+            )
         request = FetchRequest(
             max_wait_ms=int(self.max_wait_seconds * 1000),
             min_bytes=self.min_bytes,
@@ -560,7 +604,13 @@ class Consumer:
         timeout_seconds = self.max_wait_seconds + self.cluster.request_timeout_seconds
         return await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
 
-    async def _take_in(self, broker_id: int, answer: FetchResponse, wanted: Mapping[TopicPartition, _Wanted], failures: list[KafkaError]) -> None:
+    async def _take_in(
+        self,
+        broker_id: int,
+        answer: FetchResponse,
+        wanted: Mapping[TopicPartition, _Wanted],
+        failures: list[KafkaError],
+    ) -> None:
         misled: list[TopicPartition] = []
         for answered in answer.responses:
             for item in answered.partitions:
@@ -576,10 +626,18 @@ class Consumer:
                         await self._reset(key, asked)
                     continue
                 if item.error_code != ErrorCode.NONE:
-                    failures.append(KafkaError.of(item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a fetch at offset {asked}."))
+                    failures.append(
+                        KafkaError.of(
+                            item.error_code,
+                            f"{key}: the broker answers {error_name(item.error_code)} to a fetch at offset {asked}.",
+                        )
+                    )
                     continue
                 if item.preferred_read_replica >= 0:
-                    self._near[key] = item.preferred_read_replica, self.cluster.clock.monotonic() + self.cluster.metadata_max_age_seconds
+                    self._near[key] = (
+                        item.preferred_read_replica,
+                        self.cluster.clock.monotonic() + self.cluster.metadata_max_age_seconds,
+                    )
                     if item.preferred_read_replica not in self.cluster.nodes:
                         misled.append(key)
                     continue
@@ -589,9 +647,17 @@ class Consumer:
                 assert isinstance(item.records, memoryview)
                 end = _end_of(item.records, asked)
                 if end.offset == asked:
-                    raise CorruptMessageError(f"{key}: the batch at offset {asked} is cut short in the broker's answer.")
-                data = without_aborted(item.records, item.aborted_transactions or ()) if self.isolation_level else item.records
-                fetched = Fetched(key, asked, end.offset, item.high_watermark, item.log_start_offset, data, end.leader_epoch)
+                    raise CorruptMessageError(
+                        f"{key}: the batch at offset {asked} is cut short in the broker's answer."
+                    )
+                data = (
+                    without_aborted(item.records, item.aborted_transactions or ())
+                    if self.isolation_level
+                    else item.records
+                )
+                fetched = Fetched(
+                    key, asked, end.offset, item.high_watermark, item.log_start_offset, data, end.leader_epoch
+                )
                 self._fetched.setdefault(key, deque()).append(fetched)
         if misled:
             # The leader knows other replicas than the metadata, or more of them than they have: soon it may not.

@@ -21,12 +21,18 @@ async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) ->
     attempts = 0
     while True:
         attempts += 1
-        answer = await cluster.ask_any(FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, at_most=_ONE_KEY_PER_REQUEST)
+        answer = await cluster.ask_any(
+            FindCoordinatorRequest(key=key, key_type=key_type), FindCoordinatorResponse, at_most=_ONE_KEY_PER_REQUEST
+        )
         if answer.error_code == ErrorCode.NONE:
             if answer.node_id not in cluster.nodes:
                 await cluster.refresh([])
             return answer.node_id
         error = KafkaError.of(answer.error_code, answer.error_message or f"{_OF[key_type]} {key} has no coordinator.")
         if not error.retriable or cluster.clock.monotonic() > deadline:
-            raise error if not isinstance(error, CoordinatorNotAvailableError) else CoordinatorNotAvailableError(f"{_OF[key_type]} {key} has no coordinator.")
+            raise (
+                error
+                if not isinstance(error, CoordinatorNotAvailableError)
+                else CoordinatorNotAvailableError(f"{_OF[key_type]} {key} has no coordinator.")
+            )
         await asyncio.sleep(cluster.retry_pause_seconds(attempts))

@@ -75,8 +75,17 @@ _ONE_GROUP_PER_REQUEST = 7
 #: OffsetFetch: from here on offsets of open transactions can be waited for.
 _FIRST_WITH_STABLE = 7
 _NAMES_NOT_IDS = 9
-_COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-_JOIN_AGAIN = (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.MEMBER_ID_REQUIRED)
+_COORDINATOR_MOVED = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
+_JOIN_AGAIN = (
+    ErrorCode.REBALANCE_IN_PROGRESS,
+    ErrorCode.ILLEGAL_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID,
+    ErrorCode.MEMBER_ID_REQUIRED,
+)
 _FORGET_ID = (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
 
 RebalanceCallback = Callable[[Sequence[TopicPartition]], None]
@@ -161,7 +170,9 @@ class GroupConsumer:
     async def __aenter__(self) -> GroupConsumer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close()
 
     def assignment(self) -> set[TopicPartition]:
@@ -217,7 +228,10 @@ class GroupConsumer:
             await self._rejoin()
             if self.cluster.clock.monotonic() >= deadline:
                 return None
-        if self._auto_commit_seconds is not None and self.cluster.clock.monotonic() - self._committed_at >= self._auto_commit_seconds:
+        if (
+            self._auto_commit_seconds is not None
+            and self.cluster.clock.monotonic() - self._committed_at >= self._auto_commit_seconds
+        ):
             await self._commit_quietly()
         left = max(0.0, deadline - self.cluster.clock.monotonic())
         if not self._owned:
@@ -228,11 +242,23 @@ class GroupConsumer:
 
     # --- the coordinator ---------------------------------------------------------------------------------------------
 
-    async def _ask(self, request: Message, response: type[Answer], *, at_most: int | None = None, timeout_seconds: float | None = None) -> Answer:
+    async def _ask(
+        self,
+        request: Message,
+        response: type[Answer],
+        *,
+        at_most: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> Answer:
         """Asks the coordinator, on a connection of the group's own: a JoinGroup waits for others."""
         channel = await self._channel()
         try:
-            return await channel.request(request, response, timeout_seconds=timeout_seconds or self.cluster.request_timeout_seconds, at_most=at_most)
+            return await channel.request(
+                request,
+                response,
+                timeout_seconds=timeout_seconds or self.cluster.request_timeout_seconds,
+                at_most=at_most,
+            )
         except (NetworkException, RequestTimedOutError):
             self._coordinator = None
             raise
@@ -315,7 +341,9 @@ class GroupConsumer:
         self._shared = {}
         if joined.leader == joined.member_id:
             members = _members(joined)
-            self._shared = await self._partition_counts(sorted({topic for member in members for topic in member.topics}), {})
+            self._shared = await self._partition_counts(
+                sorted({topic for member in members for topic in member.topics}), {}
+            )
             self._looked_at = self.cluster.clock.monotonic()
             # A static leader that came back finds the group as it left it (KIP-814): it shares nothing out, and
             # watches over the topics as before.
@@ -328,7 +356,10 @@ class GroupConsumer:
             group_instance_id=self._instance_id,
             protocol_type=joined.protocol_type,
             protocol_name=joined.protocol_name,
-            assignments=[SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(keys)) for member, keys in shares.items()],
+            assignments=[
+                SyncGroupRequestAssignment(member_id=member, assignment=encode_assignment(keys))
+                for member, keys in shares.items()
+            ],
         )
         answer = await self._ask(request, SyncGroupResponse, timeout_seconds=self._rebalance_ms / 1000 + 5)
         error = self._heard(answer.error_code)
@@ -381,7 +412,9 @@ class GroupConsumer:
         committed = await self.committed_positions(keys)
         missing = [key for key in keys if key not in committed]
         if missing and self._auto_offset_reset == "none":
-            raise InvalidRequestError(f"Group {self.group_id} has no offset for {missing[0]}, and auto.offset.reset is none.")
+            raise InvalidRequestError(
+                f"Group {self.group_id} has no offset for {missing[0]}, and auto.offset.reset is none."
+            )
         if missing:
             where = LATEST if self._auto_offset_reset == "latest" else EARLIEST
             found = await list_offsets(self.cluster, dict.fromkeys(missing, where))
@@ -396,7 +429,9 @@ class GroupConsumer:
             await self._commit_quietly()
         gone = set(keys)
         self._owned -= gone
-        await self._consumer.assign({key: self._consumer.position_with_epoch(key) for key in self._consumer.assignment() - gone})
+        await self._consumer.assign(
+            {key: self._consumer.position_with_epoch(key) for key in self._consumer.assignment() - gone}
+        )
         self._on_revoked(sorted(gone))
 
     # --- heartbeats --------------------------------------------------------------------------------------------------
@@ -408,10 +443,18 @@ class GroupConsumer:
             unpolled = self.cluster.clock.monotonic() - polled_at if polled_at is not None else 0.0
             await asyncio.sleep(min(wait, max(0.0, self._rebalance_ms / 1000 - unpolled) + 0.001))
             wait = self._heartbeat_seconds
-            if self._polled_at is not None and self.cluster.clock.monotonic() - self._polled_at >= self._rebalance_ms / 1000:
+            if (
+                self._polled_at is not None
+                and self.cluster.clock.monotonic() - self._polled_at >= self._rebalance_ms / 1000
+            ):
                 await self._leave_unpolled()
                 return
-            request = HeartbeatRequest(group_id=self.group_id, generation_id=self.generation, member_id=self.member_id, group_instance_id=self._instance_id)
+            request = HeartbeatRequest(
+                group_id=self.group_id,
+                generation_id=self.generation,
+                member_id=self.member_id,
+                group_instance_id=self._instance_id,
+            )
             try:
                 answer = await self._ask(request, HeartbeatResponse)
                 self._heard(answer.error_code)
@@ -424,7 +467,8 @@ class GroupConsumer:
         """Leaves, without a commit: nobody says that what was read has been dealt with. A static member's session ends
         by itself."""
         logger.warning(
-            "Member %s of group %s was not polled for %.1f s and leaves: poll more often, take fewer records at a time, or raise max.poll.interval.ms.",
+            "Member %s of group %s was not polled for %.1f s and leaves: poll more often, take fewer records at a "
+            "time, or raise max.poll.interval.ms.",
             self.member_id, self.group_id, self._rebalance_ms / 1000,
         )  # fmt: skip
         member_id, self.generation, self._join_due = self.member_id, -1, True
@@ -448,15 +492,22 @@ class GroupConsumer:
         """As `committed`, with the leader epochs that were committed. A consumer of committed records waits until no
         transaction that is being ended holds offsets of the partitions (KIP-447), where the coordinator can say so
         (from 2.5 on)."""
-        return await persistently(self.cluster, (ErrorCode.UNSTABLE_OFFSET_COMMIT,), lambda: self._committed_positions(keys))
+        return await persistently(
+            self.cluster, (ErrorCode.UNSTABLE_OFFSET_COMMIT,), lambda: self._committed_positions(keys)
+        )
 
     async def _committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
         request = OffsetFetchRequest(
             group_id=self.group_id,
-            topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=numbers) for topic, numbers in numbers_by_topic(keys).items()],
+            topics=[
+                OffsetFetchRequestTopic(name=topic, partition_indexes=numbers)
+                for topic, numbers in numbers_by_topic(keys).items()
+            ],
         )
         if self._consumer.isolation_level:
-            request.require_stable = (await self._channel()).version_for(OffsetFetchRequest, _ONE_GROUP_PER_REQUEST) >= _FIRST_WITH_STABLE
+            request.require_stable = (await self._channel()).version_for(
+                OffsetFetchRequest, _ONE_GROUP_PER_REQUEST
+            ) >= _FIRST_WITH_STABLE
         answer = await self._ask(request, OffsetFetchResponse, at_most=_ONE_GROUP_PER_REQUEST)
         error = self._heard(answer.error_code)
         if error is not None:
@@ -465,9 +516,14 @@ class GroupConsumer:
         for topic in answer.topics:
             for item in topic.partitions:
                 if item.error_code != ErrorCode.NONE:
-                    raise KafkaError.of(item.error_code, f"Group {self.group_id}: {topic.name}-{item.partition_index} has no readable offset.")
+                    raise KafkaError.of(
+                        item.error_code,
+                        f"Group {self.group_id}: {topic.name}-{item.partition_index} has no readable offset.",
+                    )
                 if item.committed_offset >= 0:
-                    found[TopicPartition(topic.name, item.partition_index)] = Position(item.committed_offset, item.committed_leader_epoch)
+                    found[TopicPartition(topic.name, item.partition_index)] = Position(
+                        item.committed_offset, item.committed_leader_epoch
+                    )
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int | Position] | None = None) -> None:
@@ -475,12 +531,17 @@ class GroupConsumer:
         answers, and UnknownMemberIdError where the group has gone on without this member: its offsets are others' to
         commit. An offset that is this member's position is committed with the leader epoch of what was read."""
         held = {key: self._consumer.position_with_epoch(key) for key in self._owned & self._consumer.assignment()}
-        wanted = held if offsets is None else {key: _with_epoch(offset, held.get(key)) for key, offset in offsets.items()}
+        wanted = (
+            held if offsets is None else {key: _with_epoch(offset, held.get(key)) for key, offset in offsets.items()}
+        )
         self._committed_at = self.cluster.clock.monotonic()
         if not wanted:
             return
         if self.generation < 0:
-            raise UnknownMemberIdError(f"Group {self.group_id} has no member here at present: poll first; what was read since the last commit is read again.")
+            raise UnknownMemberIdError(
+                f"Group {self.group_id} has no member here at present: poll first; what was read since the last "
+                f"commit is read again."
+            )
         topics: dict[str, OffsetCommitRequestTopic] = {}
         for key, position in sorted(wanted.items()):
             topic = topics.setdefault(key.topic, OffsetCommitRequestTopic(name=key.topic))
@@ -527,7 +588,9 @@ class GroupConsumer:
         """As well as may be: where it cannot be told, the session ends by itself."""
         if self._coordinator is None:
             return
-        request = LeaveGroupRequest(group_id=self.group_id, member_id=member_id, members=[LeaveGroupRequestMember(member_id=member_id)])
+        request = LeaveGroupRequest(
+            group_id=self.group_id, member_id=member_id, members=[LeaveGroupRequestMember(member_id=member_id)]
+        )
         with suppress(KafkaError):
             channel = await self.cluster.channel_of(self._coordinator, self._purpose)
             if channel.version_for(LeaveGroupRequest) < 3:
@@ -548,5 +611,13 @@ def _members(joined: JoinGroupResponse) -> list[MemberView]:
     found = []
     for item in joined.members:
         said = decode_subscription(bytes(item.metadata))
-        found.append(MemberView(item.member_id, frozenset(said.topics), frozenset(owned_of(said)), said.generation_id, item.group_instance_id))
+        found.append(
+            MemberView(
+                item.member_id,
+                frozenset(said.topics),
+                frozenset(owned_of(said)),
+                said.generation_id,
+                item.group_instance_id,
+            )
+        )
     return found

@@ -28,7 +28,9 @@ class FoundOffset(NamedTuple):
     leader_epoch: int
 
 
-async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], isolation_level: int = 0) -> dict[TopicPartition, FoundOffset]:
+async def list_offsets(
+    cluster: Cluster, times: Mapping[TopicPartition, int], isolation_level: int = 0
+) -> dict[TopicPartition, FoundOffset]:
     """For each partition the first offset at or after a time in ms, or one of the special times above. Errors that
     pass are tried again."""
     found: dict[TopicPartition, FoundOffset] = {}
@@ -60,18 +62,30 @@ async def list_offsets(cluster: Cluster, times: Mapping[TopicPartition, int], is
 
 
 async def _ask(
-    cluster: Cluster, leader: int, wanted: Mapping[TopicPartition, tuple[int, int]], isolation_level: int, found: dict[TopicPartition, FoundOffset]
+    cluster: Cluster,
+    leader: int,
+    wanted: Mapping[TopicPartition, tuple[int, int]],
+    isolation_level: int,
+    found: dict[TopicPartition, FoundOffset],
 ) -> None:
     """Asks one leader, with each time for the leader epoch under which it is known to lead: another one refuses."""
     topics: dict[str, ListOffsetsRequestTopic] = {}
     for key, (time, leader_epoch) in wanted.items():
         topic = topics.setdefault(key.topic, ListOffsetsRequestTopic(name=key.topic))
-        topic.partitions.append(ListOffsetsRequestPartition(partition_index=key.partition, current_leader_epoch=leader_epoch, timestamp=time))
-    request = ListOffsetsRequest(replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000)
+        topic.partitions.append(
+            ListOffsetsRequestPartition(
+                partition_index=key.partition, current_leader_epoch=leader_epoch, timestamp=time
+            )
+        )
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=isolation_level, topics=list(topics.values()), timeout_ms=30_000
+    )
     answer = await cluster.ask_broker(leader, request, ListOffsetsResponse)
     for topic_answer in answer.topics:
         for item in topic_answer.partitions:
             key = TopicPartition(topic_answer.name, item.partition_index)
             if item.error_code != ErrorCode.NONE:
-                raise KafkaError.of(item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a look-up of offsets.")
+                raise KafkaError.of(
+                    item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a look-up of offsets."
+                )
             found[key] = FoundOffset(item.offset, item.timestamp, item.leader_epoch)

@@ -40,8 +40,15 @@ class LogTruncationError(OffsetOutOfRangeError):
     the log became another one, None where the leader does not know."""
 
     def __init__(self, topic_partition: TopicPartition, position: Position, diverges_at: Position | None) -> None:
-        where = f"is another one from offset {diverges_at.offset} on" if diverges_at else f"knows nothing of leader epoch {position.leader_epoch}"
-        super().__init__(f"{topic_partition} was read up to offset {position.offset}, but its log {where}, and auto.offset.reset is none.")
+        where = (
+            f"is another one from offset {diverges_at.offset} on"
+            if diverges_at
+            else f"knows nothing of leader epoch {position.leader_epoch}"
+        )
+        super().__init__(
+            f"{topic_partition} was read up to offset {position.offset}, but its log {where}, and auto.offset.reset "
+            f"is none."
+        )
         self.topic_partition = topic_partition
         self.position = position
         self.diverges_at = diverges_at
@@ -55,7 +62,9 @@ class EpochEnds(NamedTuple):
     errors: dict[TopicPartition, KafkaError]
 
 
-async def epoch_ends(channel: Channel, positions: Mapping[TopicPartition, tuple[Position, int]], timeout_seconds: float) -> EpochEnds | None:
+async def epoch_ends(
+    channel: Channel, positions: Mapping[TopicPartition, tuple[Position, int]], timeout_seconds: float
+) -> EpochEnds | None:
     """Asks a leader for the ends of the positions' epochs. With each position comes the leader epoch under which the
     broker leads. None where the broker answers no consumer."""
     try:
@@ -67,7 +76,9 @@ async def epoch_ends(channel: Channel, positions: Mapping[TopicPartition, tuple[
     for key, (position, current_leader_epoch) in positions.items():
         topic = topics.setdefault(key.topic, OffsetForLeaderEpochRequestTopic(topic=key.topic))
         topic.partitions.append(
-            OffsetForLeaderEpochRequestPartition(partition=key.partition, current_leader_epoch=current_leader_epoch, leader_epoch=position.leader_epoch)
+            OffsetForLeaderEpochRequestPartition(
+                partition=key.partition, current_leader_epoch=current_leader_epoch, leader_epoch=position.leader_epoch
+            )
         )
     request = OffsetForLeaderEpochRequest(replica_id=_CONSUMER, topics=list(topics.values()))
     answer = await channel.request(request, OffsetForLeaderEpochResponse, timeout_seconds=timeout_seconds)
@@ -76,7 +87,10 @@ async def epoch_ends(channel: Channel, positions: Mapping[TopicPartition, tuple[
         for item in answered.partitions:
             key = TopicPartition(answered.topic, item.partition)
             if item.error_code != ErrorCode.NONE:
-                found.errors[key] = KafkaError.of(item.error_code, f"{key}: the broker answers {error_name(item.error_code)} to a look-up of a leader epoch.")
+                found.errors[key] = KafkaError.of(
+                    item.error_code,
+                    f"{key}: the broker answers {error_name(item.error_code)} to a look-up of a leader epoch.",
+                )
             else:
                 is_known = item.leader_epoch >= 0 and item.end_offset >= 0
                 found.ends[key] = Position(item.end_offset, item.leader_epoch) if is_known else None

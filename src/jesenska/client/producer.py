@@ -56,7 +56,12 @@ from jesenska.records.batch import stamp_producer
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import BatchWriter
 from jesenska.records.header import Codec, read_header
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 _NAMES_NOT_IDS = 12
@@ -98,7 +103,19 @@ class RecordMetadata(NamedTuple):
 class _Batch:
     """A batch from the first record on to its answer."""
 
-    __slots__ = ("closed", "created_at", "encoded", "future", "numbered", "producer", "record_count", "records", "retries", "size_bytes", "writer")
+    __slots__ = (
+        "closed",
+        "created_at",
+        "encoded",
+        "future",
+        "numbered",
+        "producer",
+        "record_count",
+        "records",
+        "retries",
+        "size_bytes",
+        "writer",
+    )
 
     def __init__(self, future: asyncio.Future[tuple[int, int]], created_at: float) -> None:
         self.future = future
@@ -160,11 +177,15 @@ class Producer:
         if transactional_id is not None:
             transactions = Transactions(cluster, transactional_id, transaction_timeout_seconds)
         if transactions is not None and not enable_idempotence:
-            raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
+            raise InvalidRequestError(
+                "Transactions need idempotence and acks=all: leave enable.idempotence and acks out."
+            )
         #: None without transactions.
         self.transactions = transactions
         if enable_idempotence and acks != -1:
-            raise InvalidRequestError("An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false.")
+            raise InvalidRequestError(
+                "An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false."
+            )
         self.cluster = cluster
         self.acks = acks
         self.idempotent = enable_idempotence
@@ -200,7 +221,9 @@ class Producer:
     async def __aenter__(self) -> Producer:
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.close(flush=kind is None)
 
     # --- transactions ------------------------------------------------------------------------------------------------
@@ -219,7 +242,9 @@ class Producer:
         """Records belong to a transaction from here on."""
         self._transactions().begin()
 
-    async def send_offsets_to_transaction(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = "") -> None:
+    async def send_offsets_to_transaction(
+        self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
+    ) -> None:
         """The positions are committed for the group with the transaction, and not without it. `metadata` is kept with
         each."""
         await self._transactions().send_offsets(offsets, group, metadata)
@@ -267,17 +292,25 @@ class Producer:
         until = self.cluster.clock.monotonic() + self.max_block_seconds
         count = await self.partition_count(topic)
         if partition is None:
-            partition = partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
+            partition = (
+                partition_of_key(key, count) if key is not None and not self.ignore_keys else self._stick(topic, count)
+            )
         elif not 0 <= partition < count:
             raise InvalidRequestError(f"Topic {topic} has {count} partitions, none with the number {partition}.")
-        size = len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers) + 70
+        size = (
+            len(value or b"") + len(key or b"") + sum(len(name) + len(data or b"") + 10 for name, data in headers) + 70
+        )
         if size > self.max_request_size:
-            raise MessageTooLargeError(f"The record takes {size} bytes, more than max.request.size allows ({self.max_request_size}).")
+            raise MessageTooLargeError(
+                f"The record takes {size} bytes, more than max.request.size allows ({self.max_request_size})."
+            )
         await self._make_room(size, until)
         queue = self._queue(TopicPartition(topic, partition))
         stamp = self.cluster.clock.now_ms() if timestamp_ms is None else timestamp_ms
         batch = queue.queue[-1] if queue.queue and not queue.queue[-1].closed else None
-        place = batch.writer.append(stamp, key, value, headers) if batch is not None and batch.writer is not None else None
+        place = (
+            batch.writer.append(stamp, key, value, headers) if batch is not None and batch.writer is not None else None
+        )
         if batch is None or place is None:
             if batch is not None:
                 batch.closed = True
@@ -297,7 +330,9 @@ class Producer:
         self._buffered_bytes += size
         return self._record_future(batch, place)
 
-    async def send_batch(self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None) -> asyncio.Future[tuple[int, int]]:
+    async def send_batch(
+        self, topic: str, partition: int, encoded: bytearray, record_count: int | None = None
+    ) -> asyncio.Future[tuple[int, int]]:
         """Hands over a finished batch without producer fields; the future holds (base offset, append time). Waits for
         room in the buffer as `send` does."""
         if self.transactions is not None:
@@ -317,7 +352,9 @@ class Producer:
 
     async def partition_count(self, topic: str) -> int:
         """How many partitions the topic has, as it was last told; waits for that as `send` does."""
-        return await self.cluster.partition_count(topic, within_seconds=self.max_block_seconds, create=self._create_topics)
+        return await self.cluster.partition_count(
+            topic, within_seconds=self.max_block_seconds, create=self._create_topics
+        )
 
     def _stick(self, topic: str, count: int) -> int:
         chosen = self._sticky.get(topic)
@@ -362,7 +399,8 @@ class Producer:
                     await waiting
             except TimeoutError:
                 raise RequestTimedOutError(
-                    f"The producer's buffer of {self.buffer_memory} bytes had no room within {self.max_block_seconds:g} s: the brokers answer too slowly."
+                    f"The producer's buffer of {self.buffer_memory} bytes had no room within "
+                    f"{self.max_block_seconds:g} s: the brokers answer too slowly."
                 ) from None
             if self._closed:
                 raise InvalidRequestError("The producer was closed while the record waited for room in its buffer.")
@@ -459,7 +497,9 @@ class Producer:
         async with self._producer_lock:
             if self._producer is not None:
                 return
-            answer = await self.cluster.ask_any(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), InitProducerIdResponse)
+            answer = await self.cluster.ask_any(
+                InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), InitProducerIdResponse
+            )
             if answer.error_code != ErrorCode.NONE:
                 raise KafkaError.of(answer.error_code, "The broker gives no producer id.")
             self._producer = (answer.producer_id, answer.producer_epoch)
@@ -492,8 +532,12 @@ class Producer:
     async def _send_request(self, leader: int, queues: list[_PartitionQueue]) -> None:
         topics: dict[str, ProduceRequestTopic] = {}
         for queue in queues:
-            topic = topics.setdefault(queue.topic_partition.topic, ProduceRequestTopic(name=queue.topic_partition.topic))
-            topic.partition_data.append(ProduceRequestPartition(index=queue.topic_partition.partition, records=queue.queue[0].encoded))
+            topic = topics.setdefault(
+                queue.topic_partition.topic, ProduceRequestTopic(name=queue.topic_partition.topic)
+            )
+            topic.partition_data.append(
+                ProduceRequestPartition(index=queue.topic_partition.partition, records=queue.queue[0].encoded)
+            )
         transactions = self.transactions
         request = ProduceRequest(
             transactional_id=None if transactions is None else transactions.transactional_id,
@@ -509,7 +553,9 @@ class Producer:
                 for queue in queues:
                     self._succeed(queue, -1, -1)
                 return
-            answer = await channel.request(request, ProduceResponse, timeout_seconds=self.cluster.request_timeout_seconds, at_most=at_most)
+            answer = await channel.request(
+                request, ProduceResponse, timeout_seconds=self.cluster.request_timeout_seconds, at_most=at_most
+            )
         except KafkaError as error:
             if error.code in _LEADER_MAY_BE_GONE:
                 # Where nobody can be asked, what was known stands.
@@ -527,13 +573,20 @@ class Producer:
                 if partition.error_code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
                     self._succeed(found, partition.base_offset, partition.log_append_time_ms)
                 else:
-                    await self._again_or_fail(found, KafkaError.of(partition.error_code, self._explain(found, partition.error_code, partition.error_message)))
+                    await self._again_or_fail(
+                        found,
+                        KafkaError.of(
+                            partition.error_code, self._explain(found, partition.error_code, partition.error_message)
+                        ),
+                    )
         for found in by_partition.values():
             await self._again_or_fail(found, NetworkException("The broker's answer leaves a partition out."))
 
     @staticmethod
     def _explain(queue: _PartitionQueue, code: int, message: str | None) -> str:
-        return f"{queue.topic_partition}: the broker answers {error_name(code)}" + (f" ({message})." if message else ".")
+        return f"{queue.topic_partition}: the broker answers {error_name(code)}" + (
+            f" ({message})." if message else "."
+        )
 
     def _succeed(self, queue: _PartitionQueue, base_offset: int, append_time_ms: int) -> None:
         batch = queue.queue.popleft()
@@ -569,7 +622,13 @@ class Producer:
         if transactions is not None and transactions.why_not_sent() is not None:
             lost_state = True
         in_bounds = waited < self.delivery_timeout_seconds and batch.retries < self.retries
-        if error.retriable and not lost_state and in_bounds and not isinstance(error, UnsupportedVersionError) and self.acks != 0:
+        if (
+            error.retriable
+            and not lost_state
+            and in_bounds
+            and not isinstance(error, UnsupportedVersionError)
+            and self.acks != 0
+        ):
             batch.retries += 1
             await asyncio.sleep(self.cluster.retry_pause_seconds(batch.retries))
             queue.busy = False
@@ -608,7 +667,9 @@ class Producer:
                 part.writer.append(record.timestamp_ms, record.key, record.value, record.headers)
             part.record_count = len(chosen)
             part.size_bytes = batch.size_bytes * len(chosen) // len(records)
-            part.records = [(future, place - first) for future, place in batch.records if first <= place < first + len(chosen)]
+            part.records = [
+                (future, place - first) for future, place in batch.records if first <= place < first + len(chosen)
+            ]
             parts.append(part)
         parts[1].size_bytes = batch.size_bytes - parts[0].size_bytes
         batch.records = []
@@ -651,7 +712,9 @@ class Producer:
                 queue.linger.cancel()
             for batch in queue.queue:
                 if not batch.future.done():
-                    batch.future.set_exception(NetworkException("The producer was closed before the record was acknowledged."))
+                    batch.future.set_exception(
+                        NetworkException("The producer was closed before the record was acknowledged.")
+                    )
 
 
 def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyncio.Future[tuple[int, int]]) -> None:

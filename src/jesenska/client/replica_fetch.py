@@ -30,24 +30,42 @@ class FetchedReplica:
 
 
 async def fetch_replicas(
-    cluster: Cluster, broker_id: int, offsets: Mapping[TopicPartition, int], *, max_wait_ms: int, max_partition_bytes: int, purpose: str
+    cluster: Cluster,
+    broker_id: int,
+    offsets: Mapping[TopicPartition, int],
+    *,
+    max_wait_ms: int,
+    max_partition_bytes: int,
+    purpose: str,
 ) -> dict[TopicPartition, FetchedReplica]:
     """What a broker holds of partitions from these offsets on; waits that long for something new. The first partition
     gets a batch that is larger than the limit, too. KafkaError where the broker as a whole does not answer."""
     topics: dict[str, FetchRequestTopic] = {}
     for key, offset in offsets.items():
         topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))
-        topic.partitions.append(FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=max_partition_bytes))
-    request = FetchRequest(replica_id=_DEBUGGING_CONSUMER, max_wait_ms=max_wait_ms, min_bytes=1, topics=list(topics.values()))
+        topic.partitions.append(
+            FetchRequestPartition(partition=key.partition, fetch_offset=offset, partition_max_bytes=max_partition_bytes)
+        )
+    request = FetchRequest(
+        replica_id=_DEBUGGING_CONSUMER, max_wait_ms=max_wait_ms, min_bytes=1, topics=list(topics.values())
+    )
     channel = await cluster.channel_of(broker_id, purpose)
     timeout_seconds = max_wait_ms / 1000 + cluster.request_timeout_seconds
     answer = await channel.request(request, FetchResponse, timeout_seconds=timeout_seconds, at_most=_NAMES_NOT_IDS)
     if answer.error_code != ErrorCode.NONE:
-        raise KafkaError.of(answer.error_code, f"Broker {broker_id} answers {error_name(answer.error_code)} to a fetch.")
+        raise KafkaError.of(
+            answer.error_code, f"Broker {broker_id} answers {error_name(answer.error_code)} to a fetch."
+        )
     found: dict[TopicPartition, FetchedReplica] = {}
     for topic_answer in answer.responses:
         for item in topic_answer.partitions:
-            error = None if item.error_code == ErrorCode.NONE else KafkaError.of(item.error_code, error_name(item.error_code))
+            error = (
+                None
+                if item.error_code == ErrorCode.NONE
+                else KafkaError.of(item.error_code, error_name(item.error_code))
+            )
             data = item.records if error is None and isinstance(item.records, memoryview) else memoryview(b"")
-            found[TopicPartition(topic_answer.topic, item.partition_index)] = FetchedReplica(error, item.high_watermark if error is None else -1, data)
+            found[TopicPartition(topic_answer.topic, item.partition_index)] = FetchedReplica(
+                error, item.high_watermark if error is None else -1, data
+            )
     return found

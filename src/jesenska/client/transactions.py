@@ -25,7 +25,15 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from jesenska.base.errors import ErrorCode, InvalidTxnStateError, KafkaError, NetworkException, ProducerFencedError, RequestTimedOutError, error_name
+from jesenska.base.errors import (
+    ErrorCode,
+    InvalidTxnStateError,
+    KafkaError,
+    NetworkException,
+    ProducerFencedError,
+    RequestTimedOutError,
+    error_name,
+)
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.cluster import Cluster
 from jesenska.client.coordinators import TRANSACTION, find_coordinator
@@ -33,7 +41,11 @@ from jesenska.client.positions import Position
 from jesenska.net.channel import Channel
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from jesenska.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic, AddPartitionsToTxnResponse
+from jesenska.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+)
 from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from jesenska.wire.messages.k28_txn_offset_commit import (
@@ -54,7 +66,12 @@ _PRODUCE_OF_VERSION_2 = 12
 #: InitProducerId takes the present id and epoch from here on (KIP-360).
 _KEEPS_ID = 3
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-_AGAIN = (*_COORDINATOR_MOVED, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+_AGAIN = (
+    *_COORDINATOR_MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
 #: From the coordinator of transactions these are final.
 _FINAL = (
     ErrorCode.PRODUCER_FENCED,
@@ -110,7 +127,9 @@ class Transactions:
         self._error: KafkaError | None = None
 
     @classmethod
-    def joined(cls, cluster: Cluster, transactional_id: str, producer: tuple[int, int], *, is_version_2: bool) -> Transactions:
+    def joined(
+        cls, cluster: Cluster, transactional_id: str, producer: tuple[int, int], *, is_version_2: bool
+    ) -> Transactions:
         """The open transaction of a producer elsewhere, which alone ends it: records may be added to it, for
         partitions that no other part of that producer writes to."""
         made = cls(cluster, transactional_id, 0.0)
@@ -131,8 +150,13 @@ class Transactions:
         if self._error is not None and self.state in (TransactionState.DOOMED, TransactionState.FENCED):
             raise self._error
         if self.state is TransactionState.UNINITIALIZED:
-            raise InvalidTxnStateError(f"The producer {self.transactional_id} takes no records yet: await init_transactions() and begin_transaction() first.")
-        raise InvalidTxnStateError(f"The producer {self.transactional_id} has no open transaction: call begin_transaction() first.")
+            raise InvalidTxnStateError(
+                f"The producer {self.transactional_id} takes no records yet: await init_transactions() and "
+                f"begin_transaction() first."
+            )
+        raise InvalidTxnStateError(
+            f"The producer {self.transactional_id} has no open transaction: call begin_transaction() first."
+        )
 
     def why_not_sent(self) -> KafkaError | None:
         """Why a batch that was gathered is not sent any more; None while it is."""
@@ -168,7 +192,9 @@ class Transactions:
         self.state = TransactionState.READY
 
     async def _take_id(self, present: tuple[int, int] | None) -> None:
-        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=int(self._timeout_seconds * 1000))
+        request = InitProducerIdRequest(
+            transactional_id=self.transactional_id, transaction_timeout_ms=int(self._timeout_seconds * 1000)
+        )
         if present is not None and (await self._channel()).version_for(InitProducerIdRequest) >= _KEEPS_ID:
             request.producer_id, request.producer_epoch = present
         answer = await self._ask(request, InitProducerIdResponse, lambda answer: (answer.error_code,))
@@ -179,10 +205,14 @@ class Transactions:
     def begin(self) -> None:
         if self.state is not TransactionState.READY:
             if self.state in (TransactionState.OPEN, TransactionState.ENDING):
-                raise InvalidTxnStateError(f"A transaction of the producer {self.transactional_id} is open already: commit or abort it first.")
+                raise InvalidTxnStateError(
+                    f"A transaction of the producer {self.transactional_id} is open already: commit or abort it first."
+                )
             if self._error is not None:
                 raise self._error
-            raise InvalidTxnStateError(f"The producer {self.transactional_id} is not initialized: await init_transactions() first.")
+            raise InvalidTxnStateError(
+                f"The producer {self.transactional_id} is not initialized: await init_transactions() first."
+            )
         self.state = TransactionState.OPEN
 
     async def add(self, partitions: Collection[TopicPartition]) -> None:
@@ -198,18 +228,27 @@ class Transactions:
                 v3_and_below_transactional_id=self.transactional_id,
                 v3_and_below_producer_id=self.producer[0],
                 v3_and_below_producer_epoch=self.producer[1],
-                v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=name, partitions=numbers) for name, numbers in numbers_by_topic(missing).items()],
+                v3_and_below_topics=[
+                    AddPartitionsToTxnRequestTopic(name=name, partitions=numbers)
+                    for name, numbers in numbers_by_topic(missing).items()
+                ],
             )
 
             def codes(answer: AddPartitionsToTxnResponse) -> Collection[int]:
-                return [item.partition_error_code for topic in answer.results_by_topic_v3_and_below for item in topic.results_by_partition]
+                return [
+                    item.partition_error_code
+                    for topic in answer.results_by_topic_v3_and_below
+                    for item in topic.results_by_partition
+                ]
 
             answer = await self._ask(request, AddPartitionsToTxnResponse, codes, at_most=_ADD_PARTITIONS_OF_CLIENTS)
             failed = (code for code in codes(answer) if code not in (ErrorCode.NONE, ErrorCode.OPERATION_NOT_ATTEMPTED))
             self._judge(next(failed, ErrorCode.NONE), "takes no partitions")
             self._partitions.update(missing)
 
-    async def send_offsets(self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = "") -> None:
+    async def send_offsets(
+        self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
+    ) -> None:
         """The offsets are the group's when the transaction is committed, and not before. `metadata` is kept with
         each."""
         self.require_open()
@@ -220,7 +259,12 @@ class Transactions:
         self._has_something = True
         if not self.is_version_2:
             added = await self._ask(
-                AddOffsetsToTxnRequest(transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group.group_id),
+                AddOffsetsToTxnRequest(
+                    transactional_id=self.transactional_id,
+                    producer_id=producer_id,
+                    producer_epoch=epoch,
+                    group_id=group.group_id,
+                ),
                 AddOffsetsToTxnResponse,
                 lambda answer: (answer.error_code,),
             )
@@ -229,7 +273,10 @@ class Transactions:
         for (topic, number), position in offsets.items():
             topics.setdefault(topic, TxnOffsetCommitRequestTopic(name=topic)).partitions.append(
                 TxnOffsetCommitRequestPartition(
-                    partition_index=number, committed_offset=position.offset, committed_leader_epoch=position.leader_epoch, committed_metadata=metadata
+                    partition_index=number,
+                    committed_offset=position.offset,
+                    committed_leader_epoch=position.leader_epoch,
+                    committed_metadata=metadata,
                 )
             )
         request = TxnOffsetCommitRequest(
@@ -247,7 +294,14 @@ class Transactions:
             return [item.error_code for topic in answer.topics for item in topic.partitions]
 
         at_most = None if self.is_version_2 else _LAST_OF_VERSION_1
-        answer = await self._asked(request, TxnOffsetCommitResponse, codes, at_most, lambda: self._channel_of_group(group.group_id), self._forget_groups)
+        answer = await self._asked(
+            request,
+            TxnOffsetCommitResponse,
+            codes,
+            at_most,
+            lambda: self._channel_of_group(group.group_id),
+            self._forget_groups,
+        )
         failed = (code for code in codes(answer) if code != ErrorCode.NONE)
         self._judge(next(failed, ErrorCode.NONE), f"takes no offsets of group {group.group_id}")
 
@@ -267,7 +321,12 @@ class Transactions:
             raise self._error
         if self._has_something:
             assert self.producer is not None, "it is initialized"
-            request = EndTxnRequest(transactional_id=self.transactional_id, producer_id=self.producer[0], producer_epoch=self.producer[1], committed=committed)
+            request = EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=self.producer[0],
+                producer_epoch=self.producer[1],
+                committed=committed,
+            )
             at_most = None if self.is_version_2 else _LAST_OF_VERSION_1
             answer = await self._ask(request, EndTxnResponse, lambda answer: (answer.error_code,), at_most=at_most)
             if not (answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and not committed):
@@ -292,12 +351,20 @@ class Transactions:
         if code == ErrorCode.NONE:
             return
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
-            error: KafkaError = ProducerFencedError(f"Another producer has the name {self.transactional_id} now: this one is done; close it.")
+            error: KafkaError = ProducerFencedError(
+                f"Another producer has the name {self.transactional_id} now: this one is done; close it."
+            )
         elif code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
             allowed = "more than 0 and no more than the brokers' transaction.max.timeout.ms"
-            error = KafkaError.of(code, f"The brokers do not take a transaction.timeout.ms of {int(self._timeout_seconds * 1000)}: it must be {allowed}.")
+            error = KafkaError.of(
+                code,
+                f"The brokers do not take a transaction.timeout.ms of {int(self._timeout_seconds * 1000)}: it must "
+                f"be {allowed}.",
+            )
         else:
-            error = KafkaError.of(code, f"The coordinator of the transactions of {self.transactional_id} {what}: {error_name(code)}.")
+            error = KafkaError.of(
+                code, f"The coordinator of the transactions of {self.transactional_id} {what}: {error_name(code)}."
+            )
         if code in _FINAL or (code == ErrorCode.INVALID_TXN_STATE and self.state is TransactionState.ENDING):
             self.state, self._error = TransactionState.FENCED, error
         elif self.state is not TransactionState.UNINITIALIZED:
@@ -306,7 +373,14 @@ class Transactions:
             self.state, self._error = TransactionState.DOOMED, error
         raise error
 
-    async def _ask(self, request: Message, response: type[Answer], codes: Callable[[Answer], Collection[int]], *, at_most: int | None = None) -> Answer:
+    async def _ask(
+        self,
+        request: Message,
+        response: type[Answer],
+        codes: Callable[[Answer], Collection[int]],
+        *,
+        at_most: int | None = None,
+    ) -> Answer:
         return await self._asked(request, response, codes, at_most, self._channel, self._forget)
 
     async def _asked(
@@ -328,7 +402,9 @@ class Transactions:
             pause = cluster.retry_pause_seconds(attempts)
             try:
                 channel = await channel_of()
-                answer = await channel.request(request, response, timeout_seconds=cluster.request_timeout_seconds, at_most=at_most)
+                answer = await channel.request(
+                    request, response, timeout_seconds=cluster.request_timeout_seconds, at_most=at_most
+                )
             except (NetworkException, RequestTimedOutError):
                 forget()
                 if cluster.clock.monotonic() > deadline:

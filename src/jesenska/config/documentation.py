@@ -7,10 +7,10 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from jesenska.config.broker_settings import BROKER_SETTINGS
-from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.broker_settings import BROKER_SETTINGS
+from jesenska.config.settings.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
 from jesenska.config.table import Effect, Setting, value_text
-from jesenska.config.topic_settings import TOPIC_SETTINGS
 
 _HEAD = """# Settings
 
@@ -21,7 +21,11 @@ kept, shown, warned about once at the start; no effect yet. *No meaning*: accept
 
 def effect_of(setting: Setting) -> str:
     """The effect of a setting: "works", or why it has none."""
-    return {Effect.WORKS: "works", Effect.STORED: f"stored: {setting.reason}", Effect.MEANINGLESS: f"no meaning: {setting.reason}"}[setting.effect]
+    return {
+        Effect.WORKS: "works",
+        Effect.STORED: f"stored: {setting.reason}",
+        Effect.MEANINGLESS: f"no meaning: {setting.reason}",
+    }[setting.effect]
 
 
 def _rows(settings: Iterable[Setting]) -> list[str]:
@@ -30,15 +34,35 @@ def _rows(settings: Iterable[Setting]) -> list[str]:
         if setting.internal and setting.release != "jesenska":
             continue
         default = value_text(setting.default)
-        found.append(f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.doc} | {effect_of(setting)} |".replace("`|`", "`&#124;`"))
+        found.append(
+            f"| `{setting.name}` | {f'`{default}`' if default else ''} | {setting.doc} | {effect_of(setting)} |".replace(  # noqa: E501
+                "`|`", "`&#124;`"
+            )
+        )
     return found
 
 
 def page() -> str:
     """The page as Markdown."""
     head = ["| name | default | what it is | effect |", "|---|---|---|---|"]
-    parts = [_HEAD, "## Topics", "", *head, *_rows(TOPIC_SETTINGS), "", "## Brokers", "", *head, *_rows(BROKER_SETTINGS), ""]
-    for title, table in (("Producers", PRODUCER_SETTINGS), ("Consumers", CONSUMER_SETTINGS), ("Administration", ADMIN_SETTINGS)):
+    parts = [
+        _HEAD,
+        "## Topics",
+        "",
+        *head,
+        *_rows(TOPIC_SETTINGS),
+        "",
+        "## Brokers",
+        "",
+        *head,
+        *_rows(BROKER_SETTINGS),
+        "",
+    ]
+    for title, table in (
+        ("Producers", PRODUCER_SETTINGS),
+        ("Consumers", CONSUMER_SETTINGS),
+        ("Administration", ADMIN_SETTINGS),
+    ):
         parts += [f"## {title}", "", *head, *_rows(table), ""]
     return "\n".join(parts)
 

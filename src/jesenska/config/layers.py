@@ -22,9 +22,15 @@ from enum import IntEnum
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.base.plugins import DEFAULT_RETENTION_POLICY, RETENTION_POLICIES, PluginError, plugin
-from jesenska.config.broker_settings import BROKER_SETTINGS, TIME_SYNONYMS, UNIT_MS, broker_setting, split_listener_prefix
+from jesenska.config.settings.broker_settings import (
+    BROKER_SETTINGS,
+    TIME_SYNONYMS,
+    UNIT_MS,
+    broker_setting,
+    split_listener_prefix,
+)
+from jesenska.config.settings.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 from jesenska.config.table import Dynamic, Effect, Setting, Value, invalid_value, value_text
-from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 
 
 class Source(IntEnum):
@@ -159,7 +165,9 @@ class BrokerConfig(_Typed):
                     self.refused.append((name, str(error)))
         self._typed = typed
 
-    def with_dynamic(self, *, dynamic_default: Mapping[str, str] | None = None, dynamic_broker: Mapping[str, str] | None = None) -> BrokerConfig:
+    def with_dynamic(
+        self, *, dynamic_default: Mapping[str, str] | None = None, dynamic_broker: Mapping[str, str] | None = None
+    ) -> BrokerConfig:
         """The same file with other dynamic settings; a layer that is not given stays."""
         return BrokerConfig(
             self.static,
@@ -203,7 +211,9 @@ class BrokerConfig(_Typed):
         """This broker's settings as DescribeConfigs reports them: all, or those named; a name that is neither known
         nor set is left out."""
         if names is None:
-            listed = [setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)]
+            listed = [
+                setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)
+            ]
             known = set(listed)
             for layer in (self.static, self.dynamic_default, self.dynamic_broker):
                 for name in layer:
@@ -224,16 +234,24 @@ class BrokerConfig(_Typed):
             value = None if sensitive else self.dynamic_default[name]
             answers.append(
                 Described(
-                    name, value, Source.DYNAMIC_DEFAULT_BROKER, _read_only(name), sensitive, int(setting.type) if setting else 0,
-                    documentation(setting) if setting else "", (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),),
+                    name,
+                    value,
+                    Source.DYNAMIC_DEFAULT_BROKER,
+                    _read_only(name),
+                    sensitive,
+                    int(setting.type) if setting else 0,
+                    documentation(setting) if setting else "",
+                    (Synonym(name, value, Source.DYNAMIC_DEFAULT_BROKER),),
                 )
-            )  # fmt: skip
+            )
         return answers
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
         """Every place that gives the setting a value, the strongest first (the rule is at the top of this file)."""
         listener, plain = split_listener_prefix(name)
-        names = (name, *TIME_SYNONYMS.get(plain, (plain,))) if listener is not None else TIME_SYNONYMS.get(name, (name,))
+        names = (
+            (name, *TIME_SYNONYMS.get(plain, (plain,))) if listener is not None else TIME_SYNONYMS.get(name, (name,))
+        )
         found: list[Synonym] = []
         layers = (
             (self.dynamic_broker, Source.DYNAMIC_BROKER),
@@ -259,7 +277,9 @@ class BrokerConfig(_Typed):
         sensitive = setting is None or setting.sensitive
         value = None if sensitive else value_text(self.value(name))
         kind = int(setting.type) if setting is not None else 0
-        return Described(name, value, source, _read_only(name), sensitive, kind, documentation(setting) if setting else "", synonyms)
+        return Described(
+            name, value, source, _read_only(name), sensitive, kind, documentation(setting) if setting else "", synonyms
+        )
 
 
 class TopicConfig(_Typed):
@@ -317,7 +337,9 @@ class TopicConfig(_Typed):
 
     def _timestamp_limit(self, name: str) -> int:
         limit, older = self.integer(name), self.integer("message.timestamp.difference.max.ms")
-        is_older_alone = limit == TOPIC_SETTINGS.default(name) and older != TOPIC_SETTINGS.default("message.timestamp.difference.max.ms")
+        is_older_alone = limit == TOPIC_SETTINGS.default(name) and older != TOPIC_SETTINGS.default(
+            "message.timestamp.difference.max.ms"
+        )
         return older if is_older_alone else limit
 
     def _described(self, setting: Setting) -> Described:
@@ -335,13 +357,19 @@ def check_broker_values(typed: Mapping[str, Value]) -> None:
     """Rules between settings, as Kafka has them; InvalidConfigError with its sentence."""
     both = typed.get("broker.id"), typed.get("node.id")
     if both[0] is not None and both[1] is not None and both[0] != both[1]:
-        raise InvalidConfigError(f"broker.id is {both[0]} and node.id is {both[1]}; give one of them, or both the same number.")
+        raise InvalidConfigError(
+            f"broker.id is {both[0]} and node.id is {both[1]}; give one of them, or both the same number."
+        )
     number = typed.get("broker.id")
     if typed.get("broker.id.generation.enable") is False and (not isinstance(number, int) or number < 0):
-        raise InvalidConfigError("broker.id.generation.enable is false and no number is given: set broker.id to 0 or a larger number.")
+        raise InvalidConfigError(
+            "broker.id.generation.enable is false and no number is given: set broker.id to 0 or a larger number."
+        )
     for name in ("log.retention.ms", "log.retention.minutes", "log.retention.hours"):
         if typed.get(name) == 0:
-            raise InvalidConfigError(f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1")
+            raise InvalidConfigError(
+                f"requirement failed: {name} must be unlimited (-1) or, greater than or equal to 1"
+            )
     for name in ("log.roll.ms", "log.roll.hours"):
         value = typed.get(name)
         if isinstance(value, int) and value < 1:
@@ -352,19 +380,26 @@ def check_broker_values(typed: Mapping[str, Value]) -> None:
     for text in _items(typed.get("max.connections.per.ip.overrides")):
         host, colon, count = text.rpartition(":")
         if not (host and colon and count.isascii() and count.isdigit()):
-            raise InvalidConfigError(f"Error parsing configuration property 'max.connections.per.ip.overrides': {text!r} is not host:count")
+            raise InvalidConfigError(
+                f"Error parsing configuration property 'max.connections.per.ip.overrides': {text!r} is not host:count"
+            )
 
 
 def check_topic_values(config: TopicConfig) -> None:
     """Rules between a topic's settings, as Kafka has them; InvalidConfigError with its sentence."""
     least, most = config.integer("min.compaction.lag.ms"), config.integer("max.compaction.lag.ms")
     if least > most:
-        raise InvalidConfigError(f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})")
+        raise InvalidConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({least}) > max.compaction.lag.ms ({most})"
+        )
     policy = config.overrides.get("jesenska.retention.policy")
     if policy is not None and (reason := retention_policy_fault(policy)) is not None:
         raise invalid_value("jesenska.retention.policy", policy, reason)
     if config.boolean("remote.storage.enable"):
-        raise InvalidConfigError("Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.")
+        raise InvalidConfigError(
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+            "storage."
+        )
 
 
 def retention_policy_fault(name: str) -> str | None:

@@ -22,7 +22,9 @@ from jesenska.base.errors import InvalidConfigError
 from jesenska.config.layers import BrokerConfig
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_ENDPOINT = re.compile(r"(?P<name>[0-9a-zA-Z_.\-]+)://(?:\[(?P<v6>[0-9a-zA-Z:.%]*)\]|(?P<host>[0-9a-zA-Z\-._%]*)):(?P<port>-?[0-9]{1,6})\Z")
+_ENDPOINT = re.compile(
+    r"(?P<name>[0-9a-zA-Z_.\-]+)://(?:\[(?P<v6>[0-9a-zA-Z:.%]*)\]|(?P<host>[0-9a-zA-Z\-._%]*)):(?P<port>-?[0-9]{1,6})\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +52,19 @@ class Listeners:
     def advertise(self, bound_ports: dict[str, int], host_name: str) -> tuple[Endpoint, ...]:
         """The addresses to advertise once the system has chosen ports: a port 0 becomes the bound one, an empty host
         `host_name`."""
-        return tuple(Endpoint(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0)) for item in self.advertised)
+        return tuple(
+            Endpoint(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0))
+            for item in self.advertised
+        )
 
 
 def listeners_of(config: BrokerConfig) -> Listeners:
     """The addresses that a configuration asks for; InvalidConfigError with the reason where Kafka would refuse
     them."""
     protocols = security_protocols(config)
-    controller_names = {name.strip().upper() for name in (config.string("controller.listener.names") or "").split(",") if name.strip()}
+    controller_names = {
+        name.strip().upper() for name in (config.string("controller.listener.names") or "").split(",") if name.strip()
+    }
     raft = bool(config.strings("process.roles"))
     everything = _parse("listeners", _listeners_text(config), protocols)
     _require_distinct("listeners", everything, ports=True)
@@ -74,12 +81,14 @@ def listeners_of(config: BrokerConfig) -> Listeners:
         if item.name not in names:
             raise InvalidConfigError(
                 "advertised.listeners listener names must be equal to or a subset of the ones defined in listeners. "
-                f"Found {','.join(sorted(other.name for other in advertised))}. The valid options based on the current configuration are "
+                f"Found {','.join(sorted(other.name for other in advertised))}. The valid options based on the "
+                f"current configuration are "
                 f"{','.join(sorted(names))}"
             )
         if item.host in ("0.0.0.0", "::"):  # noqa: S104
             raise InvalidConfigError(
-                f"advertised.listeners cannot use the nonroutable meta-address {item.host}. Use a routable IP address, or set advertised.listeners "
+                f"advertised.listeners cannot use the nonroutable meta-address {item.host}. Use a routable IP "
+                f"address, or set advertised.listeners "
                 "to the address that clients reach this broker at."
             )
     return Listeners(opened, advertised, _inter_broker(config, opened, advertised, protocols))
@@ -96,7 +105,8 @@ def security_protocols(config: BrokerConfig) -> dict[str, str]:
         name, protocol = name.strip().upper(), protocol.strip().upper()
         if not colon or not name or protocol not in SECURITY_PROTOCOLS:
             raise InvalidConfigError(
-                f"listener.security.protocol.map holds {entry.strip()!r}; write NAME:PROTOCOL with one of {', '.join(SECURITY_PROTOCOLS)}."
+                f"listener.security.protocol.map holds {entry.strip()!r}; write NAME:PROTOCOL with one of "
+                f"{', '.join(SECURITY_PROTOCOLS)}."
             )
         if name in protocols and protocols[name] != protocol:
             raise InvalidConfigError(f"listener.security.protocol.map names {name} twice; leave one of them out.")
@@ -132,13 +142,21 @@ def _parse(setting: str, text: str, protocols: dict[str, str]) -> tuple[Endpoint
             continue
         matched = _ENDPOINT.match(entry.strip())
         if matched is None:
-            raise InvalidConfigError(f"{setting} holds {entry.strip()!r}, which is no address; write NAME://host:port, as in PLAINTEXT://127.0.0.1:9092.")
+            raise InvalidConfigError(
+                f"{setting} holds {entry.strip()!r}, which is no address; write NAME://host:port, as in "
+                f"PLAINTEXT://127.0.0.1:9092."
+            )
         name, port = matched["name"].upper(), int(matched["port"])
         if not 0 <= port <= 65535:
             raise InvalidConfigError(f"{setting} holds port {port} in {entry.strip()!r}; ports go from 0 to 65535.")
         if name not in protocols:
-            raise InvalidConfigError(f"No security protocol defined for listener {name}; add {name}:PLAINTEXT to listener.security.protocol.map.")
-        found.append(Endpoint(name, protocols[name], matched["v6"] if matched["v6"] is not None else matched["host"], port))
+            raise InvalidConfigError(
+                f"No security protocol defined for listener {name}; add {name}:PLAINTEXT to "
+                f"listener.security.protocol.map."
+            )
+        found.append(
+            Endpoint(name, protocols[name], matched["v6"] if matched["v6"] is not None else matched["host"], port)
+        )
     if not found:
         raise InvalidConfigError(f"{setting} is empty; write NAME://host:port, as in PLAINTEXT://:9092.")
     return tuple(found)
@@ -157,7 +175,9 @@ def _require_distinct(setting: str, items: tuple[Endpoint, ...], *, ports: bool)
     for sharing in by_port.values():
         versions = {_ip_version(item.host) for item in sharing}
         if len(sharing) > 1 and not (len(sharing) == 2 and versions == {4, 6}):
-            raise InvalidConfigError(f"Each listener must have a different port, {setting}: {','.join(map(str, items))}")
+            raise InvalidConfigError(
+                f"Each listener must have a different port, {setting}: {','.join(map(str, items))}"
+            )
 
 
 def _ip_version(host: str) -> int | None:
@@ -167,18 +187,29 @@ def _ip_version(host: str) -> int | None:
         return None
 
 
-def _inter_broker(config: BrokerConfig, opened: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...], protocols: dict[str, str]) -> str:
+def _inter_broker(
+    config: BrokerConfig, opened: tuple[Endpoint, ...], advertised: tuple[Endpoint, ...], protocols: dict[str, str]
+) -> str:
     name = config.string("inter.broker.listener.name")
     protocol = config.string("security.inter.broker.protocol")
     if name is not None:
         if config.is_set("security.inter.broker.protocol"):
-            raise InvalidConfigError("Only one of inter.broker.listener.name and security.inter.broker.protocol should be set.")
+            raise InvalidConfigError(
+                "Only one of inter.broker.listener.name and security.inter.broker.protocol should be set."
+            )
         name = name.upper()
         if name not in protocols:
-            raise InvalidConfigError(f"Listener with name {name} defined in inter.broker.listener.name not found in listener.security.protocol.map.")
+            raise InvalidConfigError(
+                f"Listener with name {name} defined in inter.broker.listener.name not found in "
+                f"listener.security.protocol.map."
+            )
     else:
         name = str(protocol)
-        if name not in {item.name for item in opened} and len(opened) == 1 and not config.is_set("security.inter.broker.protocol"):
+        if (
+            name not in {item.name for item in opened}
+            and len(opened) == 1
+            and not config.is_set("security.inter.broker.protocol")
+        ):
             name = opened[0].name  # one listener under another name: brokers can only meet there
     if name not in {item.name for item in advertised}:
         raise InvalidConfigError(

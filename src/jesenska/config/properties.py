@@ -97,14 +97,21 @@ def _unescape(text: str, line: int) -> str:
         if following == "u":
             digits = text[index : index + 4]
             if len(digits) != 4 or not all(digit in "0123456789abcdefABCDEF" for digit in digits):
-                raise PropertiesError(f"Line {line} holds \\u without four hexadecimal digits after it; write \\\\u for a backslash and a u.")
+                raise PropertiesError(
+                    f"Line {line} holds \\u without four hexadecimal digits after it; write \\\\u for a backslash "
+                    f"and a u."
+                )
             parts.append(chr(int(digits, 16)))
             index += 4
         else:
             parts.append(_ESCAPES.get(following, following))
     joined = "".join(parts)
     # Two \uXXXX may be the halves of one character beyond the basic plane.
-    return joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if any("\ud800" <= char <= "\udfff" for char in joined) else joined
+    return (
+        joined.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        if any("\ud800" <= char <= "\udfff" for char in joined)
+        else joined
+    )
 
 
 def _escape(text: str, *, is_key: bool) -> str:

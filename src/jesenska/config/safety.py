@@ -67,12 +67,15 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
             protocol = protocols.get(name)
             if protocol is None:
                 yield StartRefused(
-                    setting, f"No security protocol is known for listener {name} in {setting}: add {name}:PLAINTEXT to listener.security.protocol.map."
+                    setting,
+                    f"No security protocol is known for listener {name} in {setting}: add {name}:PLAINTEXT to "
+                    f"listener.security.protocol.map.",
                 )
             elif protocol != "PLAINTEXT":
                 yield StartRefused(
                     setting,
-                    f"Listener {name} in {setting} asks for {protocol}, which jesenska does not serve yet: use a PLAINTEXT listener on a network that "
+                    f"Listener {name} in {setting} asks for {protocol}, which jesenska does not serve yet: use a "
+                    f"PLAINTEXT listener on a network that "
                     "you trust, or put a TLS proxy in front of one.",
                 )
 
@@ -82,7 +85,8 @@ def _between_brokers(config: BrokerConfig) -> Iterator[StartRefused]:
     if protocol != "PLAINTEXT":
         yield StartRefused(
             "security.inter.broker.protocol",
-            f"security.inter.broker.protocol={protocol} is not built yet: set it to PLAINTEXT, or leave it out, on a network that you trust.",
+            f"security.inter.broker.protocol={protocol} is not built yet: set it to PLAINTEXT, or leave it out, on a "
+            f"network that you trust.",
         )
 
 
@@ -90,26 +94,36 @@ def _authorizer(config: BrokerConfig) -> Iterator[StartRefused]:
     if config.string("authorizer.class.name"):
         yield StartRefused(
             "authorizer.class.name",
-            "authorizer.class.name asks for rules on who may do what, which jesenska does not enforce yet: leave the setting out to allow everyone.",
+            "authorizer.class.name asks for rules on who may do what, which jesenska does not enforce yet: leave the "
+            "setting out to allow everyone.",
         )
 
 
 def _policies(config: BrokerConfig) -> Iterator[StartRefused]:
     for name in ("create.topic.policy.class.name", "alter.config.policy.class.name"):
         if config.string(name):
-            yield StartRefused(name, f"{name} names a class of Java, which jesenska cannot load, so its rules would be skipped: leave the setting out.")
+            yield StartRefused(
+                name,
+                f"{name} names a class of Java, which jesenska cannot load, so its rules would be skipped: leave the "
+                f"setting out.",
+            )
     selector = config.string("replica.selector.class")
     if selector and selector not in REPLICA_SELECTORS:
         yield StartRefused(
             "replica.selector.class",
-            f"replica.selector.class={selector} names a class of Java, which jesenska cannot load: use {' or '.join(REPLICA_SELECTORS)}, "
+            f"replica.selector.class={selector} names a class of Java, which jesenska cannot load: use "
+            f"{' or '.join(REPLICA_SELECTORS)}, "
             "or leave the setting out.",
         )
     retention = config.string("jesenska.log.retention.policy") or ""
     if (reason := retention_policy_fault(retention)) is not None:
         yield StartRefused("jesenska.log.retention.policy", f"jesenska.log.retention.policy={retention}: {reason}")
     if config.strings("config.providers"):
-        yield StartRefused("config.providers", "config.providers names classes of Java, which jesenska cannot load: write the values themselves into the file.")
+        yield StartRefused(
+            "config.providers",
+            "config.providers names classes of Java, which jesenska cannot load: write the values themselves into "
+            "the file.",
+        )
 
 
 def _roles(config: BrokerConfig) -> Iterator[StartRefused]:
@@ -117,24 +131,35 @@ def _roles(config: BrokerConfig) -> Iterator[StartRefused]:
     if not roles:
         return
     if "broker" not in roles:
-        yield StartRefused("process.roles", "process.roles=controller asks for a controller without a broker: write process.roles=broker,controller.")
+        yield StartRefused(
+            "process.roles",
+            "process.roles=controller asks for a controller without a broker: write process.roles=broker,controller.",
+        )
     for name in ("controller.quorum.voters", "controller.quorum.bootstrap.servers"):
         voters = [item for item in config.strings(name) if item]
         if len(voters) > 1:
             yield StartRefused(
                 name,
-                f"{name} names {len(voters)} controllers, and there is no quorum here: for one broker name this node alone; for several start "
+                f"{name} names {len(voters)} controllers, and there is no quorum here: for one broker name this node "
+                f"alone; for several start "
                 "zookeeper-server-start, and each with zookeeper.connect in place of this setting.",
             )
-        elif name.endswith("voters") and voters and voters[0].partition("@")[0].strip() != str(config.integer("node.id")):
-            yield StartRefused(name, f"{name} names controller {voters[0]}, which is not this node: name this node alone, or leave the setting out.")
+        elif (
+            name.endswith("voters") and voters and voters[0].partition("@")[0].strip() != str(config.integer("node.id"))
+        ):
+            yield StartRefused(
+                name,
+                f"{name} names controller {voters[0]}, which is not this node: name this node alone, or leave the "
+                f"setting out.",
+            )
 
 
 def _placement(config: BrokerConfig) -> Iterator[StartRefused]:
     if config.boolean("remote.log.storage.system.enable"):
         yield StartRefused(
             "remote.log.storage.system.enable",
-            "remote.log.storage.system.enable=true asks for segments in remote storage, which is not built yet: leave the setting out.",
+            "remote.log.storage.system.enable=true asks for segments in remote storage, which is not built yet: "
+            "leave the setting out.",
         )
 
 
@@ -142,10 +167,16 @@ def _cordons(config: BrokerConfig) -> Iterator[StartRefused]:
     name = "cordoned.log.dirs"
     cordoned = [item for item in config.strings(name) if item != EVERY_DIRECTORY]
     if cordoned:
-        directories = {item.strip() for item in (config.string("log.dirs") or config.string("log.dir") or "").split(",")}
+        directories = {
+            item.strip() for item in (config.string("log.dirs") or config.string("log.dir") or "").split(",")
+        }
         missing = [item for item in cordoned if item not in directories]
         if missing:
-            yield StartRefused(name, f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : {', '.join(missing)}.")
+            yield StartRefused(
+                name,
+                f"All entries in {name} must be present in log.dirs or log.dir. Missing entries : "
+                f"{', '.join(missing)}.",
+            )
 
 
 _RULES: tuple[Callable[[BrokerConfig], Iterator[StartRefused]], ...] = (

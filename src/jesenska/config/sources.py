@@ -19,8 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from jesenska.config.broker_settings import BROKER_SETTINGS, LISTENER_PREFIX, broker_setting
 from jesenska.config.properties import parse_properties
+from jesenska.config.settings.broker_settings import BROKER_SETTINGS, LISTENER_PREFIX, broker_setting
 from jesenska.config.table import Unknown
 from jesenska.config.variables import PREFIX
 
@@ -53,7 +53,9 @@ class Gathered:
     unknown: tuple[Unknown, ...]
 
 
-def gather(file: bytes | str | None = None, environment: Mapping[str, str] | None = None, overrides: Sequence[str] = ()) -> Gathered:
+def gather(
+    file: bytes | str | None = None, environment: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
+) -> Gathered:
     """The settings of a file's content, an environment and `name=value` flags; PropertiesError or OverrideError where
     one cannot be read."""
     settings: dict[str, str] = {}
@@ -77,7 +79,9 @@ def gather(file: bytes | str | None = None, environment: Mapping[str, str] | Non
     for flag in overrides:
         name, equals, value = flag.partition("=")
         if not equals or not name.strip():
-            raise OverrideError(f"--override takes name=value, and {flag!r} is not: write it as in --override log.dirs=data.")
+            raise OverrideError(
+                f"--override takes name=value, and {flag!r} is not: write it as in --override log.dirs=data."
+            )
         put(name.strip(), value.strip(), Origin.OVERRIDE)
     named = [name for name in settings if broker_setting(name) is None]
     return Gathered(settings, origins, (*BROKER_SETTINGS.unknown(named), *unknown))

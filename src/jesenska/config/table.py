@@ -119,7 +119,9 @@ class OneOf:
         for word in value if isinstance(value, tuple) else (value,):
             text = "null" if word is None else str(word)
             if (text.lower() if self.any_case else text) not in known:
-                raise _ElementRefused(text, f"String must be one of{' (case insensitive)' if self.any_case else ''}: ", self.words)
+                raise _ElementRefused(
+                    text, f"String must be one of{' (case insensitive)' if self.any_case else ''}: ", self.words
+                )
 
     def __str__(self) -> str:
         return ("(case insensitive) " if self.any_case else "") + "[" + ", ".join(self.words) + "]"
@@ -172,7 +174,8 @@ class ThrottledReplicas:
         if pairs and pairs != ["*"] and not all(re.match(r"[0-9]+:[0-9]+\Z", item) for item in pairs):
             raise _ElementRefused(
                 "[" + ", ".join(value) + "]",
-                f"{name} must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
+                f"{name} must be the literal '*' or a list of replicas in the following format: "
+                f"[partitionId]:[brokerId],[partitionId]:[brokerId],...",
                 (),
             )
 
@@ -195,10 +198,40 @@ class ReleaseName:
 
 # Highest internal version (`-IVn`) of each release; ("0.8.0" to "0.9.0" never had one).
 _RELEASES: dict[tuple[int, ...], int | None] = {
-    (0, 8, 0): None, (0, 8, 1): None, (0, 8, 2): None, (0, 9, 0): None, (0, 10, 0): 1, (0, 10, 1): 2, (0, 10, 2): 0, (0, 11, 0): 2, (1, 0): 0, (1, 1): 0,
-    (2, 0): 1, (2, 1): 2, (2, 2): 1, (2, 3): 1, (2, 4): 1, (2, 5): 0, (2, 6): 0, (2, 7): 2, (2, 8): 1, (3, 0): 1, (3, 1): 0, (3, 2): 0, (3, 3): 3,
-    (3, 4): 0, (3, 5): 2, (3, 6): 2, (3, 7): 4, (3, 8): 0, (3, 9): 0, (4, 0): 3, (4, 1): 1, (4, 2): 1, (4, 3): 0,
-}  # fmt: skip
+    (0, 8, 0): None,
+    (0, 8, 1): None,
+    (0, 8, 2): None,
+    (0, 9, 0): None,
+    (0, 10, 0): 1,
+    (0, 10, 1): 2,
+    (0, 10, 2): 0,
+    (0, 11, 0): 2,
+    (1, 0): 0,
+    (1, 1): 0,
+    (2, 0): 1,
+    (2, 1): 2,
+    (2, 2): 1,
+    (2, 3): 1,
+    (2, 4): 1,
+    (2, 5): 0,
+    (2, 6): 0,
+    (2, 7): 2,
+    (2, 8): 1,
+    (3, 0): 1,
+    (3, 1): 0,
+    (3, 2): 0,
+    (3, 3): 3,
+    (3, 4): 0,
+    (3, 5): 2,
+    (3, 6): 2,
+    (3, 7): 4,
+    (3, 8): 0,
+    (3, 9): 0,
+    (4, 0): 3,
+    (4, 1): 1,
+    (4, 2): 1,
+    (4, 3): 0,
+}
 
 
 def release_number(text: str) -> tuple[int, ...] | None:
@@ -376,4 +409,8 @@ class Table:
 
     def without_effect(self, names: Iterable[str]) -> list[Setting]:
         """Those of the named settings that are stored only: each deserves one warning."""
-        return [self._settings[name] for name in names if name in self._settings and self._settings[name].effect is Effect.STORED]
+        return [
+            self._settings[name]
+            for name in names
+            if name in self._settings and self._settings[name].effect is Effect.STORED
+        ]

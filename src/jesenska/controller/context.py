@@ -11,9 +11,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.controller.assignment import BrokerPlace
+from jesenska.controller.plans.assignment import BrokerPlace
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
+from jesenska.metadata.nodes import (
+    BrokerRegistration,
+    PartitionStateNode,
+    TopicNode,
+    decode_config,
+    decode_controller_epoch,
+)
 from jesenska.metadata.tree import Tree
 
 

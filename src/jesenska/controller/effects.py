@@ -1,4 +1,5 @@
-"""The controller's effects, as values. `broker.controller_runtime` carries them out and reports the outcomes.
+"""The controller's effects, as values. `broker.controlling.controller_runtime` carries them out and reports the
+outcomes.
 
     Step            a read or a write of the tree: answered by `Done` with its number
     LeaderAndIsr    to one broker          answered by `LeaderAndIsrDone`

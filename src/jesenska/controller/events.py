@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.controller.config_changes import ConfigOp
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.plans.config_changes import ConfigOp
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata.nodes import BrokerRegistration
 
 #: The object of a look: a path, a topic's node, or everything.

@@ -21,10 +21,14 @@ import uuid
 from collections.abc import Callable
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
-from jesenska.controller.brokers import Brokers
+from jesenska.controller.changes.brokers import Brokers
+from jesenska.controller.changes.change_machine import Machine, Work
+from jesenska.controller.changes.change_state import ControllerDesk
+from jesenska.controller.changes.deletions import Deletions
+from jesenska.controller.changes.leadership import Leadership
+from jesenska.controller.changes.topic_changes import TopicChanges
+from jesenska.controller.changes.tree_looks import TreeLooks
 from jesenska.controller.context import ControllerContext
-from jesenska.controller.deletions import Deletions
-from jesenska.controller.desk import ControllerDesk
 from jesenska.controller.events import (
     BalanceLeaders,
     BrokerCame,
@@ -41,10 +45,6 @@ from jesenska.controller.events import (
     StopReplicaDone,
     StopWanted,
 )
-from jesenska.controller.leadership import Leadership
-from jesenska.controller.topic_changes import TopicChanges
-from jesenska.controller.tree_looks import TreeLooks
-from jesenska.controller.work import Machine, Work
 
 
 class Controller(Machine):
@@ -68,13 +68,25 @@ class Controller(Machine):
         topics = TopicChanges(desk, leadership, deletions)
         brokers = Brokers(desk, leadership, topics, deletions)
         looks = TreeLooks(desk, topics, deletions, brokers, leadership, several)
-        super().__init__(desk, {
-            CreateTopic: topics.create, ExpandTopic: topics.expand, DeleteTopic: deletions.delete,
-            ElectUncleanly: leadership.elect_uncleanly, ElectPreferred: leadership.elect_preferred, BalanceLeaders: leadership.balance,
-            StopWanted: leadership.stop_wanted, IsrProposed: leadership.isr_proposed,
-            Started: brokers.start, BrokerCame: brokers.came, BrokerGone: brokers.gone, Look: looks.look,
-            LeaderAndIsrDone: topics.leader_and_isr_done, StopReplicaDone: deletions.stop_replica_done,
-        })  # fmt: skip
+        super().__init__(
+            desk,
+            {
+                CreateTopic: topics.create,
+                ExpandTopic: topics.expand,
+                DeleteTopic: deletions.delete,
+                ElectUncleanly: leadership.elect_uncleanly,
+                ElectPreferred: leadership.elect_preferred,
+                BalanceLeaders: leadership.balance,
+                StopWanted: leadership.stop_wanted,
+                IsrProposed: leadership.isr_proposed,
+                Started: brokers.start,
+                BrokerCame: brokers.came,
+                BrokerGone: brokers.gone,
+                Look: looks.look,
+                LeaderAndIsrDone: topics.leader_and_isr_done,
+                StopReplicaDone: deletions.stop_replica_done,
+            },
+        )
 
     @property
     def config(self) -> BrokerConfig:

@@ -9,7 +9,13 @@ from typing import TypeVar
 
 from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
 from jesenska.metadata import paths
-from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode, TopicNode, decode_config, decode_controller_epoch
+from jesenska.metadata.nodes import (
+    BrokerRegistration,
+    PartitionStateNode,
+    TopicNode,
+    decode_config,
+    decode_controller_epoch,
+)
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import NoNodeError
 
@@ -21,7 +27,9 @@ async def load(store: Store, *, at_once: int = 10) -> ControllerContext:
     view = ControllerContext()
     deleting = set(await _children(store, paths.DELETE_TOPICS))
     names = await _children(store, paths.TOPICS)
-    for topic in await in_flight([partial(load_topic, store, name, deleting=name in deleting, at_once=at_once) for name in names], at_once):
+    for topic in await in_flight(
+        [partial(load_topic, store, name, deleting=name in deleting, at_once=at_once) for name in names], at_once
+    ):
         if topic is not None:
             view.topics[topic.name] = topic
     for name in await _children(store, paths.BROKER_IDS):
@@ -43,17 +51,25 @@ async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once
     found = await _get(store, paths.topic(name))
     if found is None:
         return None
-    numbers = [int(number) for number in await _children(store, paths.partitions(name)) if number.isascii() and number.isdigit()]
+    numbers = [
+        int(number)
+        for number in await _children(store, paths.partitions(name))
+        if number.isascii() and number.isdigit()
+    ]
     states = await in_flight([partial(_get, store, paths.partition_state(name, number)) for number in numbers], at_once)
     partitions = {
-        number: PartitionView(PartitionStateNode.decode(state[0]), state[1]) for number, state in zip(numbers, states, strict=True) if state is not None
+        number: PartitionView(PartitionStateNode.decode(state[0]), state[1])
+        for number, state in zip(numbers, states, strict=True)
+        if state is not None
     }
     return TopicView(name, TopicNode.decode(found[0]), found[1], partitions, deleting)
 
 
 async def entities(store: Store) -> list[str]:
     """Topics and brokers that have settings: `topics/<name>`, `brokers/<id>`."""
-    return [f"{kind}/{name}" for kind in ("topics", "brokers") for name in await _children(store, f"{paths.CONFIG}/{kind}")]
+    return [
+        f"{kind}/{name}" for kind in ("topics", "brokers") for name in await _children(store, f"{paths.CONFIG}/{kind}")
+    ]
 
 
 async def load_config(store: Store, entity: str) -> ConfigView | None:

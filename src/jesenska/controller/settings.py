@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
-from jesenska.controller.config_changes import (
+from jesenska.controller.changes.change_machine import Machine
+from jesenska.controller.changes.change_state import Desk, Steps, refusal, write
+from jesenska.controller.changes.config_looks import ConfigLooks, config_in
+from jesenska.controller.context import ConfigView, ControllerContext
+from jesenska.controller.effects import Get, Read, SettingsChanged
+from jesenska.controller.events import EVERYTHING, AlterBrokerSettings, AlterTopicSettings, Look, TopicsNew
+from jesenska.controller.plans.config_changes import (
     ConfigPlan,
     ToldChanges,
     plan_broker_config,
@@ -17,12 +23,6 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
-from jesenska.controller.config_looks import ConfigLooks, config_in
-from jesenska.controller.context import ConfigView, ControllerContext
-from jesenska.controller.desk import Desk, Steps, refusal, write
-from jesenska.controller.effects import Get, Read, SettingsChanged
-from jesenska.controller.events import EVERYTHING, AlterBrokerSettings, AlterTopicSettings, Look, TopicsNew
-from jesenska.controller.work import Machine
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
 from jesenska.metadata.tree_operations import BadVersionError, MultiError, NodeExistsError, NoNodeError, TreeError
@@ -37,13 +37,23 @@ class Settings(Machine):
     """The settings that one broker keeps. `configs` is the content of the tree at its start, `config` the broker's
     settings in its files; `is_topic` returns True if clients of this broker see a topic of that name."""
 
-    def __init__(self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]) -> None:
+    def __init__(
+        self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]
+    ) -> None:
         self._context = context = ControllerContext(configs=dict(configs))
         self._desk = desk = Desk(broker_id, context, config)
         self._is_topic = is_topic
         self._told_changes = ToldChanges()
         self._looks = ConfigLooks(desk, self._found, self._told_of)
-        super().__init__(desk, {AlterTopicSettings: self._alter_topic, AlterBrokerSettings: self._alter_broker, TopicsNew: self._read, Look: self._look})
+        super().__init__(
+            desk,
+            {
+                AlterTopicSettings: self._alter_topic,
+                AlterBrokerSettings: self._alter_broker,
+                TopicsNew: self._read,
+                Look: self._look,
+            },
+        )
 
     @property
     def config(self) -> BrokerConfig:
@@ -87,7 +97,9 @@ class Settings(Machine):
                 results = yield from write(plan.operations)
                 break
             except (MultiError, TreeError) as error:
-                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(refusal(error), BadVersionError | NodeExistsError | NoNodeError):
+                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(
+                    refusal(error), BadVersionError | NodeExistsError | NoNodeError
+                ):
                     raise
             yield from self._looks.entities([plan.entity])
             plan = make()
@@ -147,4 +159,6 @@ class Settings(Machine):
             try:
                 yield from write(old[start : start + _OLD_AT_ONCE])
             except (MultiError, TreeError) as error:
-                self._desk.say("warning", f"old nodes under /config/changes could not be deleted: {error}; they do no harm")
+                self._desk.say(
+                    "warning", f"old nodes under /config/changes could not be deleted: {error}; they do no harm"
+                )

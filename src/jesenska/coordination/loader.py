@@ -18,10 +18,10 @@ from jesenska.base.errors import CorruptMessageError, InvalidRecordError, Unsupp
 from jesenska.base.regions import FileRegion
 from jesenska.coordination.loading import Loading
 from jesenska.coordination.shard import OfTransaction
-from jesenska.log.checked_batches import DamagedRecordsError
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import read_log, warm_up_for
-from jesenska.log.segment import ColdError
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log, warm_up_for
+from jesenska.log.segments.checked_batches import DamagedRecordsError
+from jesenska.log.segments.segment import ColdError
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.record import Record
@@ -86,17 +86,25 @@ class Loader:
             try:
                 moved = await self._read(offset, end)
             except DamagedRecordsError as error:
-                self._tell_damage(f"offsets {offset} to {error.next_offset - 1} are passed over: {str(error).rstrip('.')}")
+                self._tell_damage(
+                    f"offsets {offset} to {error.next_offset - 1} are passed over: {str(error).rstrip('.')}"
+                )
                 moved = error.next_offset
             except _DAMAGE as error:
-                self._tell_damage(f"what follows offset {offset} cannot be read: {error}; its segment is passed over from there on")
+                self._tell_damage(
+                    f"what follows offset {offset} cannot be read: {error}; its segment is passed over from there on"
+                )
                 moved = offset
             if moved <= offset:
-                moved = min((segment.base_offset for segment in log.segments if segment.base_offset > offset), default=end)
+                moved = min(
+                    (segment.base_offset for segment in log.segments if segment.base_offset > offset), default=end
+                )
             offset = moved
         topic_partition = log.topic_partition
         if self._damaged > _TOLD_MAX:
-            logger.error("%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX)
+            logger.error(
+                "%s: %d places are damaged, the first %d are told above", topic_partition, self._damaged, _TOLD_MAX
+            )
         for number, (record, of, counts) in enumerate(self._loading.left_open()):
             self._replay_open(record, of, counts)
             if number % _LOAD_RECORDS == 0:

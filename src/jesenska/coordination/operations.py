@@ -18,7 +18,21 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from jesenska.base.errors import ErrorCode
-from jesenska.coordination.shard import Answer, Committed, Effect, Failed, Late, Marker, Now, OfTransaction, Order, Resign, Shard, Tick, Write
+from jesenska.coordination.shard import (
+    Answer,
+    Committed,
+    Effect,
+    Failed,
+    Late,
+    Marker,
+    Now,
+    OfTransaction,
+    Order,
+    Resign,
+    Shard,
+    Tick,
+    Write,
+)
 
 
 class Append(NamedTuple):
@@ -72,7 +86,11 @@ class Operations:
             return self._appended(event, now)
         if isinstance(event, AppendFailed):
             ended = self._under_way.pop(event.number, None)
-            return [] if ended is None else self._begin(self.shard.handle(Failed(ended.write.operation, event.error, ended.in_time), now), now)
+            return (
+                []
+                if ended is None
+                else self._begin(self.shard.handle(Failed(ended.write.operation, event.error, ended.in_time), now), now)
+            )
         before: list[Answer | Append | Order] = []
         if isinstance(event, Tick):
             before = self._late(now)

@@ -28,8 +28,8 @@ from jesenska.base.errors import CoordinatorLoadInProgressError, KafkaError, Not
 from jesenska.coordination.loader import Loader, Reading
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
 from jesenska.coordination.shard import Answer, KeyValue, Now, OfTransaction, Order, Resign, Shard, Tick, Token
-from jesenska.log.leader_appends import AppendResult
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.leader_appends import AppendResult
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.decode import ControlMarker, ControlType
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import read_header
@@ -158,21 +158,40 @@ class Runtime(Generic[S]):
     async def _load(self, hosted: _Hosted[S], log: PartitionLog) -> None:
         begun, pause = self._clock.monotonic(), _FIRST_PAUSE_SECONDS
         while True:
-            loader = Loader(log, self._reading, partial(self._take_in, hosted), self._tenant.lost, partial(self._take_in_open, hosted))
+            loader = Loader(
+                log,
+                self._reading,
+                partial(self._take_in, hosted),
+                self._tenant.lost,
+                partial(self._take_in_open, hosted),
+            )
             try:
                 await loader.run()
                 break
             except (KafkaError, OSError) as error:
-                logger.error("%s: its %s cannot be loaded: %s. It is tried again in %g s.", log.topic_partition, self._tenant.name, error, pause)
+                logger.error(
+                    "%s: its %s cannot be loaded: %s. It is tried again in %g s.",
+                    log.topic_partition,
+                    self._tenant.name,
+                    error,
+                    pause,
+                )
             except Exception:
-                logger.exception("%s: its %s cannot be loaded. It is tried again in %g s.", log.topic_partition, self._tenant.name, pause)
+                logger.exception(
+                    "%s: its %s cannot be loaded. It is tried again in %g s.",
+                    log.topic_partition,
+                    self._tenant.name,
+                    pause,
+                )
             hosted.has_failed = True
             hosted.renew(self._tenant.new_shard(), self._tenant.timeout_ms)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
         self._finish_loading(hosted)
         seconds = self._clock.monotonic() - begun
-        logger.info("%s: %s loaded from %d records in %.2f s", log.topic_partition, self._tenant.name, loader.count, seconds)
+        logger.info(
+            "%s: %s loaded from %d records in %.2f s", log.topic_partition, self._tenant.name, loader.count, seconds
+        )
 
     def _take_in(self, hosted: _Hosted[S], record: Record) -> None:
         found = self._tenant.read(record.key, record.value)
@@ -267,10 +286,14 @@ class Runtime(Generic[S]):
             if marker is not None:
                 kind = ControlType.COMMIT if marker.commits else ControlType.ABORT
                 control = ControlMarker(kind, marker.coordinator_epoch)
-                result = hosted.partition.append_marker(marker.of.producer_id, marker.of.producer_epoch, control, now_ms, done, hosted.epoch)
+                result = hosted.partition.append_marker(
+                    marker.of.producer_id, marker.of.producer_epoch, control, now_ms, done, hosted.epoch
+                )
             else:
                 batch = _batch_of(append, tenant.encode, now_ms)
-                result = hosted.partition.append(memoryview(batch), [read_header(batch)], tenant.acks, now_ms, done, hosted.epoch, of_client=False)
+                result = hosted.partition.append(
+                    memoryview(batch), [read_header(batch)], tenant.acks, now_ms, done, hosted.epoch, of_client=False
+                )
         except KafkaError as error:
             logger.warning("%s %s: its records could not be written: %s", tenant.name, append.name, error)
             return AppendFailed(append.number, error.code)
@@ -278,7 +301,9 @@ class Runtime(Generic[S]):
 
     def _appended(self, hosted: _Hosted[S], number: int, outcome: AppendResult | KafkaError) -> None:
         if not hosted.gone:
-            self._handle(hosted, AppendFailed(number, outcome.code) if isinstance(outcome, KafkaError) else Appended(number))
+            self._handle(
+                hosted, AppendFailed(number, outcome.code) if isinstance(outcome, KafkaError) else Appended(number)
+            )
 
     # --- time --------------------------------------------------------------------------------------------------------
 
@@ -318,4 +343,6 @@ def _batch_of(append: Append, encode: Callable[[Any], KeyValue], now_ms: int) ->
     if of is None:
         return encode_batch(records)
     # There are no sequences: the coordinator keeps the order. Kafka writes 0.
-    return encode_batch(records, producer_id=of.producer_id, producer_epoch=of.producer_epoch, base_sequence=0, is_transactional=True)
+    return encode_batch(
+        records, producer_id=of.producer_id, producer_epoch=of.producer_epoch, base_sequence=0, is_transactional=True
+    )

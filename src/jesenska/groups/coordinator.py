@@ -26,7 +26,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Resign, Tick, Write, client_error
+from jesenska.coordination.shard import (
+    Answer,
+    Committed,
+    Failed,
+    Late,
+    Now,
+    OfTransaction,
+    Resign,
+    Tick,
+    Write,
+    client_error,
+)
+from jesenska.groups.classic.group import Group
+from jesenska.groups.classic.members import GroupMembers
+from jesenska.groups.classic.roster import Roster
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -40,11 +54,8 @@ from jesenska.groups.events import (
     Sync,
     TopicDeleted,
 )
-from jesenska.groups.group import Group
-from jesenska.groups.members import GroupMembers
-from jesenska.groups.offsets import GroupOffsets
+from jesenska.groups.offsets.group_offsets import GroupOffsets
 from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
-from jesenska.groups.roster import Roster
 from jesenska.groups.settings import GroupSettings
 from jesenska.groups.writes import CommitWrite, ForgetWrite, MarkerWrite, RemovalWrite
 
@@ -163,7 +174,9 @@ class GroupCoordinator:
                 waiting[key] = None
         group.offsets[key] = _offset_of(value)
 
-    def replay_within(self, record: OffsetRecord | GroupRecord, of: OfTransaction, now: Now, *, counts: bool = True) -> None:
+    def replay_within(
+        self, record: OffsetRecord | GroupRecord, of: OfTransaction, now: Now, *, counts: bool = True
+    ) -> None:
         """Applies an offset that counts when a transaction is committed. Other records are never part of a
         transaction."""
         if not isinstance(record, OffsetRecord) or record.value is None:
@@ -188,7 +201,9 @@ class GroupCoordinator:
         """The log is read: forgets groups without members, offsets and protocol type, and starts the timers."""
         self._is_loading = False
         for group_id in [
-            key for key, group in self.groups.items() if not group.members and not group.offsets and not group.open_offsets and group.protocol_type is None
+            key
+            for key, group in self.groups.items()
+            if not group.members and not group.offsets and not group.open_offsets and group.protocol_type is None
         ]:
             del self.groups[group_id]
         self._check_expiry_later(now)
@@ -197,4 +212,6 @@ class GroupCoordinator:
 
 
 def _offset_of(value: OffsetCommitValue) -> CommittedOffset:
-    return CommittedOffset(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
+    return CommittedOffset(
+        value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp
+    )

@@ -123,7 +123,22 @@ class TopicDeleted(NamedTuple):
     topic: str
 
 
-Event = Join | Sync | Heartbeat | Leave | CommitOffsets | EndOffsets | DeleteGroup | DeleteOffsets | TopicDeleted | Committed | Failed | Late | Resign | Tick
+Event = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | CommitOffsets
+    | EndOffsets
+    | DeleteGroup
+    | DeleteOffsets
+    | TopicDeleted
+    | Committed
+    | Failed
+    | Late
+    | Resign
+    | Tick
+)
 
 
 # --- out -------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.coordination.shard import KeyValue
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.wire.codec import MalformedMessageError, decode, encode
 from jesenska.wire.language import BYTES, INT32, INT64, STRING, UUID, Array, Message, Struct, field
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Token
+from jesenska.groups.classic.states import GroupState
 from jesenska.groups.events import JoinAnswer
-from jesenska.groups.states import GroupState
 
 #: An error for each partition that a request names.
 Results = dict[TopicPartition, ErrorCode]

@@ -11,13 +11,13 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.interchange.inventory import NO_EPOCH, Inventory, Replica
 from jesenska.interchange.kafka_directories import KafkaDirectory, all_partitions, broker_of, cluster_of
 from jesenska.interchange.mapped_file import content_of
-from jesenska.log.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, OffsetCheckpoint
-from jesenska.log.epochs_file import read_leader_epochs
-from jesenska.log.files import FileLayer
-from jesenska.log.producer_snapshots import snapshot_offsets
-from jesenska.log.producer_state import decode_snapshot
-from jesenska.log.recovery import scan_batches
-from jesenska.log.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name
+from jesenska.log.disk.checkpoints import CLEANER_OFFSETS, LOG_START_OFFSETS, OffsetCheckpoint
+from jesenska.log.disk.epochs_file import read_leader_epochs
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.partition.recovery import scan_batches
+from jesenska.log.segments.producer_snapshots import snapshot_offsets
+from jesenska.log.segments.producer_state import decode_snapshot
+from jesenska.log.segments.segment import LOG_SUFFIX, SNAPSHOT_SUFFIX, file_name
 from jesenska.records.batch import iter_headers
 from jesenska.records.codec import BatchScan
 from jesenska.records.decode import decode_batch
@@ -29,19 +29,28 @@ _NO_PRODUCER_ID = -1
 _INDEX_INTERVAL_BYTES = 1 << 30
 
 
-def take(directories: Sequence[KafkaDirectory], files: FileLayer, progress: Callable[[str], None] = lambda text: None) -> Inventory:
+def take(
+    directories: Sequence[KafkaDirectory], files: FileLayer, progress: Callable[[str], None] = lambda text: None
+) -> Inventory:
     """The inventory of one broker's directories; JesenskaError with one sentence where they are not one broker's, or a
     log cannot be read."""
     broker_id, cluster_id = broker_of(directories, None), cluster_of(directories)
     if cluster_id is None:
-        raise JesenskaError(f"{directories[0].path} names no cluster (cluster.id in meta.properties): name a directory of a broker since 0.10.1.")
+        raise JesenskaError(
+            f"{directories[0].path} names no cluster (cluster.id in meta.properties): name a directory of a broker "
+            f"since 0.10.1."
+        )
     all_partitions(directories)  # none of them is there twice
     replicas: dict[TopicPartition, Replica] = {}
     compacted: set[str] = set()
     producer_id = _NO_PRODUCER_ID
     for directory in directories:
         starts = OffsetCheckpoint(directory.path / LOG_START_OFFSETS, files).read()
-        compacted.update(at.topic for at in OffsetCheckpoint(directory.path / CLEANER_OFFSETS, files).read() if at in directory.partitions)
+        compacted.update(
+            at.topic
+            for at in OffsetCheckpoint(directory.path / CLEANER_OFFSETS, files).read()
+            if at in directory.partitions
+        )
         for at, topic_id in directory.partitions.items():
             path = directory.path / f"{at.topic}-{at.partition}"
             try:
@@ -49,9 +58,14 @@ def take(directories: Sequence[KafkaDirectory], files: FileLayer, progress: Call
                 if at.topic == TRANSACTIONS_TOPIC:
                     producer_id = max(producer_id, _newest_of_transactions(path, found.segments))
             except (UnsupportedForMessageFormatError, CorruptMessageError, OSError) as error:
-                raise JesenskaError(f"The log in {path} cannot be read ({error}): start its broker once to mend it, or move the directory away.") from error
+                raise JesenskaError(
+                    f"The log in {path} cannot be read ({error}): start its broker once to mend it, or move the "
+                    f"directory away."
+                ) from error
             start = min(max(found.start, starts.get(at, 0)), found.end)
-            replicas[at] = Replica(topic_id, start, found.end, found.last_epoch, max(found.last_epoch, found.newest_epoch))
+            replicas[at] = Replica(
+                topic_id, start, found.end, found.last_epoch, max(found.last_epoch, found.newest_epoch)
+            )
             producer_id = max(producer_id, found.producer_id)
             progress(f"{len(replicas)} partitions looked at")
     return Inventory(cluster_id, broker_id, replicas, producer_id, frozenset(compacted))
@@ -62,7 +76,9 @@ class _LogFacts:
 
     def __init__(self, directory: Path, files: FileLayer) -> None:
         self.segments = sorted(
-            int(number) for name in files.names(directory) if name.endswith(LOG_SUFFIX) and (number := name.removesuffix(LOG_SUFFIX)).isdigit()
+            int(number)
+            for name in files.names(directory)
+            if name.endswith(LOG_SUFFIX) and (number := name.removesuffix(LOG_SUFFIX)).isdigit()
         )
         #: Offset of the first segment, and the offset behind the last batch.
         self.start = self.end = 0

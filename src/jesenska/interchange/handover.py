@@ -19,14 +19,26 @@ def plan_handover(own: Mapping[str, Node], there: FoundTree, where: str, *, repl
     """The nodes that the ZooKeeper is to hold; JesenskaError with one sentence where it may not be written."""
     cluster_id = _cluster_id(own.get(paths.CLUSTER_ID))
     if cluster_id is None:
-        raise JesenskaError("The metadata name no cluster, so no broker has ever run on them: start Kafka on an empty directory instead.")
+        raise JesenskaError(
+            "The metadata name no cluster, so no broker has ever run on them: start Kafka on an empty directory "
+            "instead."
+        )
     if there.brokers_up:
-        raise JesenskaError(f"Brokers are registered in {where} ({', '.join(map(str, sorted(there.brokers_up)))}): stop them, or give a path of its own.")
+        raise JesenskaError(
+            f"Brokers are registered in {where} ({', '.join(map(str, sorted(there.brokers_up)))}): stop them, or "
+            f"give a path of its own."
+        )
     other = _cluster_id(there.nodes.get(paths.CLUSTER_ID))
     if other not in (None, cluster_id):
-        raise JesenskaError(f"{where} holds cluster {other}, and these are the metadata of cluster {cluster_id}: give a path of its own behind the servers.")
+        raise JesenskaError(
+            f"{where} holds cluster {other}, and these are the metadata of cluster {cluster_id}: give a path of its "
+            f"own behind the servers."
+        )
     if (other is not None or children(there.nodes, paths.TOPICS)) and not replace:
-        raise JesenskaError(f"{where} holds metadata of Kafka already: write over them with --replace, or give a path of its own behind the servers.")
+        raise JesenskaError(
+            f"{where} holds metadata of Kafka already: write over them with --replace, or give a path of its own "
+            f"behind the servers."
+        )
     wanted = {path: node for path, node in own.items() if not is_left_out(path)}
     for path in paths.PERSISTENT_PATHS:
         wanted.setdefault(path, Node(None))
@@ -40,4 +52,6 @@ def _cluster_id(node: Node | None) -> str | None:
     try:
         return decode_cluster_id(node.data)
     except NodeFormatError as error:
-        raise JesenskaError(f"The node {paths.CLUSTER_ID} cannot be read ({error}): correct it, or restore a copy.") from error
+        raise JesenskaError(
+            f"The node {paths.CLUSTER_ID} cannot be read ({error}): correct it, or restore a copy."
+        ) from error

@@ -84,20 +84,26 @@ def decode(text: str, where: str) -> Inventory:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or value.get("format") != _FORMAT:
-        raise JesenskaError(f"{where} is no inventory: make one with jesenska tree inventory, or name a broker's directory.")
+        raise JesenskaError(
+            f"{where} is no inventory: make one with jesenska tree inventory, or name a broker's directory."
+        )
     if value.get("version") != _VERSION:
         raise JesenskaError(f"{where} is an inventory of a later release: make it with this one, or use that one here.")
     try:
         return _decoded(value)
     except (KeyError, TypeError, ValueError) as error:
-        raise JesenskaError(f"{where} is a damaged inventory ({error}): make it again with jesenska tree inventory.") from error
+        raise JesenskaError(
+            f"{where} is a damaged inventory ({error}): make it again with jesenska tree inventory."
+        ) from error
 
 
 def _decoded(value: Mapping[str, Any]) -> Inventory:
     cluster_id, compacted, partitions = value["cluster"], value["compacted"], value["partitions"]
     if not isinstance(cluster_id, str) or not cluster_id:
         raise ValueError("it names no cluster")
-    if not isinstance(compacted, list) or not all(isinstance(name, str) and is_legal_topic_name(name) for name in compacted):
+    if not isinstance(compacted, list) or not all(
+        isinstance(name, str) and is_legal_topic_name(name) for name in compacted
+    ):
         raise ValueError("compacted is no list of topics")
     if not isinstance(partitions, list) or len(partitions) > _PARTITIONS_MAX:
         raise ValueError("partitions is no list, or too long")
@@ -112,8 +118,16 @@ def _decoded(value: Mapping[str, Any]) -> Inventory:
         start, end = (_number(item, name, 0, _INT64_MAX) for name in ("start", "end"))
         if start > end:
             raise ValueError(f"{at} ends before it begins")
-        replicas[at] = Replica(topic_id, start, end, *(_number(item, name, NO_EPOCH, _INT32_MAX) for name in ("lastEpoch", "newestEpoch")))
-    return Inventory(cluster_id, _number(value, "broker", 0, _INT32_MAX), replicas, _number(value, "producerId", -1, _INT64_MAX), frozenset(compacted))
+        replicas[at] = Replica(
+            topic_id, start, end, *(_number(item, name, NO_EPOCH, _INT32_MAX) for name in ("lastEpoch", "newestEpoch"))
+        )
+    return Inventory(
+        cluster_id,
+        _number(value, "broker", 0, _INT32_MAX),
+        replicas,
+        _number(value, "producerId", -1, _INT64_MAX),
+        frozenset(compacted),
+    )
 
 
 def _number(value: Mapping[str, Any], name: str, least: int, most: int) -> int:

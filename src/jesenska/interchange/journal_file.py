@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.interchange.nodes import FoundTree, Node, below
-from jesenska.log.files import FileLayer
+from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE, JournalError, SqliteJournal
 from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
 
@@ -60,14 +60,20 @@ def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now
         raise JesenskaError(str(error)) from error
     except OSError as error:
         _remove(new)
-        raise JesenskaError(f"The metadata cannot be written in {directory} ({error.strerror}): make room, or correct its permissions.") from error
+        raise JesenskaError(
+            f"The metadata cannot be written in {directory} ({error.strerror}): make room, or correct its permissions."
+        ) from error
 
 
 def read_tree(directory: Path) -> dict[str, Node]:
     """The nodes of the tree in this directory, ephemerals left out; JesenskaError where there is none."""
     path = directory / METADATA_FILE
     if not path.exists():
-        hint = "it was exported already" if (directory / EXPORTED_FILE).exists() else "name the first directory of log.dirs"
+        hint = (
+            "it was exported already"
+            if (directory / EXPORTED_FILE).exists()
+            else "name the first directory of log.dirs"
+        )
         raise JesenskaError(f"{directory} holds no metadata of a broker ({METADATA_FILE}): {hint}.")
     return dict(read_tree_file(path).nodes)
 

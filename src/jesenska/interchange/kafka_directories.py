@@ -12,11 +12,11 @@ from uuid import UUID
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.topic_names import is_legal_topic_name
-from jesenska.log.checkpoints import CleanShutdownMarker
-from jesenska.log.directory_lock import DirectoryLock
-from jesenska.log.files import FileLayer
-from jesenska.log.meta_properties import KRAFT_LOG, MetaProperties, read_meta_properties
-from jesenska.log.partition_metadata import read_topic_id
+from jesenska.log.directory.directory_lock import DirectoryLock
+from jesenska.log.disk.checkpoints import CleanShutdownMarker
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.meta_properties import KRAFT_LOG, MetaProperties, read_meta_properties
+from jesenska.log.disk.partition_metadata import read_topic_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +55,50 @@ def _look(path: Path, files: FileLayer) -> KafkaDirectory:
         if found is None or name == KRAFT_LOG or not is_legal_topic_name(found.topic) or not (path / name).is_dir():
             continue
         partitions[found] = read_topic_id(path / name, files)
-    return KafkaDirectory(path, read_meta_properties(path, files), partitions, CleanShutdownMarker(path, files).exists())
+    return KafkaDirectory(
+        path, read_meta_properties(path, files), partitions, CleanShutdownMarker(path, files).exists()
+    )
 
 
 def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
     """The broker whose data this is; JesenskaError where the directories say nothing of it, or different things."""
-    said = {item.properties.broker_id for item in directories if item.properties is not None and item.properties.broker_id is not None}
+    said = {
+        item.properties.broker_id
+        for item in directories
+        if item.properties is not None and item.properties.broker_id is not None
+    }
     if len(said) > 1:
-        raise JesenskaError(f"The directories belong to different brokers ({', '.join(map(str, sorted(said)))}): import each broker's by itself.")
+        raise JesenskaError(
+            f"The directories belong to different brokers ({', '.join(map(str, sorted(said)))}): import each "
+            f"broker's by itself."
+        )
     if not said:
         if wanted is None:
-            raise JesenskaError(f"{directories[0].path} does not say whose it is (no meta.properties): name the broker's id with --broker-id.")
+            raise JesenskaError(
+                f"{directories[0].path} does not say whose it is (no meta.properties): name the broker's id with "
+                f"--broker-id."
+            )
         return wanted
     (found,) = said
     if wanted not in (None, found):
-        raise JesenskaError(f"The directory {directories[0].path} belongs to broker {found}, and --broker-id says {wanted}: leave the flag away.")
+        raise JesenskaError(
+            f"The directory {directories[0].path} belongs to broker {found}, and --broker-id says {wanted}: leave "
+            f"the flag away."
+        )
     return found
 
 
 def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
     """The cluster that the directories name; JesenskaError where they name different ones."""
-    said = {item.properties.cluster_id for item in directories if item.properties is not None and item.properties.cluster_id is not None}
+    said = {
+        item.properties.cluster_id
+        for item in directories
+        if item.properties is not None and item.properties.cluster_id is not None
+    }
     if len(said) > 1:
-        raise JesenskaError(f"The directories belong to different clusters ({', '.join(sorted(said))}): name those of one broker.")
+        raise JesenskaError(
+            f"The directories belong to different clusters ({', '.join(sorted(said))}): name those of one broker."
+        )
     return next(iter(said), None)
 
 

@@ -34,11 +34,25 @@ class FoundTree:
 #: them.
 KAFKAS = frozenset(
     (
-        "admin", "brokers", "cluster", "config", "consumers", "controller", "controller_epoch", "delegation_token", "feature", "isr_change_notification",
-        "kafka-acl", "kafka-acl-changes", "kafka-acl-extended", "kafka-acl-extended-changes", "latest_producer_id_block", "log_dir_event_notification",
+        "admin",
+        "brokers",
+        "cluster",
+        "config",
+        "consumers",
+        "controller",
+        "controller_epoch",
+        "delegation_token",
+        "feature",
+        "isr_change_notification",
+        "kafka-acl",
+        "kafka-acl-changes",
+        "kafka-acl-extended",
+        "kafka-acl-extended-changes",
+        "latest_producer_id_block",
+        "log_dir_event_notification",
         "migration",
     )
-)  # fmt: skip
+)
 
 
 def is_kafkas(path: str) -> bool:

@@ -27,9 +27,9 @@ from typing import BinaryIO
 
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.interchange.mapped_file import content_of
-from jesenska.log.files import FileLayer
-from jesenska.log.recovery import CLEANED_SUFFIX
-from jesenska.log.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.partition.recovery import CLEANED_SUFFIX
+from jesenska.log.segments.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
 from jesenska.records.encode import reencode_batch
 from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, Attributes, read_header
 from jesenska.records.message_set import decode_message_set, whole_messages
@@ -137,7 +137,8 @@ def _convert(path: Path, files: FileLayer) -> None:
                 position += len(piece)
         except KafkaError as error:
             raise JesenskaError(
-                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and stop it in order, then import."
+                f"The segment {path} cannot be read ({error.message.rstrip('.')}): start Kafka on it once more and "
+                f"stop it in order, then import."
             ) from error
         files.fsync(descriptor)
     except BaseException:
@@ -167,7 +168,9 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
         # One at a time: zeros behind the last one are no message.
         while _begins_message(data, position) and (message := next(whole_messages(data, position), None)) is not None:
             at, end, _ = message
-            attributes = data[at + _ATTRIBUTES_AT] if data[at + MAGIC_OFFSET] else data[at + _ATTRIBUTES_AT] & _CODEC_MASK
+            attributes = (
+                data[at + _ATTRIBUTES_AT] if data[at + MAGIC_OFFSET] else data[at + _ATTRIBUTES_AT] & _CODEC_MASK
+            )
             records = decode_message_set(data[at:end])
             is_compressed = attributes & _CODEC_MASK
             if run and (is_compressed or run_bytes + end - at > _BATCH_BYTES or not _fits(run[0], records[0])):
@@ -190,7 +193,11 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
 
 def _begins_message(data: memoryview, position: int) -> bool:
     """Whether a message of an old format begins here; zeros are none."""
-    return position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] < MAGIC_V2 and any(data[position : position + MAGIC_OFFSET])
+    return (
+        position + MAGIC_OFFSET < len(data)
+        and data[position + MAGIC_OFFSET] < MAGIC_V2
+        and any(data[position : position + MAGIC_OFFSET])
+    )
 
 
 def _end_of_batches(data: memoryview, position: int) -> int:

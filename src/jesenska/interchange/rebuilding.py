@@ -33,7 +33,7 @@ from uuid import UUID
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.internal_topics import INTERNAL_TOPICS, automatic_topic
+from jesenska.controller.plans.internal_topics import INTERNAL_TOPICS, automatic_topic
 from jesenska.interchange.inventory import Inventory, Replica
 from jesenska.interchange.nodes import Node
 from jesenska.interchange.takeover import is_left_out, topics_in
@@ -74,7 +74,11 @@ class Rebuilt:
 
 
 def rebuild(
-    inventories: Sequence[Inventory], new_uuid: Callable[[], UUID], *, backup: Mapping[str, Node] | None = None, allow_missing: bool = False
+    inventories: Sequence[Inventory],
+    new_uuid: Callable[[], UUID],
+    *,
+    backup: Mapping[str, Node] | None = None,
+    allow_missing: bool = False,
 ) -> Rebuilt:
     """The tree; JesenskaError with one sentence where the inventories do not go together. `allow_missing`: partitions
     that no directory holds begin empty."""
@@ -92,7 +96,9 @@ def rebuild(
     nodes[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(controller_epoch))
     newest_id = max(item.producer_id for item in inventories) + _PRODUCER_IDS_UNHEARD_OF
     first_id = max(newest_id, _next_producer_id(backup) + _PRODUCER_IDS_UNHEARD_OF)
-    nodes[paths.PRODUCER_ID_BLOCK] = Node(ProducerIdBlock(min(brokers), first_id, first_id + _PRODUCER_IDS_AT_ONCE - 1).encode())
+    nodes[paths.PRODUCER_ID_BLOCK] = Node(
+        ProducerIdBlock(min(brokers), first_id, first_id + _PRODUCER_IDS_AT_ONCE - 1).encode()
+    )
     sequence = max(max(brokers) - _FIRST_OWN_BROKER_ID + 1, nodes[paths.BROKER_SEQUENCE].version, 0)
     nodes[paths.BROKER_SEQUENCE] = Node(nodes[paths.BROKER_SEQUENCE].data, sequence)
 
@@ -115,13 +121,18 @@ def rebuild(
         for number, replicas in assignment.items():
             nodes[paths.partition(name, number)] = Node(None)
             if number in partitions:
-                nodes[paths.partition_state(name, number)] = Node(_state(replicas, partitions[number], leader_epoch, controller_epoch).encode())
+                nodes[paths.partition_state(name, number)] = Node(
+                    _state(replicas, partitions[number], leader_epoch, controller_epoch).encode()
+                )
         if known is None or paths.topic_config(name) not in nodes:
             nodes[paths.topic_config(name)] = Node(encode_config(_settings(name, name in compacted, len(brokers))))
             if name not in INTERNAL_TOPICS:
                 guessed.append(name)
     if missing and not allow_missing:
-        raise JesenskaError(f"No directory holds {_some(missing)}: give the inventories of all brokers, or have them begin empty with --allow-missing.")
+        raise JesenskaError(
+            f"No directory holds {_some(missing)}: give the inventories of all brokers, or have them begin empty "
+            f"with --allow-missing."
+        )
     if missing:
         notes.append(f"No directory holds {_some(missing)}, which {'begins' if len(missing) == 1 else 'begin'} empty.")
     gone = sorted(old.keys() - held.keys())
@@ -131,7 +142,8 @@ def rebuild(
         notes.append(f"The backup has {_some(gone)}, which no directory holds: deleted since, so left out.")
     if guessed:
         notes.append(
-            f"Nothing tells the settings of {_some(guessed)}: they are kept for ever (retention.ms=-1, or compact) until kafka-configs says otherwise."
+            f"Nothing tells the settings of {_some(guessed)}: they are kept for ever (retention.ms=-1, or compact) "
+            f"until kafka-configs says otherwise."
         )
     return Rebuilt({path: nodes[path] for path in sorted(nodes)}, len(held), count, notes)
 
@@ -141,7 +153,9 @@ def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:
     further since."""
     changed = dict(nodes)
     for path, node, state in _states_of(nodes):
-        changed[path] = Node(replace(state, leader_epoch=state.leader_epoch + _EPOCHS_UNHEARD_OF).encode(), node.version)
+        changed[path] = Node(
+            replace(state, leader_epoch=state.leader_epoch + _EPOCHS_UNHEARD_OF).encode(), node.version
+        )
     changed[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(_controller_epoch(nodes) + _EPOCHS_UNHEARD_OF))
     first_id = _next_producer_id(nodes) + _PRODUCER_IDS_UNHEARD_OF
     changed[paths.PRODUCER_ID_BLOCK] = Node(ProducerIdBlock(0, first_id, first_id + _PRODUCER_IDS_AT_ONCE - 1).encode())
@@ -158,7 +172,10 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
     if backup is not None and paths.CLUSTER_ID in backup:
         said = _decoded(lambda: decode_cluster_id(backup[paths.CLUSTER_ID].data or b""), paths.CLUSTER_ID)
         if said != clusters[0]:
-            raise JesenskaError(f"The backup is of cluster {said}, and the directories are of cluster {clusters[0]}: give the backup of this one.")
+            raise JesenskaError(
+                f"The backup is of cluster {said}, and the directories are of cluster {clusters[0]}: give the backup "
+                f"of this one."
+            )
     return clusters[0]
 
 
@@ -169,10 +186,14 @@ def _is_built_anew(path: str) -> bool:
 
 def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
     """Those that were not being deleted."""
-    return {name: topic for name, topic in topics_in(backup, "the backup").items() if paths.delete_topic(name) not in backup}
+    return {
+        name: topic for name, topic in topics_in(backup, "the backup").items() if paths.delete_topic(name) not in backup
+    }
 
 
-def _held(inventories: Iterable[Inventory], notes: list[str]) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:
+def _held(
+    inventories: Iterable[Inventory], notes: list[str]
+) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:
     """By topic: its id, and who holds what of each partition."""
     found: dict[str, list[tuple[int, int, Replica]]] = defaultdict(list)
     for item in inventories:
@@ -181,7 +202,9 @@ def _held(inventories: Iterable[Inventory], notes: list[str]) -> dict[str, tuple
     held: dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]] = {}
     for name, replicas in found.items():
         ids = Counter(replica.topic_id for _, _, replica in replicas if replica.topic_id is not None)
-        newest = {topic_id: max(replica.end for _, _, replica in replicas if replica.topic_id == topic_id) for topic_id in ids}
+        newest = {
+            topic_id: max(replica.end for _, _, replica in replicas if replica.topic_id == topic_id) for topic_id in ids
+        }
         chosen = max(ids, key=lambda topic_id: (ids[topic_id], newest[topic_id], str(topic_id)), default=None)
         partitions: dict[int, dict[int, Replica]] = defaultdict(dict)
         strangers = set()
@@ -191,13 +214,22 @@ def _held(inventories: Iterable[Inventory], notes: list[str]) -> dict[str, tuple
             else:
                 strangers.add(broker_id)
         if strangers:
-            which = f"broker {min(strangers)}" if len(strangers) == 1 else f"brokers {', '.join(map(str, sorted(strangers)))}"
-            notes.append(f"{which[0].upper()}{which[1:]} still has another topic of the name {name}, which was deleted: it is left out.")
+            which = (
+                f"broker {min(strangers)}"
+                if len(strangers) == 1
+                else f"brokers {', '.join(map(str, sorted(strangers)))}"
+            )
+            notes.append(
+                f"{which[0].upper()}{which[1:]} still has another topic of the name {name}, which was deleted: it is "
+                f"left out."
+            )
         held[name] = (chosen, dict(partitions))
     return held
 
 
-def _assignment(partitions: Mapping[int, _Holders], known: TopicNode | None, brokers: set[int]) -> dict[int, tuple[int, ...]]:
+def _assignment(
+    partitions: Mapping[int, _Holders], known: TopicNode | None, brokers: set[int]
+) -> dict[int, tuple[int, ...]]:
     """The replicas of each partition from 0 on, the preferred leader first."""
     count = max([*partitions, *(known.replicas if known is not None else ())]) + 1
     factor = max(len(holders) for holders in partitions.values())
@@ -221,7 +253,9 @@ def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]
 
 def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] | None) -> int:
     """The newest leader epoch of any partition; 0 where nobody has heard of one."""
-    in_logs = (max(replica.last_epoch, replica.newest_epoch) for item in inventories for replica in item.replicas.values())
+    in_logs = (
+        max(replica.last_epoch, replica.newest_epoch) for item in inventories for replica in item.replicas.values()
+    )
     in_backup = (state.leader_epoch for _, _, state in _states_of(backup or {}))
     return max(0, *in_logs, *in_backup)
 
@@ -237,13 +271,21 @@ def _states_of(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node, Partition
 
 def _state(replicas: Sequence[int], holders: _Holders, leader_epoch: int, controller_epoch: int) -> PartitionStateNode:
     furthest = max((replica.last_epoch, replica.end) for replica in holders.values())
-    in_sync = tuple(broker_id for broker_id in replicas if broker_id in holders and (holders[broker_id].last_epoch, holders[broker_id].end) == furthest)
+    in_sync = tuple(
+        broker_id
+        for broker_id in replicas
+        if broker_id in holders and (holders[broker_id].last_epoch, holders[broker_id].end) == furthest
+    )
     return PartitionStateNode(in_sync[0], leader_epoch, in_sync, controller_epoch)
 
 
 def _settings(name: str, was_compacted: bool, brokers: int) -> dict[str, str]:
     if name in INTERNAL_TOPICS:
-        return {key: text for key, text in automatic_topic(name, BrokerConfig(), brokers).configs.items() if text is not None}
+        return {
+            key: text
+            for key, text in automatic_topic(name, BrokerConfig(), brokers).configs.items()
+            if text is not None
+        }
     return {"cleanup.policy": "compact"} if was_compacted else {"retention.ms": "-1"}
 
 

@@ -24,7 +24,13 @@ from jesenska.metadata.nodes import NodeFormatError, PartitionStateNode, TopicNo
 
 MIGRATION = "/migration"
 #: Nodes whose children are notes for those who are up.
-_NOTES = (paths.CONFIG_CHANGES, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, "/kafka-acl-changes", "/kafka-acl-extended-changes")
+_NOTES = (
+    paths.CONFIG_CHANGES,
+    paths.ISR_CHANGES,
+    paths.LOG_DIR_EVENTS,
+    "/kafka-acl-changes",
+    "/kafka-acl-extended-changes",
+)
 #: Nodes that say what is being done just now: it is done, or asked for again.
 _UNDER_WAY = (paths.CONTROLLER, paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION)
 _TOPIC_CONFIGS = paths.CONFIG + "/topics"
@@ -71,30 +77,48 @@ def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
     """The new tree; JesenskaError where the old one does not fit."""
     nodes, where = tree.nodes, source.where
     if paths.TOPICS not in nodes:
-        raise JesenskaError(f"{where} has no node {paths.TOPICS}, so it is no Kafka's: give the path that zookeeper.connect ends in, as Kafka was started.")
+        raise JesenskaError(
+            f"{where} has no node {paths.TOPICS}, so it is no Kafka's: give the path that zookeeper.connect ends in, "
+            f"as Kafka was started."
+        )
     cluster_id = _cluster_id(nodes, where)
     if source.cluster_id is not None and cluster_id is not None and source.cluster_id != cluster_id:
-        raise JesenskaError(f"The directory belongs to cluster {source.cluster_id}, and {where} to cluster {cluster_id}: name the ZooKeeper of that cluster.")
+        raise JesenskaError(
+            f"The directory belongs to cluster {source.cluster_id}, and {where} to cluster {cluster_id}: name the "
+            f"ZooKeeper of that cluster."
+        )
     _refuse_migration(nodes, where)
     if source.broker_id in tree.brokers_up:
         raise JesenskaError(
-            f"Broker {source.broker_id} is registered in {where}: stop it; one that was killed is gone when zookeeper.session.timeout.ms have passed."
+            f"Broker {source.broker_id} is registered in {where}: stop it; one that was killed is gone when "
+            f"zookeeper.session.timeout.ms have passed."
         )
     topics = topics_in(nodes, where)
     kept = {path: node for path, node in nodes.items() if not is_left_out(path)}
     notes: list[str] = []
     _refuse_moves(topics, where)
-    others = sorted({broker for topic in topics.values() for replicas in topic.replicas.values() for broker in replicas} - {source.broker_id})
+    others = sorted(
+        {broker for topic in topics.values() for replicas in topic.replicas.values() for broker in replicas}
+        - {source.broker_id}
+    )
     if others:
         if not wishes.only_this_broker:
             raise JesenskaError(
-                f"{where} has replicas on {_brokers(others)}, too, and this directory is broker {source.broker_id}'s alone: "
+                f"{where} has replicas on {_brokers(others)}, too, and this directory is broker {source.broker_id}'s "
+                f"alone: "
                 f"{source.beside_others}, or drop the replicas of others with --only-this-broker."
             )
         topics = _drop_others(kept, topics, source.broker_id, notes)
     _refuse_strange_ids(topics, source)
     _check_presence(topics, kept, source, wishes, notes)
-    return Takeover(kept, tree.last_zxid, cluster_id or source.cluster_id, len(topics), sum(len(topic.replicas) for topic in topics.values()), notes)
+    return Takeover(
+        kept,
+        tree.last_zxid,
+        cluster_id or source.cluster_id,
+        len(topics),
+        sum(len(topic.replicas) for topic in topics.values()),
+        notes,
+    )
 
 
 def _cluster_id(nodes: Mapping[str, Node], where: str) -> str | None:
@@ -133,23 +157,37 @@ def _refuse_migration(nodes: Mapping[str, Node], where: str) -> None:
     except (ValueError, RecursionError):
         return
     if isinstance(value, dict) and isinstance(controller := value.get("kraft_controller_id"), int) and controller >= 0:
-        raise JesenskaError(f"{where} is being migrated to KRaft (controller {controller}): finish that and import the KRaft directory, or go back first.")
+        raise JesenskaError(
+            f"{where} is being migrated to KRaft (controller {controller}): finish that and import the KRaft "
+            f"directory, or go back first."
+        )
 
 
 def _refuse_moves(topics: Mapping[str, TopicNode], where: str) -> None:
-    moving = sorted(name for name, topic in topics.items() if any(topic.adding.values()) or any(topic.removing.values()))
+    moving = sorted(
+        name for name, topic in topics.items() if any(topic.adding.values()) or any(topic.removing.values())
+    )
     if moving:
-        raise JesenskaError(f"Replicas of {_some(moving)} are being moved in {where}: let kafka-reassign-partitions finish, or cancel it, then import.")
+        raise JesenskaError(
+            f"Replicas of {_some(moving)} are being moved in {where}: let kafka-reassign-partitions finish, or "
+            f"cancel it, then import."
+        )
 
 
 def is_left_out(path: str) -> bool:
     """What is of the moment, and what the brokers keep up by themselves."""
-    is_under_way = path in _UNDER_WAY or path.startswith(paths.BROKER_IDS + "/") or any(path.startswith(note + "/") for note in _NOTES)
+    is_under_way = (
+        path in _UNDER_WAY
+        or path.startswith(paths.BROKER_IDS + "/")
+        or any(path.startswith(note + "/") for note in _NOTES)
+    )
     # Directories may be newer than a tree that is put back, or others.
     return is_under_way or path == paths.BROKER_STARTS or path.startswith(paths.BROKER_STARTS + "/")
 
 
-def _drop_others(nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker_id: int, notes: list[str]) -> dict[str, TopicNode]:
+def _drop_others(
+    nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker_id: int, notes: list[str]
+) -> dict[str, TopicNode]:
     """Changes the nodes so that this broker is alone with its replicas; the topics that are left."""
     left: dict[str, TopicNode] = {}
     behind: list[str] = []
@@ -200,21 +238,27 @@ def _refuse_strange_ids(topics: Mapping[str, TopicNode], source: Source) -> None
         if topic is not None and None not in (topic_id, topic.topic_id) and topic_id != topic.topic_id:
             assert topic_id is not None and topic.topic_id is not None
             raise JesenskaError(
-                f"The directory {at} is of the topic id {uuid_to_text(topic_id)}, and {source.where} says {uuid_to_text(topic.topic_id)}: "
+                f"The directory {at} is of the topic id {uuid_to_text(topic_id)}, and {source.where} says "
+                f"{uuid_to_text(topic.topic_id)}: "
                 "name the ZooKeeper that this data was written with, or move the directory away."
             )
 
 
-def _check_presence(topics: Mapping[str, TopicNode], nodes: Mapping[str, Node], source: Source, wishes: Wishes, notes: list[str]) -> None:
+def _check_presence(
+    topics: Mapping[str, TopicNode], nodes: Mapping[str, Node], source: Source, wishes: Wishes, notes: list[str]
+) -> None:
     """Partitions that only one side knows."""
     doomed = set(children(nodes, paths.DELETE_TOPICS))
     known = {TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.replicas}
     missing = sorted(
-        at for at in known - source.partitions.keys() if at.topic not in doomed and paths.partition_state(*at) in nodes and _has_been_led(nodes, at)
+        at
+        for at in known - source.partitions.keys()
+        if at.topic not in doomed and paths.partition_state(*at) in nodes and _has_been_led(nodes, at)
     )
     if missing and not (wishes.allow_missing or wishes.only_this_broker):
         raise JesenskaError(
-            f"The directories hold nothing of {_some(map(str, missing))}, which {source.where} has on broker {source.broker_id}: "
+            f"The directories hold nothing of {_some(map(str, missing))}, which {source.where} has on broker "
+            f"{source.broker_id}: "
             "name every directory of Kafka's log.dirs, or have them begin empty with --allow-missing."
         )
     if missing and wishes.allow_missing:
@@ -232,7 +276,11 @@ def _has_been_led(nodes: Mapping[str, Node], at: TopicPartition) -> bool:
 
 
 def _brokers(ids: list[int]) -> str:
-    return f"broker {ids[0]}" if len(ids) == 1 else f"brokers {', '.join(map(str, ids[:_NAMED_MAX]))}{' and more' if len(ids) > _NAMED_MAX else ''}"
+    return (
+        f"broker {ids[0]}"
+        if len(ids) == 1
+        else f"brokers {', '.join(map(str, ids[:_NAMED_MAX]))}{' and more' if len(ids) > _NAMED_MAX else ''}"
+    )
 
 
 def _some(names: Iterable[str]) -> str:

@@ -41,7 +41,9 @@ async def read_store(store: Store, progress: Progress = lambda text: None) -> Fo
         await store.sync()
         if not reading.changed:
             return reading.found()
-    raise JesenskaError("The tree changes faster than it can be read: stop the brokers, or try again when less goes on.")
+    raise JesenskaError(
+        "The tree changes faster than it can be read: stop the brokers, or try again when less goes on."
+    )
 
 
 class _Reading:
@@ -67,7 +69,10 @@ class _Reading:
             await asyncio.gather(*(self._look(path) for path in wave[begin : begin + _AT_ONCE]))
             self._progress(f"{len(self._nodes)} nodes read")
         if len(self._nodes) + len(self.changed) > NODES_MAX:
-            raise JesenskaError(f"The tree has more than {NODES_MAX} nodes: give the path that Kafka's zookeeper.connect ends in behind the servers.")
+            raise JesenskaError(
+                f"The tree has more than {NODES_MAX} nodes: give the path that Kafka's zookeeper.connect ends in "
+                f"behind the servers."
+            )
 
     async def _look(self, path: str) -> None:
         try:
@@ -83,7 +88,10 @@ class _Reading:
             self._forget(path)
             return
         except NoAuthError as error:
-            raise JesenskaError(f"The node {path} may not be read by everybody: stop ZooKeeper, and give its dataDir with --zookeeper-data.") from error
+            raise JesenskaError(
+                f"The node {path} may not be read by everybody: stop ZooKeeper, and give its dataDir with "
+                f"--zookeeper-data."
+            ) from error
         if path:
             # A store gives null as no bytes. Kafka tells them apart, and writes null where it writes nothing.
             self._nodes[path] = Node(data or None, stat.version)
@@ -104,10 +112,14 @@ class _Reading:
             self._forget(below)
 
     def found(self) -> FoundTree:
-        return FoundTree({path: self._nodes[path] for path in sorted(self._nodes)}, self._last_zxid, frozenset(self._up))
+        return FoundTree(
+            {path: self._nodes[path] for path in sorted(self._nodes)}, self._last_zxid, frozenset(self._up)
+        )
 
 
-async def write_store(store: Store, there: Mapping[str, Node], wanted: Mapping[str, Node], progress: Progress = lambda text: None) -> None:
+async def write_store(
+    store: Store, there: Mapping[str, Node], wanted: Mapping[str, Node], progress: Progress = lambda text: None
+) -> None:
     """Makes the store hold the wanted nodes, and none of the others that are `there`. A repetition after a failure
     ends where this would have ended."""
     operations = changes(there, wanted)
@@ -126,7 +138,9 @@ async def write_store(store: Store, there: Mapping[str, Node], wanted: Mapping[s
 def changes(there: Mapping[str, Node], wanted: Mapping[str, Node]) -> list[Operation]:
     """What makes the one tree of the other, the cluster's id left out: deletions, children first; then what is new and
     what is changed, parents first."""
-    operations: list[Operation] = [Delete(path) for path in sorted(there, reverse=True) if path not in wanted and path != paths.CLUSTER_ID]
+    operations: list[Operation] = [
+        Delete(path) for path in sorted(there, reverse=True) if path not in wanted and path != paths.CLUSTER_ID
+    ]
     for path in sorted(wanted):
         if path == paths.CLUSTER_ID:
             continue

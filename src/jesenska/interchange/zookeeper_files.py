@@ -189,15 +189,22 @@ class _Tree:
                 raise _FormatError(f"a transaction of the kind {kind} is not known")
 
 
-def read_data_directory(directory: Path, log_directory: Path | None, chroot: str, progress: Progress = lambda text: None) -> FoundTree:
+def read_data_directory(
+    directory: Path, log_directory: Path | None, chroot: str, progress: Progress = lambda text: None
+) -> FoundTree:
     """The tree in a ZooKeeper's directory, seen from the chroot; JesenskaError with one sentence where it cannot be
     read. `progress` hears which file is read."""
     snapshots = _files(directory, _SNAPSHOT)
     logs = _files(log_directory if log_directory is not None else directory, _LOG)
     if not snapshots and (compressed := next(iter(_names(directory, _COMPRESSED)), None)) is not None:
-        raise JesenskaError(f"The snapshot {compressed} is compressed, which is not read: start that ZooKeeper, and give --zookeeper host:port in its place.")
+        raise JesenskaError(
+            f"The snapshot {compressed} is compressed, which is not read: start that ZooKeeper, and give --zookeeper "
+            f"host:port in its place."
+        )
     if not snapshots and not logs:
-        raise JesenskaError(f"{directory} holds no snapshot and no log of a ZooKeeper: name the directory that its dataDir says.")
+        raise JesenskaError(
+            f"{directory} holds no snapshot and no log of a ZooKeeper: name the directory that its dataDir says."
+        )
     tree = _Tree()
     begin = -1
     for zxid, path in reversed(snapshots):
@@ -207,9 +214,15 @@ def read_data_directory(directory: Path, log_directory: Path | None, chroot: str
             break
     else:
         if snapshots:
-            raise DamagedFileError(f"No snapshot in {directory} is whole: start that ZooKeeper, and give --zookeeper host:port, or restore a copy.")
+            raise DamagedFileError(
+                f"No snapshot in {directory} is whole: start that ZooKeeper, and give --zookeeper host:port, or "
+                f"restore a copy."
+            )
         if logs[0][0] > 1:
-            raise DamagedFileError(f"{directory} holds no snapshot, and its first log begins in the middle: name the directory that dataDir says.")
+            raise DamagedFileError(
+                f"{directory} holds no snapshot, and its first log begins in the middle: name the directory that "
+                f"dataDir says."
+            )
     tree.last_zxid = max(begin, 0)
     first = max((index for index, (zxid, _) in enumerate(logs) if zxid <= begin + 1), default=0)
     for number, (_, path) in enumerate(logs[first:]):
@@ -217,7 +230,10 @@ def read_data_directory(directory: Path, log_directory: Path | None, chroot: str
         _replay(path, tree, begin)
     nodes = tree.persistent()
     if chroot and chroot not in nodes:
-        raise JesenskaError(f"The ZooKeeper in {directory} has no node {chroot}: give the path that Kafka's zookeeper.connect ends in with --chroot.")
+        raise JesenskaError(
+            f"The ZooKeeper in {directory} has no node {chroot}: give the path that Kafka's zookeeper.connect ends "
+            f"in with --chroot."
+        )
     return FoundTree(below(nodes, chroot), tree.last_zxid)
 
 
@@ -282,7 +298,10 @@ def _replay(path: Path, tree: _Tree, begin: int) -> None:
             tree.apply(kind, body, session)
             tree.last_zxid = max(tree.last_zxid, zxid)
     except _FormatError as error:
-        raise DamagedFileError(f"The file {path} is damaged ({error}): start that ZooKeeper, and give --zookeeper host:port, or restore a copy.") from error
+        raise DamagedFileError(
+            f"The file {path} is damaged ({error}): start that ZooKeeper, and give --zookeeper host:port, or restore "
+            f"a copy."
+        ) from error
 
 
 def _entries(reader: _Reader) -> Iterator[_Reader]:

@@ -20,13 +20,13 @@ from contextlib import suppress
 from functools import partial
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import Background, log_failure
-from jesenska.log.directory_settings import DirectorySettings
-from jesenska.log.doomed_files import DoomedFiles
-from jesenska.log.log_directory import LogDirectory
-from jesenska.log.log_flush import FileWrite
-from jesenska.log.log_start import delete_old_segments, segments_of_unknown_time, start_after_retention
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.directory.directory_settings import DirectorySettings
+from jesenska.log.directory.log_directory import LogDirectory
+from jesenska.log.disk.background import Background, log_failure
+from jesenska.log.disk.doomed_files import DoomedFiles
+from jesenska.log.partition.log_flush import FileWrite
+from jesenska.log.partition.log_start import delete_old_segments, segments_of_unknown_time, start_after_retention
+from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +158,9 @@ class Housekeeping:
             if starts:
                 directory.announce_log_starts(starts, partial(self._announced, directory, starts, now_ms))
 
-    def _announced(self, directory: LogDirectory, starts: Mapping[TopicPartition, int], now_ms: int, outcome: BaseException | None) -> None:
+    def _announced(
+        self, directory: LogDirectory, starts: Mapping[TopicPartition, int], now_ms: int, outcome: BaseException | None
+    ) -> None:
         """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next
         tick."""
         for topic_partition in starts:

@@ -40,35 +40,35 @@ from uuid import UUID
 from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError, ReplicaNotAvailableError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import OPEN_SEGMENTS_MAX, PREFERRED_DIRECTORIES_MAX
-from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
-from jesenska.log.branch_files import BranchedLog
-from jesenska.log.branching import Branching, BranchWanted
-from jesenska.log.closing import close_logs, doomed_directory, mark_deleted
-from jesenska.log.directory_lock import DirectoryLock, UnusableDirectoryError, make_directory
-from jesenska.log.directory_settings import DirectorySettings
-from jesenska.log.directory_starts import DirectoryStarts
-from jesenska.log.doomed_files import DoomedFiles
-from jesenska.log.files import FileLayer
-from jesenska.log.housekeeping import Housekeeping
-from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings, LogCleaner
-from jesenska.log.log_config import LogConfig
-from jesenska.log.log_directory import FailingDirectory, LogDirectory
-from jesenska.log.meta_properties import (
+from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurroundings, LogCleaner
+from jesenska.log.copies.branch_files import BranchedLog
+from jesenska.log.copies.branching import Branching, BranchWanted
+from jesenska.log.copies.replica_move import MoveSurroundings
+from jesenska.log.copies.replica_moves import Moves, MoveSettings
+from jesenska.log.directory.directory_lock import DirectoryLock, UnusableDirectoryError, make_directory
+from jesenska.log.directory.directory_settings import DirectorySettings
+from jesenska.log.directory.directory_starts import DirectoryStarts
+from jesenska.log.directory.log_directory import FailingDirectory, LogDirectory
+from jesenska.log.directory.partition_loading import FoundCopy, Known, LoadProgress, load_partitions
+from jesenska.log.disk.background import Background, DirectoryWriter, InlineBackground, inline_writer
+from jesenska.log.disk.doomed_files import DoomedFiles
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.meta_properties import (
     MetaProperties,
     check_meta_properties,
     read_meta_properties,
     refuse_raft_data,
     write_meta_properties,
 )
-from jesenska.log.moves import Moves, MoveSettings
-from jesenska.log.moving import MoveSurroundings
-from jesenska.log.partition_loading import FoundCopy, Known, LoadProgress, load_partitions
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.partition_metadata import write_topic_id
-from jesenska.log.recovery import LoadedLog, LogLoader
-from jesenska.log.segment_file import OpenFiles
-from jesenska.log.truncation import NO_CLEANER, Cleaner
-from jesenska.log.truncation_batch import TruncationBatch
+from jesenska.log.disk.partition_metadata import write_topic_id
+from jesenska.log.housekeeping import Housekeeping
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.closing import close_logs, doomed_directory, mark_deleted
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.recovery import LoadedLog, LogLoader
+from jesenska.log.partition.truncation import NO_CLEANER, Cleaner
+from jesenska.log.partition.truncation_batch import TruncationBatch
+from jesenska.log.segments.segment_file import OpenFiles
 
 
 class LogDirectories:
@@ -109,13 +109,17 @@ class LogDirectories:
         self._monotonic_ms = monotonic_ms
         self._open_files = OpenFiles(self._files, open_segments_max)
         writer_for = writer_for if writer_for is not None else lambda path: inline_writer()
-        self.directories = [LogDirectory(path, self._files, writer_for(path), self._background, on_failure) for path in paths]
+        self.directories = [
+            LogDirectory(path, self._files, writer_for(path), self._background, on_failure) for path in paths
+        ]
         self._tells_of_failures = on_failure is not None
         #: Partitions whose logs are in directories that are offline, or may be.
         self.offline: set[TopicPartition] = set()
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed = DoomedFiles(self._files, self._background)
-        self._housekeeping = Housekeeping(self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms)
+        self._housekeeping = Housekeeping(
+            self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms
+        )
         #: Compacts the logs; None if nobody does.
         self.cleaner: LogCleaner | None = None
         if cleaner_surroundings is not None:
@@ -131,7 +135,13 @@ class LogDirectories:
         if move_surroundings is not None:
             settings_of_moves = move_settings if move_settings is not None else MoveSettings()
             self.moves = Moves(
-                self.directories, self._files, self._doomed, move_surroundings, settings_of_moves, self.cleaner, lambda key: key in self._branching
+                self.directories,
+                self._files,
+                self._doomed,
+                move_surroundings,
+                settings_of_moves,
+                self.cleaner,
+                lambda key: key in self._branching,
             )
         #: Where partitions are wanted that this broker does not have yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
@@ -177,7 +187,9 @@ class LogDirectories:
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
-            if not directory.is_offline and (properties is None or properties.cluster_id is None or properties.broker_id is None):
+            if not directory.is_offline and (
+                properties is None or properties.cluster_id is None or properties.broker_id is None
+            ):
                 with FailingDirectory(directory, self.directories, "written"):
                     write_meta_properties(directory.path, cluster_id, broker_id, self._files)
 
@@ -189,12 +201,19 @@ class LogDirectories:
     @property
     def has_new_directory(self) -> bool:
         """Whether this start was the first in one of the directories; known after `lock`."""
-        return any(properties is None and not directory.is_offline for directory, properties in zip(self.directories, self._found, strict=True))
+        return any(
+            properties is None and not directory.is_offline
+            for directory, properties in zip(self.directories, self._found, strict=True)
+        )
 
     @property
     def had_before(self) -> list[LogDirectory]:
         """The directories that can be used and that an earlier start has used; known after `lock`."""
-        return [directory for directory, properties in zip(self.directories, self._found, strict=True) if properties is not None and not directory.is_offline]
+        return [
+            directory
+            for directory, properties in zip(self.directories, self._found, strict=True)
+            if properties is not None and not directory.is_offline
+        ]
 
     def lose(self, directory: LogDirectory, topic_partitions: Iterable[TopicPartition]) -> None:
         """These logs in it are older than what the broker had; a directory that does not take that is offline then."""
@@ -233,9 +252,13 @@ class LogDirectories:
         other threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none
         is left."""
         copies: list[FoundCopy] = []
-        loading = load_partitions(self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress, copies)
+        loading = load_partitions(
+            self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress, copies
+        )
         for found, loaded, high_watermark in loading:
-            self._adopt(found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark)
+            self._adopt(
+                found.directory, found.topic_partition, loaded, found.config, found.topic_id, now_ms, high_watermark
+            )
         for directory in self.usable if self.cleaner is not None else ():
             with FailingDirectory(directory, self.directories):
                 directory.take_cleaner_offsets()
@@ -300,7 +323,9 @@ class LogDirectories:
     def get(self, topic_partition: TopicPartition) -> PartitionLog | None:
         return self.logs.get(topic_partition)
 
-    def create(self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int) -> PartitionLog:
+    def create(
+        self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int
+    ) -> PartitionLog:
         """A new, empty log: where it is wanted (`move`), else in the directory with the fewest partitions of those
         that are not cordoned. The one that is there if it exists."""
         existing = self.logs.get(topic_partition)
@@ -312,7 +337,10 @@ class LogDirectories:
         directory = self._place_for(topic_partition)
         path = directory.path / str(topic_partition)
         if path.is_dir() and self._files.names(path):
-            raise KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition.")
+            raise KafkaStorageError(
+                f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "
+                f"partition."
+            )
         loader = LogLoader(path, config, self._files, clean=True, recovery_point=0, log_start_offset=0, now_ms=now_ms)
         try:
             loaded = loader.load()
@@ -329,7 +357,9 @@ class LogDirectories:
                 self._files.rename(path, doomed)
                 self._doomed.add(self._elapsed_ms(now_ms), [doomed])
             directory.writer.disk_failed(_disk_error(error), False)
-            raise KafkaStorageError(f"The log of {topic_partition} cannot be created in {directory.path}: {error}") from error
+            raise KafkaStorageError(
+                f"The log of {topic_partition} cannot be created in {directory.path}: {error}"
+            ) from error
 
     def _place_for(self, topic_partition: TopicPartition) -> LogDirectory:
         wanted = self._preferred.get(topic_partition)
@@ -337,7 +367,10 @@ class LogDirectories:
             return wanted
         candidates = [directory for directory in self.usable if not directory.is_cordoned]
         if not candidates:
-            raise KafkaStorageError(f"{topic_partition} has no log here, since every log directory is cordoned: take one out of cordoned.log.dirs.")
+            raise KafkaStorageError(
+                f"{topic_partition} has no log here, since every log directory is cordoned: take one out of "
+                f"cordoned.log.dirs."
+            )
         return min(candidates, key=lambda candidate: len(candidate.logs))
 
     def cordon(self, paths: Collection[Path]) -> None:
@@ -357,10 +390,18 @@ class LogDirectories:
             self._preferred[topic_partition] = target
             while len(self._preferred) > PREFERRED_DIRECTORIES_MAX:
                 del self._preferred[next(iter(self._preferred))]
-            raise ReplicaNotAvailableError(f"This broker has no replica of {topic_partition} yet; it will be made in {target.path}.")
+            raise ReplicaNotAvailableError(
+                f"This broker has no replica of {topic_partition} yet; it will be made in {target.path}."
+            )
         self.moves.move_to(topic_partition, target)
 
-    def branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
+    def branch(
+        self,
+        source: TopicPartition,
+        wanted: BranchWanted,
+        now_ms: int,
+        done: Callable[[PartitionLog | KafkaError], None],
+    ) -> None:
         """A log that begins as the copy of another one, in that one's directory, where files can be shared; the one
         that is there if it exists. Where that one is at the end of a move this comes to its end before. `done` is
         called on the owner's thread. After a crash there is all of it or nothing."""
@@ -376,7 +417,13 @@ class LogDirectories:
         else:
             self.moves.when_not_ending(source, lambda: self._branch(source, wanted, now_ms, ended))
 
-    def _branch(self, source: TopicPartition, wanted: BranchWanted, now_ms: int, done: Callable[[PartitionLog | KafkaError], None]) -> None:
+    def _branch(
+        self,
+        source: TopicPartition,
+        wanted: BranchWanted,
+        now_ms: int,
+        done: Callable[[PartitionLog | KafkaError], None],
+    ) -> None:
         target = wanted.target
         existing, origin = self.logs.get(target), self.logs.get(source)
         if existing is not None:
@@ -384,14 +431,28 @@ class LogDirectories:
             return
         directory = next((directory for directory in self.directories if directory.logs.get(source) is origin), None)
         if origin is None or directory is None:
-            done(KafkaStorageError(f"{target} cannot be made a branch of {source}, since this broker has no log of that."))
+            done(
+                KafkaStorageError(
+                    f"{target} cannot be made a branch of {source}, since this broker has no log of that."
+                )
+            )
             return
         if target in self.offline or directory.is_offline:
-            done(KafkaStorageError(f"{target} cannot be made a branch of {source} while a log directory is offline that either is or may be in."))
+            done(
+                KafkaStorageError(
+                    f"{target} cannot be made a branch of {source} while a log directory is offline that either is "
+                    f"or may be in."
+                )
+            )
             return
         path = directory.path / str(target)
         if path.is_dir() and self._files.names(path):
-            done(KafkaStorageError(f"{path} holds data of a topic that is not known to the metadata: move it away, then create the partition."))
+            done(
+                KafkaStorageError(
+                    f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "
+                    f"partition."
+                )
+            )
             return
 
         def made(outcome: BranchedLog | KafkaError) -> None:
@@ -399,7 +460,12 @@ class LogDirectories:
                 done(outcome)
                 return
             if directory.is_offline:
-                done(KafkaStorageError(f"{target} cannot be made a branch of {source}, since the log directory {directory.path} is offline now."))
+                done(
+                    KafkaStorageError(
+                        f"{target} cannot be made a branch of {source}, since the log directory {directory.path} is "
+                        f"offline now."
+                    )
+                )
                 return
             loaded = outcome.loaded
             log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
@@ -413,7 +479,16 @@ class LogDirectories:
             done(log)
 
         first_dirty = partial(directory.cleaner_offsets.get, source)
-        Branching(origin, wanted, self._files, directory.writer.writer, directory.write_log_start_offsets, first_dirty, now_ms, made).go_on()
+        Branching(
+            origin,
+            wanted,
+            self._files,
+            directory.writer.writer,
+            directory.write_log_start_offsets,
+            first_dirty,
+            now_ms,
+            made,
+        ).go_on()
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Writes down the topic's id for a partition whose directory does not name one (it is older than topic
@@ -423,14 +498,24 @@ class LogDirectories:
             write_topic_id(log.directory, topic_id, self._files, sync=True)
             log.topic_id = topic_id
 
-    def truncate(self, offsets: Mapping[TopicPartition, int], now_ms: int, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
+    def truncate(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        now_ms: int,
+        done: Callable[[dict[TopicPartition, KafkaError]], None],
+    ) -> None:
         """Cuts followers' logs back to these offsets; `done` is called, on the owner's thread, with what went wrong by
         partition. None of them takes appends before the recovery points on the disk have gone back with it: otherwise
         a crash would leave unsynced batches below one. Where they cannot be written the log stays closed to appends
         until they are, with the next truncation or the next checkpoint."""
         self._truncate([(topic_partition, offset, False) for topic_partition, offset in offsets.items()], now_ms, done)
 
-    def restart(self, offsets: Mapping[TopicPartition, int], now_ms: int, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
+    def restart(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        now_ms: int,
+        done: Callable[[dict[TopicPartition, KafkaError]], None],
+    ) -> None:
         """As `truncate`, but the logs forget everything and begin anew at these offsets."""
         self._truncate([(topic_partition, offset, True) for topic_partition, offset in offsets.items()], now_ms, done)
 
@@ -447,7 +532,11 @@ class LogDirectories:
         """All logs are cut. Their recovery points and lowered log start offsets are written, a file of each kind for
         each directory; then they are released."""
         failures = ended.failures
-        affected = [directory for directory in self.directories if any(ended.held.get(tp) is log for tp, log in directory.logs.items())]
+        affected = [
+            directory
+            for directory in self.directories
+            if any(ended.held.get(tp) is log for tp, log in directory.logs.items())
+        ]
         deleted = [log for tp, log in ended.held.items() if self.logs.get(tp) is not log]
         for log in deleted:
             log.release()
@@ -461,7 +550,10 @@ class LogDirectories:
             left -= 1
             if outcome is not None:
                 for log in held:
-                    message = f"The recovery point of {log.topic_partition} in {log.directory.parent} cannot be written: {outcome}; mend the disk."
+                    message = (
+                        f"The recovery point of {log.topic_partition} in {log.directory.parent} cannot be written: "
+                        f"{outcome}; mend the disk."
+                    )
                     failures.setdefault(log.topic_partition, KafkaStorageError(message))
             if not left:
                 done(failures)
@@ -476,7 +568,10 @@ class LogDirectories:
         """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`.
         `sync_names` makes the name survive a crash of the machine."""
         if topic_partition in self.offline:
-            raise KafkaStorageError(f"{topic_partition} cannot be deleted while its log directory is offline: mend that and start the broker again.")
+            raise KafkaStorageError(
+                f"{topic_partition} cannot be deleted while its log directory is offline: mend that and start the "
+                f"broker again."
+            )
         log = self.logs.pop(topic_partition, None) or self._undeleted.pop(topic_partition, None)
         if log is None:
             return
@@ -490,7 +585,10 @@ class LogDirectories:
             path = mark_deleted(log)
         except OSError as error:
             self._undeleted[topic_partition] = log
-            told = f"{log.directory} cannot be renamed for deletion: {error.strerror}. Mend that, and delete the topic again."
+            told = (
+                f"{log.directory} cannot be renamed for deletion: {error.strerror}. Mend that, and delete the topic "
+                f"again."
+            )
             raise KafkaStorageError(told) from error
         self._doomed.add(self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, [path])
 

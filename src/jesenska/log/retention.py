@@ -90,18 +90,28 @@ def count_deletable(
 ) -> tuple[int, str]:
     """How many of the oldest segments go, and why in a few words."""
     below_start = 0
-    while below_start < len(segments) and segments[below_start].end_offset <= log_start_offset and not segments[below_start].is_active:
+    while (
+        below_start < len(segments)
+        and segments[below_start].end_offset <= log_start_offset
+        and not segments[below_start].is_active
+    ):
         below_start += 1
     count, reason = _count_old(policy, segments, config, now_ms) if config.delete else (0, "")
     if count <= below_start:
         count, reason = below_start, f"below the log start offset {log_start_offset}"
     committed = 0
-    while committed < count and segments[committed].end_offset <= high_watermark and (segments[committed].size_bytes or not segments[committed].is_active):
+    while (
+        committed < count
+        and segments[committed].end_offset <= high_watermark
+        and (segments[committed].size_bytes or not segments[committed].is_active)
+    ):
         committed += 1
     return committed, reason
 
 
-def _count_old(policy: RetentionPolicy, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+def _count_old(
+    policy: RetentionPolicy, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int
+) -> tuple[int, str]:
     """The policy's answer; none go where it makes no sense."""
     if not segments:
         return 0, ""
@@ -110,6 +120,11 @@ def _count_old(policy: RetentionPolicy, segments: Sequence[SegmentFacts], config
         if not isinstance(count, int) or not isinstance(reason, str) or not 0 <= count <= len(segments):
             raise ValueError(f"it answered {count!r}, {reason!r} for {len(segments)} segments")
     except Exception as error:
-        logger.error("retention policy %s failed, nothing is deleted by it: %s: %s", type(policy).__name__, type(error).__name__, error)
+        logger.error(
+            "retention policy %s failed, nothing is deleted by it: %s: %s",
+            type(policy).__name__,
+            type(error).__name__,
+            error,
+        )
         return 0, ""
     return count, reason

@@ -12,4 +12,6 @@ from jesenska.log.retention import TIME_AND_SIZE, RetentionPolicy
 
 def policy_named(name: str) -> RetentionPolicy:
     """The policy of this name; PluginError if no installed package has it (any more)."""
-    return TIME_AND_SIZE if name == DEFAULT_RETENTION_POLICY else cast(RetentionPolicy, plugin(RETENTION_POLICIES, name))
+    return (
+        TIME_AND_SIZE if name == DEFAULT_RETENTION_POLICY else cast(RetentionPolicy, plugin(RETENTION_POLICIES, name))
+    )

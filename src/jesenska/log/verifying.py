@@ -23,7 +23,7 @@ from struct import iter_unpack
 from typing import NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.checked_batches import Checked, CheckedIndex, Damage, inspect
+from jesenska.log.segments.checked_batches import Checked, CheckedIndex, Damage, inspect
 from jesenska.records.header import MAGIC_OFFSET, MAGIC_V2
 
 _SEGMENT = re.compile(r"\d{20}\.log")

@@ -94,7 +94,10 @@ def shown(acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, 
     """The rules as these identities may see them: without ADMIN, the hashes of passwords are struck out."""
     if permits(acl, ADMIN, identities):
         return acl
-    return tuple(Acl(rule.permissions, rule.scheme, rule.id.partition(":")[0] + ":x") if rule.scheme == "digest" else rule for rule in acl)
+    return tuple(
+        Acl(rule.permissions, rule.scheme, rule.id.partition(":")[0] + ":x") if rule.scheme == "digest" else rule
+        for rule in acl
+    )
 
 
 def _is_network(text: str) -> bool:

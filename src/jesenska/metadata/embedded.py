@@ -70,7 +70,13 @@ class _Pending:
 
     __slots__ = ("done", "error", "results", "transaction")
 
-    def __init__(self, transaction: Transaction | None, results: tuple[Result, ...], error: TreeError | MultiError | None, done: Done) -> None:
+    def __init__(
+        self,
+        transaction: Transaction | None,
+        results: tuple[Result, ...],
+        error: TreeError | MultiError | None,
+        done: Done,
+    ) -> None:
         self.transaction, self.results, self.error, self.done = transaction, results, error, done
 
 
@@ -81,7 +87,9 @@ class StoreFullError(ConnectionLossError):
 class EmbeddedTree:
     """The one owner of the tree in this process; `session` gives stores on it."""
 
-    def __init__(self, tree: Tree, clock: Clock, journal: Journal | None, executor: Executor | None, secret: bytes = bytes(32)) -> None:
+    def __init__(
+        self, tree: Tree, clock: Clock, journal: Journal | None, executor: Executor | None, secret: bytes = bytes(32)
+    ) -> None:
         #: What passwords of sessions follow from; the same after a restart.
         self.secret = secret
         self._committed = tree
@@ -108,7 +116,9 @@ class EmbeddedTree:
         they write. `executor` has one thread, which is the tree's from here on."""
         executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
-            journal, tree = await asyncio.get_running_loop().run_in_executor(executor, partial(SqliteJournal.open, path, many_writes=served))
+            journal, tree = await asyncio.get_running_loop().run_in_executor(
+                executor, partial(SqliteJournal.open, path, many_writes=served)
+            )
         except BaseException:
             executor.shutdown(wait=False)
             raise
@@ -248,7 +258,9 @@ class EmbeddedTree:
             return
         self._executor.submit(self._write, self._journal, transactions, batch, loop)
 
-    def _write(self, journal: Journal, transactions: list[Transaction], batch: list[_Pending], loop: asyncio.AbstractEventLoop) -> None:
+    def _write(
+        self, journal: Journal, transactions: list[Transaction], batch: list[_Pending], loop: asyncio.AbstractEventLoop
+    ) -> None:
         """Runs on the writer's thread."""
         failure: BaseException | None = None
         try:
@@ -334,7 +346,9 @@ class _Watcher(NamedTuple):
             self.callback(event)
         except Exception as error:
             # A broken listener must not keep others from hearing, nor answers from leaving.
-            asyncio.get_running_loop().call_exception_handler({"message": "a watch's callback raised", "exception": error})
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "a watch's callback raised", "exception": error}
+            )
 
 
 class EmbeddedStore:
@@ -386,7 +400,13 @@ class EmbeddedStore:
         return await self._read(read)
 
     async def create(
-        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        acl: tuple[Acl, ...] = OPEN_ACL,
     ) -> Result:
         return (await self._change((Create(path, data, ephemeral, sequential, acl),)))[0]
 

@@ -58,7 +58,7 @@ CREATE TABLE nodes (
 );
 CREATE TABLE sessions (id INTEGER PRIMARY KEY, timeout_ms INTEGER NOT NULL);
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
-"""
+"""  # noqa: E501
 
 
 class _Statement(NamedTuple):
@@ -75,10 +75,13 @@ _INSERT = _Statement("INSERT INTO nodes VALUES ", "(?,?,?,?,?,?,?,?,?,?,?,?)", "
 _SET_DATA = _Statement(
     "INSERT INTO nodes VALUES ",
     "(?,?,NULL,0,?,0,0,?,?,0,0,0)",
-    " ON CONFLICT (path) DO UPDATE SET data = excluded.data, mzxid = excluded.mzxid, mtime = excluded.mtime, version = excluded.version",
+    " ON CONFLICT (path) DO UPDATE SET data = excluded.data, mzxid = excluded.mzxid, mtime = excluded.mtime, version "
+    "= excluded.version",
 )
 _SET_ACL = _Statement(
-    "INSERT INTO nodes VALUES ", "(?,'',?,0,0,0,0,0,0,0,?,0)", " ON CONFLICT (path) DO UPDATE SET acl = excluded.acl, aversion = excluded.aversion"
+    "INSERT INTO nodes VALUES ",
+    "(?,'',?,0,0,0,0,0,0,0,?,0)",
+    " ON CONFLICT (path) DO UPDATE SET acl = excluded.acl, aversion = excluded.aversion",
 )
 _COUNT_CHILDREN = _Statement(
     "INSERT INTO nodes VALUES ",
@@ -125,7 +128,9 @@ class _Effect:
                     self._data[path] = (path, _blob(change.data), zxid, time_ms, change.version)
             elif isinstance(change, NodeCreated):
                 path = change.path
-                self._created[path] = TreeNode(change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, change.owner)
+                self._created[path] = TreeNode(
+                    change.data, change.acl, zxid, zxid, zxid, time_ms, time_ms, 0, 0, 0, change.owner
+                )
                 self._changes_children(split(path)[0], zxid, 1)
             elif isinstance(change, NodeDeleted):
                 path = change.path
@@ -202,11 +207,15 @@ class SqliteJournal:
         `many_writes`: its write-ahead log takes 4 MB from the beginning, and commits take less time."""
         is_new = not path.exists()
         try:
-            connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=_PREPARED_STATEMENTS)
+            connection = sqlite3.connect(
+                path, isolation_level=None, check_same_thread=False, timeout=0, cached_statements=_PREPARED_STATEMENTS
+            )
         except sqlite3.Error as error:
             if not has_descriptors(_DESCRIPTORS):
                 raise _sentence(path, error) from error
-            raise JournalError(f"The metadata file {path} cannot be opened ({error}): check the directory and its permissions.") from error
+            raise JournalError(
+                f"The metadata file {path} cannot be opened ({error}): check the directory and its permissions."
+            ) from error
         try:
             journal = SqliteJournal(path, connection)
             for pragma in (
@@ -244,16 +253,24 @@ class SqliteJournal:
             connection.execute("BEGIN IMMEDIATE")
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
-            connection.executemany("INSERT INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", [_row(path, node) for path, node in Tree().walk()])
+            connection.executemany(
+                "INSERT INTO nodes VALUES (?,?,?,?,?,?,?,?,?,?,?,?)", [_row(path, node) for path, node in Tree().walk()]
+            )
             connection.execute("INSERT INTO meta VALUES ('last_zxid', 0)")
             connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version = {FORMAT}")
             connection.execute("COMMIT")
             return
         if application != _APPLICATION_ID:
-            raise JournalError(f"The file {self._path} is a database of another program: move it away, or give another directory in log.dirs.")
+            raise JournalError(
+                f"The file {self._path} is a database of another program: move it away, or give another directory in "
+                f"log.dirs."
+            )
         if version > FORMAT:
-            raise JournalError(f"The metadata file {self._path} has format {version}, and this release reads up to {FORMAT}: start the release that wrote it.")
+            raise JournalError(
+                f"The metadata file {self._path} has format {version}, and this release reads up to {FORMAT}: start "
+                f"the release that wrote it."
+            )
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise JournalError(f"The metadata file {self._path} is damaged ({verdict}): restore it from a copy.")
@@ -261,7 +278,9 @@ class SqliteJournal:
     def _load(self) -> Tree:
         connection = self._connection
         nodes = [_node(row) for row in connection.execute("SELECT * FROM nodes")]
-        sessions = {int(session): int(timeout) for session, timeout in connection.execute("SELECT id, timeout_ms FROM sessions")}
+        sessions = {
+            int(session): int(timeout) for session, timeout in connection.execute("SELECT id, timeout_ms FROM sessions")
+        }
         found = connection.execute("SELECT value FROM meta WHERE key = 'last_zxid'").fetchone()
         if found is None:
             raise ValueError("the number of the last transaction is missing")
@@ -330,16 +349,30 @@ class SqliteJournal:
 
 def _row(path: str, node: TreeNode) -> tuple[object, ...]:
     return (
-        path, _blob(node.data), _acl_text(node.acl), node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime, node.version, node.creates,
-        node.aversion, node.ephemeral_owner,
-    )  # fmt: skip
+        path,
+        _blob(node.data),
+        _acl_text(node.acl),
+        node.czxid,
+        node.mzxid,
+        node.pzxid,
+        node.ctime,
+        node.mtime,
+        node.version,
+        node.creates,
+        node.aversion,
+        node.ephemeral_owner,
+    )
 
 
 def _node(row: Sequence[object]) -> tuple[str, TreeNode]:
     path, data, acl, *numbers = row
     if data == _NULL:
         data = None
-    if not isinstance(path, str) or not isinstance(data, bytes | None) or not all(isinstance(number, int) for number in numbers):
+    if (
+        not isinstance(path, str)
+        or not isinstance(data, bytes | None)
+        or not all(isinstance(number, int) for number in numbers)
+    ):
         raise ValueError(f"the row of node {path!r} has values of the wrong kind")
     czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner = (int(str(number)) for number in numbers)
     return path, TreeNode(data, _acl(acl), czxid, mzxid, pzxid, ctime, mtime, version, creates, aversion, owner)
@@ -363,15 +396,25 @@ def _acl(text: object) -> tuple[Acl, ...]:
 def _sentence(path: Path, error: Exception) -> JournalError:
     name = getattr(error, "sqlite_errorname", "")
     if name.startswith("SQLITE_FULL"):
-        return JournalFullError(f"The disk is full, so the metadata file {path} cannot be written: make room; the change was not made.")
+        return JournalFullError(
+            f"The disk is full, so the metadata file {path} cannot be written: make room; the change was not made."
+        )
     if name.startswith("SQLITE_CANTOPEN") and not has_descriptors(_DESCRIPTORS):
         return JournalError(f"The metadata file {path} cannot be opened (too many open files): {MORE_DESCRIPTORS}.")
     if name.startswith("SQLITE_BUSY"):
-        return JournalError(f"The metadata file {path} is in use by another process: stop that process, or give another directory in log.dirs.")
+        return JournalError(
+            f"The metadata file {path} is in use by another process: stop that process, or give another directory in "
+            f"log.dirs."
+        )
     if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
-        return JournalError(f"The metadata file {path} cannot be written ({error}): check the permissions of the directory.")
+        return JournalError(
+            f"The metadata file {path} cannot be written ({error}): check the permissions of the directory."
+        )
     if name.startswith("SQLITE_IOERR"):
-        return JournalError(f"The metadata file {path} could not be read or written ({error}): check the disk, then start the broker again.")
+        return JournalError(
+            f"The metadata file {path} could not be read or written ({error}): check the disk, then start the broker "
+            f"again."
+        )
     return JournalError(f"The metadata file {path} is damaged ({error}): restore it from a copy.")
 
 

@@ -86,7 +86,10 @@ class BrokerRegistration:
             endpoints = [Endpoint("PLAINTEXT", "PLAINTEXT", _str(value, "host"), _int(value, "port"))]
         else:
             protocols = value.get("listener_security_protocol_map")
-            endpoints = [_endpoint(str(text), protocols if isinstance(protocols, dict) else {}) for text in _list(value, "endpoints")]
+            endpoints = [
+                _endpoint(str(text), protocols if isinstance(protocols, dict) else {})
+                for text in _list(value, "endpoints")
+            ]
         return BrokerRegistration(
             tuple(endpoints),
             _int_or(value, "timestamp", -1),
@@ -156,7 +159,9 @@ class PartitionStateNode:
     @staticmethod
     def decode(data: bytes) -> PartitionStateNode:
         value = _load(data)
-        return PartitionStateNode(_int(value, "leader"), _int(value, "leader_epoch"), _numbers(value, "isr"), _int(value, "controller_epoch"))
+        return PartitionStateNode(
+            _int(value, "leader"), _int(value, "leader_epoch"), _numbers(value, "isr"), _int(value, "controller_epoch")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +172,9 @@ class ControllerNode:
     timestamp_ms: int
 
     def encode(self) -> bytes:
-        return _dump({"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms), "kraftControllerEpoch": -1})
+        return _dump(
+            {"version": 2, "brokerid": self.broker_id, "timestamp": str(self.timestamp_ms), "kraftControllerEpoch": -1}
+        )
 
     @staticmethod
     def decode(data: bytes) -> ControllerNode:
@@ -227,7 +234,10 @@ def decode_config_change(data: bytes) -> str:
 
 
 def encode_reassignment(assignments: Mapping[TopicPartition, Sequence[int]]) -> bytes:
-    items = [{"topic": at.topic, "partition": at.partition, "replicas": list(replicas)} for at, replicas in assignments.items()]
+    items = [
+        {"topic": at.topic, "partition": at.partition, "replicas": list(replicas)}
+        for at, replicas in assignments.items()
+    ]
     return _dump({"version": 1, "partitions": items})
 
 
@@ -271,7 +281,13 @@ class BrokerStarts:
     lacking: tuple[LackingPartitions, ...] = ()
 
     def encode(self) -> bytes:
-        return _dump({"version": 1, "directories": _starts_out(self.directories), "lacking": [_lacking_out(item) for item in self.lacking]})
+        return _dump(
+            {
+                "version": 1,
+                "directories": _starts_out(self.directories),
+                "lacking": [_lacking_out(item) for item in self.lacking],
+            }
+        )
 
     @staticmethod
     def decode(data: bytes) -> BrokerStarts:
@@ -303,7 +319,10 @@ def _lacking_in(item: object) -> LackingPartitions:
     if not isinstance(item, dict):
         raise NodeFormatError("lacking holds something else than objects")
     numbers = _dict(item, "partitions")
-    return LackingPartitions(_starts_in(item), frozenset(TopicPartition(topic, number) for topic in numbers for number in _numbers(numbers, topic)))
+    return LackingPartitions(
+        _starts_in(item),
+        frozenset(TopicPartition(topic, number) for topic in numbers for number in _numbers(numbers, topic)),
+    )
 
 
 LOG_DIR_FAILED = 1
@@ -327,7 +346,9 @@ class ProducerIdBlock:
     last: int
 
     def encode(self) -> bytes:
-        return _dump({"version": 1, "broker": self.broker_id, "block_start": str(self.first), "block_end": str(self.last)})
+        return _dump(
+            {"version": 1, "broker": self.broker_id, "block_start": str(self.first), "block_end": str(self.last)}
+        )
 
     @staticmethod
     def decode(data: bytes) -> ProducerIdBlock:
@@ -414,7 +435,12 @@ def _endpoint(text: str, protocols: Mapping[str, Any]) -> Endpoint:
     host, colon, port = address.rpartition(":")
     if not separator or not colon:
         raise NodeFormatError(f"the endpoint {text!r} is none")
-    return Endpoint(name, str(protocols.get(name, name)), host.removeprefix("[").removesuffix("]"), _number(port, "an endpoint's port"))
+    return Endpoint(
+        name,
+        str(protocols.get(name, name)),
+        host.removeprefix("[").removesuffix("]"),
+        _number(port, "an endpoint's port"),
+    )
 
 
 def _replicas_out(replicas: Replicas) -> dict[str, list[int]]:
@@ -424,7 +450,10 @@ def _replicas_out(replicas: Replicas) -> dict[str, list[int]]:
 def _replicas_in(value: object) -> dict[int, tuple[int, ...]]:
     try:
         assert isinstance(value, dict)
-        return {int(partition): tuple(_number(broker, "a replica") for broker in brokers) for partition, brokers in value.items()}
+        return {
+            int(partition): tuple(_number(broker, "a replica") for broker in brokers)
+            for partition, brokers in value.items()
+        }
     except (AssertionError, TypeError, ValueError) as error:
         raise NodeFormatError("the replicas are not lists of brokers by partition") from error
 

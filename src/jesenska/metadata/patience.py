@@ -38,4 +38,8 @@ async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitab
                 await asyncio.sleep(_LOOK_SECONDS)
                 if store.state is SessionState.CONNECTED:
                     break
-            logger.info("the connection to the metadata ended (%s) and is there again: what was asked for is asked for once more", error)
+            logger.info(
+                "the connection to the metadata ended (%s) and is there again: what was asked for is asked for once "
+                "more",
+                error,
+            )

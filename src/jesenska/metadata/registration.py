@@ -31,7 +31,10 @@ class BrokerIdTaken(Exception):
     """Another broker is registered under this number; the text is one sentence."""
 
     def __init__(self, broker_id: int) -> None:
-        super().__init__(f"A broker with id {broker_id} is registered already: stop it, or give this one another broker.id in its configuration.")
+        super().__init__(
+            f"A broker with id {broker_id} is registered already: stop it, or give this one another broker.id in its "
+            f"configuration."
+        )
 
 
 async def ensure_paths(store: Store) -> None:

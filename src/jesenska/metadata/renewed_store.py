@@ -68,7 +68,13 @@ class RenewedStore:
         return await self._store.children(path, watch)
 
     async def create(
-        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        acl: tuple[Acl, ...] = OPEN_ACL,
     ) -> Result:
         return await self._store.create(path, data, ephemeral=ephemeral, sequential=sequential, acl=acl)
 

@@ -86,7 +86,13 @@ class Store(Protocol):
         ...
 
     async def create(
-        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        acl: tuple[Acl, ...] = OPEN_ACL,
     ) -> Result:
         """The full path and the stat; NodeExistsError, NoNodeError where the parent is missing."""
         ...
@@ -184,7 +190,13 @@ class ChrootStore:
         return await self._store.children(self._inside(path), self._watch(watch))
 
     async def create(
-        self, path: str, data: bytes | None = b"", *, ephemeral: bool = False, sequential: bool = False, acl: tuple[Acl, ...] = OPEN_ACL
+        self,
+        path: str,
+        data: bytes | None = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        acl: tuple[Acl, ...] = OPEN_ACL,
     ) -> Result:
         result = await self._store.create(self._inside(path), data, ephemeral=ephemeral, sequential=sequential, acl=acl)
         return Result(self._outside(result.path), result.stat)

@@ -79,7 +79,20 @@ class TreeNode:
     """One node's state. `creates` counts children ever created; cversion follows from it and from the children that
     are left."""
 
-    __slots__ = ("acl", "aversion", "children", "creates", "ctime", "czxid", "data", "ephemeral_owner", "mtime", "mzxid", "pzxid", "version")
+    __slots__ = (
+        "acl",
+        "aversion",
+        "children",
+        "creates",
+        "ctime",
+        "czxid",
+        "data",
+        "ephemeral_owner",
+        "mtime",
+        "mzxid",
+        "pzxid",
+        "version",
+    )
 
     def __init__(
         self,
@@ -107,9 +120,18 @@ class TreeNode:
     def stat(self) -> Stat:
         children = len(self.children)
         return Stat(
-            self.czxid, self.mzxid, self.ctime, self.mtime, self.version, _int32(2 * self.creates - children), self.aversion,
-            self.ephemeral_owner, len(self.data or b""), children, self.pzxid,
-        )  # fmt: skip
+            self.czxid,
+            self.mzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            _int32(2 * self.creates - children),
+            self.aversion,
+            self.ephemeral_owner,
+            len(self.data or b""),
+            children,
+            self.pzxid,
+        )
 
     def add_child(self, name: str) -> None:
         if self.children:
@@ -119,9 +141,18 @@ class TreeNode:
 
     def copy(self) -> TreeNode:
         other = TreeNode(
-            self.data, self.acl, self.czxid, self.mzxid, self.pzxid, self.ctime, self.mtime, self.version, self.creates, self.aversion,
+            self.data,
+            self.acl,
+            self.czxid,
+            self.mzxid,
+            self.pzxid,
+            self.ctime,
+            self.mtime,
+            self.version,
+            self.creates,
+            self.aversion,
             self.ephemeral_owner,
-        )  # fmt: skip
+        )
         other.children = set(self.children) if self.children else _NO_CHILDREN
         return other
 
@@ -316,7 +347,9 @@ class Tree:
         self._apply_change(change, zxid, now_ms)
         self.last_zxid = zxid
         node = self._nodes.get(change.path)
-        return Decision(Transaction(zxid, now_ms, (change,)), (Result(change.path, node.stat if node is not None else None),))
+        return Decision(
+            Transaction(zxid, now_ms, (change,)), (Result(change.path, node.stat if node is not None else None),)
+        )
 
     def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
         # No `match`: it takes a look at the names of a class's fields each time.
@@ -379,7 +412,9 @@ class Tree:
     def apply(self, transaction: Transaction) -> tuple[Change, ...]:
         """Does what was decided elsewhere, and gives the changes in their order. AssertionError for a transaction that
         is not the next one."""
-        assert transaction.zxid == self.last_zxid + 1, f"transaction {transaction.zxid} does not follow {self.last_zxid}"
+        assert transaction.zxid == self.last_zxid + 1, (
+            f"transaction {transaction.zxid} does not follow {self.last_zxid}"
+        )
         for change in transaction.changes:
             self._apply_change(change, transaction.zxid, transaction.time_ms)
         self.last_zxid = transaction.zxid
@@ -434,7 +469,9 @@ class Tree:
         parent = nodes[parent_path]
         counters = (parent.creates, parent.pzxid)
         deleted = nodes.get(path)
-        owner = change.owner if isinstance(change, NodeCreated) else deleted.ephemeral_owner if deleted is not None else 0
+        owner = (
+            change.owner if isinstance(change, NodeCreated) else deleted.ephemeral_owner if deleted is not None else 0
+        )
 
         def restore_membership() -> None:
             parent.creates, parent.pzxid = counters

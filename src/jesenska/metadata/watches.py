@@ -73,7 +73,11 @@ class Watches(Generic[W]):
 
     def _held(self, path: str, watcher: W, data: bool, children: bool) -> list[tuple[bool, str]]:
         places = self._of.get(watcher, ())
-        return [place for place, is_meant in (((True, path), data), ((False, path), children)) if is_meant and place in places]
+        return [
+            place
+            for place, is_meant in (((True, path), data), ((False, path), children))
+            if is_meant and place in places
+        ]
 
     def _drop(self, watcher: W, place: tuple[bool, str]) -> None:
         is_data, path = place
@@ -117,7 +121,13 @@ class Watches(Generic[W]):
     def __len__(self) -> int:
         return sum(len(places) for places in self._of.values())
 
-    def _take(self, found: list[tuple[W, WatchEvent]], tables: tuple[dict[str, dict[W, None]], ...], path: str, kind: EventType) -> None:
+    def _take(
+        self,
+        found: list[tuple[W, WatchEvent]],
+        tables: tuple[dict[str, dict[W, None]], ...],
+        path: str,
+        kind: EventType,
+    ) -> None:
         heard: dict[W, None] = {}
         for table in tables:
             for watcher in table.pop(path, {}):

@@ -46,7 +46,14 @@ def _give_up(future: asyncio.Future[Any]) -> None:
 class _Waiting:
     __slots__ = ("correlation_id", "future", "header_version", "response", "version")
 
-    def __init__(self, correlation_id: int, response: type[Message], version: int, header_version: int, future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self,
+        correlation_id: int,
+        response: type[Message],
+        version: int,
+        header_version: int,
+        future: asyncio.Future[Any],
+    ) -> None:
         self.correlation_id = correlation_id
         self.response = response
         self.version = version
@@ -57,7 +64,15 @@ class _Waiting:
 class Channel:
     """One connection to `host:port`. `send` may be called again before earlier answers came (pipelining)."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, buffer: ReadBuffer, client_id: str, host: str, port: int) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        buffer: ReadBuffer,
+        client_id: str,
+        host: str,
+        port: int,
+    ) -> None:
         self.host, self.port, self.client_id = host, port, client_id
         self._loop = loop
         self._waiting: deque[_Waiting] = deque()
@@ -89,7 +104,8 @@ class Channel:
         version = min(high, ours_high, high if at_most is None else at_most)
         if version < max(low, ours_low):
             raise UnsupportedVersionError(
-                f"The broker at {self.host}:{self.port} does not serve {request.__name__.removesuffix('Request')} in a version known here."
+                f"The broker at {self.host}:{self.port} does not serve {request.__name__.removesuffix('Request')} in "
+                f"a version known here."
             )
         return version
 
@@ -109,13 +125,17 @@ class Channel:
         total = sum(map(len, parts))
         _LENGTH.pack_into(parts[0], 0, total - 4)  # type: ignore[arg-type]
         if expect_answer:
-            self._waiting.append(_Waiting(correlation_id, api.response, version, api.response_header_version(version), future))
+            self._waiting.append(
+                _Waiting(correlation_id, api.response, version, api.response_header_version(version), future)
+            )
         self._connection.send(parts, total)
         if not expect_answer:
             future.set_result(None)
         return future
 
-    async def request(self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None) -> Answer:
+    async def request(
+        self, request: Message, response: type[Answer], *, timeout_seconds: float = 30.0, at_most: int | None = None
+    ) -> Answer:
         """Sends at the highest common version and gives the response; RequestTimedOutError closes the channel (its
         answers could no longer be matched)."""
         future = self.send(request, self.version_for(type(request), at_most))
@@ -125,7 +145,9 @@ class Channel:
             answer = await future
         except _UnansweredError:
             self.close("a request was not answered in time")
-            raise RequestTimedOutError(f"The broker at {self.host}:{self.port} did not answer within {timeout_seconds:g} s.") from None
+            raise RequestTimedOutError(
+                f"The broker at {self.host}:{self.port} did not answer within {timeout_seconds:g} s."
+            ) from None
         finally:
             timer.cancel()
         assert isinstance(answer, response)
@@ -142,7 +164,9 @@ class Channel:
                 else:
                     correlation_id, position = read_response_head(view, waiting.header_version)
                     if correlation_id != waiting.correlation_id:
-                        raise MalformedMessageError(f"answer {correlation_id} came for request {waiting.correlation_id}")
+                        raise MalformedMessageError(
+                            f"answer {correlation_id} came for request {waiting.correlation_id}"
+                        )
                     answer = decode(waiting.response, waiting.version, self._connection.keep(view)[position:])
             except Exception:
                 self._waiting.appendleft(waiting)
@@ -175,7 +199,8 @@ class Channel:
         version = ApiVersionsRequest.versions[1]
         while True:
             answer: ApiVersionsResponse = await self.send(
-                ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version), version
+                ApiVersionsRequest(client_software_name=software_name, client_software_version=software_version),
+                version,
             )
             self._ranges = {item.api_key: (item.min_version, item.max_version) for item in answer.api_keys}
             if answer.error_code == ErrorCode.NONE:
@@ -232,11 +257,15 @@ async def open_channel(
                 raise
             return channel
     except TimeoutError:
-        raise NetworkException(f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?") from None
+        raise NetworkException(
+            f"No answer from {where} within {timeout_seconds:g} s: is a broker listening there?"
+        ) from None
     except socket.gaierror as error:
         raise _because_of(error, f"The host {host!r} has no address ({error.strerror}): correct it.") from error
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
         if is_out_of_descriptors(error):
             raise _because_of(error, f"No connection to {where} can be made ({reason}): {remedy_of(error)}.") from error
-        raise _because_of(error, f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server.") from error
+        raise _because_of(
+            error, f"No broker answers at {where} ({reason}): start one there, or name another with --bootstrap-server."
+        ) from error

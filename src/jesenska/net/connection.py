@@ -63,7 +63,11 @@ class ReadBuffer:
         if self.lent_bytes + min(wanted_bytes, _ONE_PIECE_BYTES) > UNFINISHED_REQUESTS_BYTES:
             buffer = memoryview(bytearray(min(wanted_bytes, max(2 * arrived_bytes, _FRUGAL_FIRST_BYTES))))
         else:
-            size = wanted_bytes if wanted_bytes <= _ONE_PIECE_BYTES else min(wanted_bytes, max(2 * arrived_bytes, REQUEST_BUFFER_FIRST_BYTES))
+            size = (
+                wanted_bytes
+                if wanted_bytes <= _ONE_PIECE_BYTES
+                else min(wanted_bytes, max(2 * arrived_bytes, REQUEST_BUFFER_FIRST_BYTES))
+            )
             is_whole = REQUEST_BUFFER_FIRST_BYTES < size <= _ONE_PIECE_BYTES
             buffer = memoryview(self._one_piece() if is_whole else bytearray(size))
         self.lent_bytes += len(buffer)
@@ -294,7 +298,11 @@ class FramedConnection:
         """True when everything has left already, or will with what follows it; otherwise `on_drained` will be
         called."""
         if self._holding:
-            if len(pieces) == 1 and isinstance(pieces[0], bytearray) and self._held_bytes + total_bytes <= HELD_ANSWER_BYTES:
+            if (
+                len(pieces) == 1
+                and isinstance(pieces[0], bytearray)
+                and self._held_bytes + total_bytes <= HELD_ANSWER_BYTES
+            ):
                 self._held.append(pieces[0])
                 self._held_bytes += total_bytes
                 return True

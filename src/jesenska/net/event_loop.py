@@ -94,7 +94,9 @@ if sys.platform == "linux":
             self._direct = _DirectSelector()
             super().__init__(self._direct)
 
-        def add_reader(self, fd: FileDescriptorLike, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
+        def add_reader(
+            self, fd: FileDescriptorLike, callback: Callable[[*_Arguments], Any], *args: *_Arguments
+        ) -> None:
             self._direct.watch(_number(fd), partial(callback, *args) if args else callback)
 
         def remove_reader(self, fd: FileDescriptorLike) -> bool:

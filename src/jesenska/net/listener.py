@@ -22,7 +22,13 @@ _RETRY_SECONDS = 0.5
 class Listener:
     """Accepts from a socket that listens, which is closed with it."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, listening: socket.socket, on_accepted: Callable[[socket.socket, str], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        name: str,
+        listening: socket.socket,
+        on_accepted: Callable[[socket.socket, str], None],
+    ) -> None:
         self.name = name
         self._loop = loop
         self._on_accepted = on_accepted
@@ -44,7 +50,11 @@ class Listener:
             except OSError as error:
                 if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     raise
-                logger.error("listener %s cannot accept connections: %s; raise the limit of open files (ulimit -n)", self.name, error.strerror)
+                logger.error(
+                    "listener %s cannot accept connections: %s; raise the limit of open files (ulimit -n)",
+                    self.name,
+                    error.strerror,
+                )
                 self._loop.remove_reader(self._socket.fileno())
                 self._retry = self._loop.call_later(_RETRY_SECONDS, self.start)
                 return
@@ -65,14 +75,23 @@ def listening_socket(host: str, port: int, backlog: int = 100, *, only_v6: bool 
     wanted = f"{host or '*'}:{port}"
     try:
         if host == "":
-            return _listening(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, ("", port), backlog, dual=socket.has_dualstack_ipv6())
+            return _listening(
+                socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET,
+                ("", port),
+                backlog,
+                dual=socket.has_dualstack_ipv6(),
+            )
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return _listening(family, address, backlog, dual=False if only_v6 and family == socket.AF_INET6 else None)
     except socket.gaierror as error:
-        raise JesenskaError(f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine.") from error
+        raise JesenskaError(
+            f"The listener's host {host!r} has no address ({error.strerror}): name an address of this machine."
+        ) from error
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise PortTakenError(f"Port {port} is taken by another process: stop that one, or choose another port for {wanted}.", port) from error
+            raise PortTakenError(
+                f"Port {port} is taken by another process: stop that one, or choose another port for {wanted}.", port
+            ) from error
         if error.errno == errno.EACCES:
             raise JesenskaError(f"This user may not listen on {wanted}: choose a port above 1023.") from error
         if error.errno == errno.EADDRNOTAVAIL:

@@ -44,9 +44,25 @@ class PlainTransport:
     `on_drained` is called when everything handed over has left, if it could not leave at once; `on_broken` when the
     connection failed."""
 
-    __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_send_file", "_writing", "closed", "sock", "unsent_bytes")
+    __slots__ = (
+        "_loop",
+        "_on_broken",
+        "_on_drained",
+        "_queue",
+        "_send_file",
+        "_writing",
+        "closed",
+        "sock",
+        "unsent_bytes",
+    )
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, on_drained: Callable[[], None], on_broken: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_drained: Callable[[], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
         sock.setblocking(False)
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -59,12 +59,19 @@ from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError, ProducerFencedError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.producer import Producer
-from jesenska.pipeline.cluster_thread import ClusterThread, connect
-from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Query, Ticket, first_look, make_batches_topic
-from jesenska.pipeline.options import SinkOptions, sink_options
-from jesenska.pipeline.sentences import plainly
-from jesenska.pipeline.sink import Packing, check_columns, sending, write_rows
-from jesenska.pipeline.spark import quiet_about_pandas
+from jesenska.pipeline.connector.cluster_thread import ClusterThread, connect
+from jesenska.pipeline.connector.options import SinkOptions, sink_options
+from jesenska.pipeline.connector.sink import Packing, check_columns, sending, write_rows
+from jesenska.pipeline.connector.user_errors import plainly
+from jesenska.pipeline.micro_batches import (
+    MicroBatch,
+    MicroBatchTransaction,
+    Query,
+    Ticket,
+    first_look,
+    make_batches_topic,
+)
+from jesenska.pipeline.spark.session import quiet_about_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -132,7 +139,9 @@ class ExactlyOnce:
         is_allowed: Callable[[], None] | None = None,
     ) -> None:
         if not query:
-            raise JesenskaError("A query that writes exactly once needs a name of its own, which it keeps: ExactlyOnce(query=...).")
+            raise JesenskaError(
+                "A query that writes exactly once needs a name of its own, which it keeps: ExactlyOnce(query=...)."
+            )
         given = dict(options)
         self.query = query
         self.batches_topic = given.pop(_TOPIC_OPTION, BATCHES_TOPIC)
@@ -140,7 +149,10 @@ class ExactlyOnce:
         self.options = sink_options(given)
         self.aligned = aligned
         if self.options.acks != -1 or self.options.enable_idempotence is False:
-            raise JesenskaError("Writing exactly once needs idempotence and acks=all: leave kafka.acks and kafka.enable.idempotence out.")
+            raise JesenskaError(
+                "Writing exactly once needs idempotence and acks=all: leave kafka.acks and kafka.enable.idempotence "
+                "out."
+            )
         self.options = replace(self.options, enable_idempotence=True)
         self._clock = clock or SystemClock()
         self._offsets, self._counted_as, self._is_allowed = offsets, counted_as, is_allowed
@@ -156,7 +168,10 @@ class ExactlyOnce:
                     return
                 except _AgainError as error:
                     if attempt == _ATTEMPTS:
-                        raise JesenskaError(f"Micro-batch {batch_id} of the query {self.query} could not be written in {attempt} attempts: {error}") from error
+                        raise JesenskaError(
+                            f"Micro-batch {batch_id} of the query {self.query} could not be written in {attempt} "
+                            f"attempts: {error}"
+                        ) from error
                     logger.warning("Micro-batch %d of the query %s is begun anew: %s", batch_id, self.query, error)
 
     def _write_once(self, rows: DataFrame, batch_id: int) -> None:
@@ -164,7 +179,9 @@ class ExactlyOnce:
         begun = self._clock.monotonic()
         checkpoint = _Checkpoint(rows)
         batch = MicroBatch.of(batch_id, checkpoint.query_id, checkpoint.ends_of(batch_id), self.options.topic or "")
-        query = Query(self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms, self._counted_as)
+        query = Query(
+            self.query, self.batches_topic, self.timeout_ms, self.options.delivery_timeout_ms, self._counted_as
+        )
         self._is_written(batch, connection.run(self._look(connection, query)), checkpoint)
         writing = connection.run(MicroBatchTransaction.begin(connection.cluster, query))
         is_committed = False
@@ -178,19 +195,23 @@ class ExactlyOnce:
                 return
             if last is None and batch_id and batch.query_id:
                 logger.warning(
-                    "The query %s has written nothing under this name so far, and begins with micro-batch %d, which may be there already if it had another "
+                    "The query %s has written nothing under this name so far, and begins with micro-batch %d, which "
+                    "may be there already if it had another "
                     "name or another %s.", self.query, batch_id, _TOPIC_OPTION,
                 )  # fmt: skip
             written = self._run_tasks(rows, writing.ticket)
             if self._offsets is not None and self._offsets.offsets:
-                connection.run(writing.send_offsets(self._offsets.group_id, self._offsets.offsets, self._offsets.metadata))
+                connection.run(
+                    writing.send_offsets(self._offsets.group_id, self._offsets.offsets, self._offsets.metadata)
+                )
             connection.run(writing.commit())
             is_committed = True
             self._written = batch
         except Exception as error:
             if (self._clock.monotonic() - begun) * 1000 >= self.timeout_ms:
                 raise JesenskaError(
-                    f"Micro-batch {batch_id} of the query {self.query} took longer than the {self.timeout_ms / 1000:g} s that its transaction may take, "
+                    f"Micro-batch {batch_id} of the query {self.query} took longer than the "
+                    f"{self.timeout_ms / 1000:g} s that its transaction may take, "
                     f"and was aborted: read less at once (maxOffsetsPerTrigger), or raise {_TIMEOUT_OPTION}."
                 ) from error
             if isinstance(error, ProducerFencedError):
@@ -203,7 +224,8 @@ class ExactlyOnce:
         took_ms = (self._clock.monotonic() - begun) * 1000
         if took_ms > self.timeout_ms / 2:
             logger.warning(
-                "Micro-batch %d of the query %s took %.0f s, and may take %.0f s: read less at once (maxOffsetsPerTrigger), or raise %s.",
+                "Micro-batch %d of the query %s took %.0f s, and may take %.0f s: read less at once "
+                "(maxOffsetsPerTrigger), or raise %s.",
                 batch_id, self.query, took_ms / 1000, self.timeout_ms / 1000, _TIMEOUT_OPTION,
             )  # fmt: skip
         logger.debug("Micro-batch %d of the query %s: %d records", batch_id, self.query, sum(written.values()))
@@ -237,7 +259,11 @@ class ExactlyOnce:
             return _task(options, ticket, batches, write)
 
         with quiet_about_pandas():
-            placed = rows if self.aligned else rows.mapInArrow(pack, _PACKED).repartitionById(_tasks(rows.sparkSession), "place")
+            placed = (
+                rows
+                if self.aligned
+                else rows.mapInArrow(pack, _PACKED).repartitionById(_tasks(rows.sparkSession), "place")
+            )
             writing = placed.mapInArrow(work, _WRITTEN)
         jobs = _Jobs(rows)
         try:
@@ -272,7 +298,9 @@ def write_exactly_once(
     is_allowed: Callable[[], None] | None = None,
 ) -> None:
     """Writes a micro-batch as `ExactlyOnce` does, for a user's function in foreachBatch."""
-    ExactlyOnce(query, options, aligned=aligned, offsets=offsets, counted_as=counted_as, is_allowed=is_allowed)(rows, batch_id)
+    ExactlyOnce(query, options, aligned=aligned, offsets=offsets, counted_as=counted_as, is_allowed=is_allowed)(
+        rows, batch_id
+    )
 
 
 def _tasks(spark: SparkSession) -> int:
@@ -296,7 +324,11 @@ class _Checkpoint:
                 streams = spark._jsparkSession.sharedState().activeStreamingQueries()
                 self._stream = streams.get(spark._jvm.java.util.UUID.fromString(self.query_id))  # type: ignore[union-attr]
             except (Py4JError, AttributeError, TypeError) as error:
-                logger.warning("Spark does not say what the checkpoint has, so an old copy of it may not be told from the right one: %s", error)
+                logger.warning(
+                    "Spark does not say what the checkpoint has, so an old copy of it may not be told from the right "
+                    "one: %s",
+                    error,
+                )
 
     def ends_of(self, number: int) -> str:
         """The end offsets of the sources in that micro-batch, a line of JSON for each. Empty if the micro-batch is no
@@ -312,7 +344,10 @@ class _Checkpoint:
             return "\n".join(end.get().json() if end.isDefined() else "-" for end in ends)
         except (Py4JError, AttributeError, TypeError) as error:
             logger.warning(
-                "Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from the right one: %s", number, error
+                "Spark does not say where micro-batch %d ends, so an old copy of the checkpoint may not be told from "
+                "the right one: %s",
+                number,
+                error,
             )
             return ""
 
@@ -324,7 +359,11 @@ class _Checkpoint:
         try:
             return self._stream is None or bool(self._stream.commitLog().get(number).isDefined())
         except (Py4JError, AttributeError, TypeError) as error:
-            logger.warning("Spark does not say whether micro-batch %d is done, so offsets of another query may not be told: %s", number, error)
+            logger.warning(
+                "Spark does not say whether micro-batch %d is done, so offsets of another query may not be told: %s",
+                number,
+                error,
+            )
             return True
 
 
@@ -336,7 +375,9 @@ def _timeout_of(text: str | None) -> int:
     if text is None:
         return _DEFAULT_TIMEOUT_MS
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
-        raise JesenskaError(f"{_TIMEOUT_OPTION} expects milliseconds, but is {text!r}: set for example {_DEFAULT_TIMEOUT_MS}.")
+        raise JesenskaError(
+            f"{_TIMEOUT_OPTION} expects milliseconds, but is {text!r}: set for example {_DEFAULT_TIMEOUT_MS}."
+        )
     return int(text)
 
 
@@ -386,9 +427,14 @@ def _pack(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[p
 def _as_rows(key: TopicPartition, encoded: list[bytearray], compression: str) -> pa.RecordBatch:
     import pyarrow as pa
 
-    sizes, batches = zip(*(_for_the_way(batch) if compression == "none" else (0, batch) for batch in encoded), strict=True)
+    sizes, batches = zip(
+        *(_for_the_way(batch) if compression == "none" else (0, batch) for batch in encoded), strict=True
+    )
     count = len(encoded)
-    repeated = [pa.array([one] * count, kind) for one, kind in ((_place(key), pa.int32()), (key.topic, pa.string()), (key.partition, pa.int32()))]
+    repeated = [
+        pa.array([one] * count, kind)
+        for one, kind in ((_place(key), pa.int32()), (key.topic, pa.string()), (key.partition, pa.int32()))
+    ]
     columns = [*repeated, pa.array(sizes, pa.int32()), pa.array(batches, pa.binary())]
     return pa.RecordBatch.from_arrays(columns, names=["place", "topic", "partition", "size", "batch"])
 
@@ -413,11 +459,17 @@ def _place(key: TopicPartition) -> int:
     return (zlib.crc32(key.topic.encode()) + key.partition) % _PLACES
 
 
-def _write_packed(options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer) -> dict[TopicPartition, int]:
+def _write_packed(
+    options: SinkOptions, batches: Iterator[pa.RecordBatch], producer: Producer
+) -> dict[TopicPartition, int]:
     with plainly("topic"), sending(connect(options.client), options, producer) as task:
         for rows in batches:
-            for topic, partition, size, batch in zip(*(rows.column(name) for name in ("topic", "partition", "size", "batch")), strict=True):
-                task.send(TopicPartition(topic.as_py(), partition.as_py()), [_from_the_way(size.as_py(), batch.as_buffer())])
+            for topic, partition, size, batch in zip(
+                *(rows.column(name) for name in ("topic", "partition", "size", "batch")), strict=True
+            ):
+                task.send(
+                    TopicPartition(topic.as_py(), partition.as_py()), [_from_the_way(size.as_py(), batch.as_buffer())]
+                )
         return task.finish()
 
 
@@ -433,7 +485,10 @@ def _task(
 
     context = TaskContext.get()
     if context is not None and context.attemptNumber() > 0:
-        raise RepeatedTaskError(f"{RepeatedTaskError.__name__}: a task that writes exactly once is not run a second time; the micro-batch is begun anew.")
+        raise RepeatedTaskError(
+            f"{RepeatedTaskError.__name__}: a task that writes exactly once is not run a second time; the "
+            f"micro-batch is begun anew."
+        )
 
     async def made() -> Producer:
         cluster = connect(options.client).cluster
@@ -448,6 +503,10 @@ def _task(
 
     written = write(options, batches, connect(options.client).run(made()))
     yield pa.RecordBatch.from_pydict(
-        {"topic": [key.topic for key in written], "partition": [key.partition for key in written], "records": list(written.values())},
+        {
+            "topic": [key.topic for key in written],
+            "partition": [key.partition for key in written],
+            "records": list(written.values()),
+        },
         schema=pa.schema([("topic", pa.string()), ("partition", pa.int32()), ("records", pa.int64())]),
     )

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jesenska.base.errors import JesenskaError
-from jesenska.pipeline.options import TOPIC_ID
+from jesenska.pipeline.connector.options import TOPIC_ID
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -55,11 +55,16 @@ def lag(progress: Mapping[str, Any] | str | None) -> list[PartitionLag]:
     tree = _parsed(progress)
     sources = tree.get("sources") if isinstance(tree, Mapping) else None
     if not isinstance(sources, list | tuple):
-        raise JesenskaError("This is not the progress of a streaming query, which has sources: pass query.lastProgress, or its JSON.")
+        raise JesenskaError(
+            "This is not the progress of a streaming query, which has sources: pass query.lastProgress, or its JSON."
+        )
     found = []
     for number, source in enumerate(sources):
         ends, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
-        found += [PartitionLag(number, topic, partition, ends.get((topic, partition)), offset) for (topic, partition), offset in latest.items()]
+        found += [
+            PartitionLag(number, topic, partition, ends.get((topic, partition)), offset)
+            for (topic, partition), offset in latest.items()
+        ]
     return sorted(found, key=lambda item: (item.source, item.topic, item.partition))
 
 
@@ -71,7 +76,11 @@ def offsets_behind_latest(progress: Mapping[str, Any] | str | None) -> list[dict
     for item in lag(progress):
         by_source.setdefault(item.source, []).append(item.lag)
     return [
-        {"minOffsetsBehindLatest": min(lags), "maxOffsetsBehindLatest": max(lags), "avgOffsetsBehindLatest": sum(lags) / len(lags)}
+        {
+            "minOffsetsBehindLatest": min(lags),
+            "maxOffsetsBehindLatest": max(lags),
+            "avgOffsetsBehindLatest": sum(lags) / len(lags),
+        }
         for lags in by_source.values()
     ]
 

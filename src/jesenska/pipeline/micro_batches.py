@@ -24,7 +24,7 @@ from random import Random
 
 from jesenska.base.errors import JesenskaError, KafkaError, RequestTimedOutError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import LATEST, list_offsets
@@ -72,7 +72,8 @@ class MicroBatch:
             return cls(int(known["number"]), *(str(known.get(name, "")) for name in ("query", "ends", "topic")))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise JesenskaError(
-                f"A record in the topic of micro-batches is none of jesenska's ({bytes(value[:40])!r}): name another topic with the option batches.topic."
+                f"A record in the topic of micro-batches is none of jesenska's ({bytes(value[:40])!r}): name another "
+                f"topic with the option batches.topic."
             ) from error
 
     def to_bytes(self) -> bytes:
@@ -90,20 +91,28 @@ class MicroBatch:
             return False
         if self.query_id and last.query_id and self.query_id != last.query_id:
             raise JesenskaError(
-                f"Micro-batch {self.number} was not written, since the name {name} belongs to a query with another checkpoint, which has written up to "
+                f"Micro-batch {self.number} was not written, since the name {name} belongs to a query with another "
+                f"checkpoint, which has written up to "
                 f"micro-batch {last.number} (its id in Spark is {last.query_id}, and this one's is {self.query_id}): "
                 f"give this query a name of its own, or start it with that checkpoint{last._where_to_go_on()}."
             )
-        if self.query_id and (self.number < last.number or (self.number == last.number and self.ends and last.ends and self.ends != last.ends)):
+        if self.query_id and (
+            self.number < last.number
+            or (self.number == last.number and self.ends and last.ends and self.ends != last.ends)
+        ):
             raise JesenskaError(
-                f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch {last.number} already and its checkpoint "
-                "does not know that, as one that was put back from a copy: put back the newest checkpoint, or begin with a new one under another "
+                f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch "
+                f"{last.number} already and its checkpoint "
+                "does not know that, as one that was put back from a copy: put back the newest checkpoint, or begin "
+                "with a new one under another "
                 f"name{last._where_to_go_on()}."
             )
         if self.number == last.number and self.topic and last.topic and self.topic != last.topic:
             raise JesenskaError(
-                f"Micro-batch {self.number} of the query {name} was written to the topic {last.topic} and so not to {self.topic}: give what is written to "
-                f"another topic another name; where the query has changed its topic, start it once with {last.topic} first."
+                f"Micro-batch {self.number} of the query {name} was written to the topic {last.topic} and so not to "
+                f"{self.topic}: give what is written to "
+                f"another topic another name; where the query has changed its topic, start it once with {last.topic} "
+                f"first."
             )
         return self.number <= last.number
 
@@ -118,8 +127,10 @@ class MicroBatch:
         else:
             return
         raise JesenskaError(
-            f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch {last.number}, and its checkpoint says that "
-            f"{reason}, as one that has the offsets of another query: put back the newest checkpoint, or begin with a new one under another "
+            f"Micro-batch {self.number} was not written, since the query {name} has written up to micro-batch "
+            f"{last.number}, and its checkpoint says that "
+            f"{reason}, as one that has the offsets of another query: put back the newest checkpoint, or begin with "
+            f"a new one under another "
             f"name{last._where_to_go_on()}."
         )
 
@@ -144,7 +155,9 @@ class Ticket:
 
     def join(self, cluster: Cluster) -> Transactions:
         """The driver's transaction, for a producer of a task."""
-        return Transactions.joined(cluster, self.transactional_id, (self.producer_id, self.producer_epoch), is_version_2=self.is_version_2)
+        return Transactions.joined(
+            cluster, self.transactional_id, (self.producer_id, self.producer_epoch), is_version_2=self.is_version_2
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,25 +280,38 @@ class _Followed:
         if header.is_control:
             batch = self.undecided.pop(header.producer_id, None)
             marker = read_marker(data[position : position + header.size_bytes])
-            if batch is not None and marker is not None and marker.type is ControlType.COMMIT and (self.last is None or batch.number >= self.last.number):
+            if (
+                batch is not None
+                and marker is not None
+                and marker.type is ControlType.COMMIT
+                and (self.last is None or batch.number >= self.last.number)
+            ):
                 self.last = batch
             return
         for record in decode_batch(data, position, header=header):
             if record.key is not None and bytes(record.key) == name and record.value is not None:
                 if not header.is_transactional:
-                    raise JesenskaError(f"A record for the query {name.decode()} in the topic of micro-batches was written by no transaction: delete it.")
+                    raise JesenskaError(
+                        f"A record for the query {name.decode()} in the topic of micro-batches was written by no "
+                        f"transaction: delete it."
+                    )
                 self.undecided[header.producer_id] = MicroBatch.from_bytes(bytes(record.value))
 
 
 #: By cluster, partition and query.
-_followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = weakref.WeakKeyDictionary()
+_followed: weakref.WeakKeyDictionary[Cluster, dict[tuple[TopicPartition, bytes], _Followed]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int) -> MicroBatch | None:
     """The newest committed record of a name below `end`. Reads on from where this process has read to."""
     followed = _followed.setdefault(cluster, {}).setdefault((key, name), _Followed())
     if end < followed.position:
-        raise JesenskaError(f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, where it is to begin.")
+        raise JesenskaError(
+            f"The topic of micro-batches {key.topic} has lost what it had: start the query anew, under another name, "
+            f"where it is to begin."
+        )
     consumer = Consumer(cluster, auto_offset_reset="earliest")
     try:
         await consumer.assign({key: followed.position})
@@ -293,7 +319,9 @@ async def _read_on(cluster: Cluster, key: TopicPartition, name: bytes, end: int)
         while (position := consumer.position(key)) < end:
             fetched = await consumer.poll_raw(1.0)
             if not fetched and cluster.clock.monotonic() > deadline:
-                raise RequestTimedOutError(f"The committed micro-batches in {key} could not be read from offset {position} to {end}.")
+                raise RequestTimedOutError(
+                    f"The committed micro-batches in {key} could not be read from offset {position} to {end}."
+                )
             for item in fetched:
                 for place, header in iter_headers(item.data):
                     if followed.position <= header.last_offset < end:

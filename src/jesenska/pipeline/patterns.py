@@ -25,13 +25,41 @@ from jesenska.base.limits import TOPIC_PATTERN_MAX_CHARS
 
 _LETTERS = string.ascii_letters + string.digits + "._-"
 _NAMED_SETS = {
-    "lower": string.ascii_lowercase, "ll": string.ascii_lowercase, "islowercase": string.ascii_lowercase, "upper": string.ascii_uppercase,
-    "lu": string.ascii_uppercase, "isuppercase": string.ascii_uppercase, "alpha": string.ascii_letters, "l": string.ascii_letters,
-    "isl": string.ascii_letters, "isalphabetic": string.ascii_letters, "isletter": string.ascii_letters, "islatin": string.ascii_letters,
-    "digit": string.digits, "n": string.digits, "nd": string.digits, "isdigit": string.digits, "alnum": string.ascii_letters + string.digits,
-    "punct": "._-", "p": "._-", "ispunctuation": "._-", "pd": "-", "pc": "_", "po": ".", "xdigit": string.hexdigits, "ascii": _LETTERS,
-    "graph": _LETTERS, "print": _LETTERS, "blank": "", "cntrl": "", "space": "", "z": "", "s": "", "m": "", "c": "",
-}  # fmt: skip
+    "lower": string.ascii_lowercase,
+    "ll": string.ascii_lowercase,
+    "islowercase": string.ascii_lowercase,
+    "upper": string.ascii_uppercase,
+    "lu": string.ascii_uppercase,
+    "isuppercase": string.ascii_uppercase,
+    "alpha": string.ascii_letters,
+    "l": string.ascii_letters,
+    "isl": string.ascii_letters,
+    "isalphabetic": string.ascii_letters,
+    "isletter": string.ascii_letters,
+    "islatin": string.ascii_letters,
+    "digit": string.digits,
+    "n": string.digits,
+    "nd": string.digits,
+    "isdigit": string.digits,
+    "alnum": string.ascii_letters + string.digits,
+    "punct": "._-",
+    "p": "._-",
+    "ispunctuation": "._-",
+    "pd": "-",
+    "pc": "_",
+    "po": ".",
+    "xdigit": string.hexdigits,
+    "ascii": _LETTERS,
+    "graph": _LETTERS,
+    "print": _LETTERS,
+    "blank": "",
+    "cntrl": "",
+    "space": "",
+    "z": "",
+    "s": "",
+    "m": "",
+    "c": "",
+}
 _SHORT_SETS = {"d": string.digits, "w": string.ascii_letters + string.digits + "_", "s": "", "h": "", "v": ""}
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "a": "\a", "e": "\x1b"}
 _FLAGS = re.compile(r"\(\?([a-zA-Z]*)(?:-([a-zA-Z]+))?(\)|:)")
@@ -102,7 +130,9 @@ class _Translator:
             self._out.append(repeat[0])
             self._at = repeat.end()
         else:
-            self._out.append(character if character in ".*+?^$" or character.isalnum() or character == "_" else re.escape(character))
+            self._out.append(
+                character if character in ".*+?^$" or character.isalnum() or character == "_" else re.escape(character)
+            )
             self._at += 1
 
     def _group(self) -> None:
@@ -236,7 +266,11 @@ class _Translator:
 
     def _range(self) -> frozenset[str]:
         low = self._member()
-        if len(low) == 1 and self._text.startswith("-", self._at) and self._text[self._at + 1 : self._at + 2] not in ("", "]", "["):
+        if (
+            len(low) == 1
+            and self._text.startswith("-", self._at)
+            and self._text[self._at + 1 : self._at + 2] not in ("", "]", "[")
+        ):
             self._at += 1
             high = self._member()
             begin, end = ord(next(iter(low))), ord(next(iter(high)) if len(high) == 1 else "\0")

@@ -38,7 +38,10 @@ def _pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ImportError('Arrow columns need pyarrow, which is not installed: pip install "jesenska[arrow]" (in a clone: pip install ".[arrow]")') from error
+        raise ImportError(
+            'Arrow columns need pyarrow, which is not installed: pip install "jesenska[arrow]" (in a clone: pip '
+            'install ".[arrow]")'
+        ) from error
     return pyarrow
 
 
@@ -76,7 +79,12 @@ def batches_to_pieces(
 
 
 def _pieces(
-    buffers: Iterable[Buffer], start_offset: int, end_offset: int, with_headers: bool, verify: bool, piece_bytes: int | None
+    buffers: Iterable[Buffer],
+    start_offset: int,
+    end_offset: int,
+    with_headers: bool,
+    verify: bool,
+    piece_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
     """The last piece may be empty; without `piece_bytes` there is one."""
     reader = records_codec.ColumnReader(with_headers)
@@ -115,7 +123,12 @@ def _record_batch(reader: records_codec.ColumnReader) -> pa.RecordBatch:
 
     def binary(column: Any, length: int, kind: Any) -> Any:
         validity = arrow.py_buffer(column.validity) if column.nulls else None
-        return arrow.Array.from_buffers(kind, length, [validity, arrow.py_buffer(column.offsets), arrow.py_buffer(column.data)], null_count=column.nulls)
+        return arrow.Array.from_buffers(
+            kind,
+            length,
+            [validity, arrow.py_buffer(column.offsets), arrow.py_buffer(column.data)],
+            null_count=column.nulls,
+        )
 
     names = ["key", "value", "offset", "timestamp", "timestamp_type"]
     columns = [
@@ -127,13 +140,22 @@ def _record_batch(reader: records_codec.ColumnReader) -> pa.RecordBatch:
     ]
     if reader.with_headers:
         fields = [arrow.field("key", arrow.string()), arrow.field("value", arrow.binary())]
-        children = [binary(reader.header_key, reader.header_rows, arrow.string()), binary(reader.header_value, reader.header_rows, arrow.binary())]
+        children = [
+            binary(reader.header_key, reader.header_rows, arrow.string()),
+            binary(reader.header_value, reader.header_rows, arrow.binary()),
+        ]
         marks = arrow.py_buffer(reader.header_validity) if reader.header_nulls else None
-        structs = arrow.Array.from_buffers(arrow.struct(fields), reader.header_rows, [None], null_count=0, children=children)
+        structs = arrow.Array.from_buffers(
+            arrow.struct(fields), reader.header_rows, [None], null_count=0, children=children
+        )
         names.append("headers")
         columns.append(
             arrow.Array.from_buffers(
-                arrow.list_(arrow.struct(fields)), rows, [marks, arrow.py_buffer(reader.header_offsets)], null_count=reader.header_nulls, children=[structs]
+                arrow.list_(arrow.struct(fields)),
+                rows,
+                [marks, arrow.py_buffer(reader.header_offsets)],
+                null_count=reader.header_nulls,
+                children=[structs],
             )
         )
     return arrow.RecordBatch.from_arrays(columns, names)
@@ -207,11 +229,18 @@ def _binary(column: pa.Array | None) -> Any:
     kinds = pa.types
     if pa.types.is_null(column.type):
         return None
-    if not (kinds.is_binary(column.type) or kinds.is_string(column.type) or kinds.is_large_binary(column.type) or kinds.is_large_string(column.type)):
+    if not (
+        kinds.is_binary(column.type)
+        or kinds.is_string(column.type)
+        or kinds.is_large_binary(column.type)
+        or kinds.is_large_string(column.type)
+    ):
         column = column.cast(pa.large_binary())
     wide = kinds.is_large_binary(column.type) or kinds.is_large_string(column.type)
     validity, offsets, data = column.buffers()
-    return records_codec.Source(validity, _EMPTY_OFFSETS if offsets is None else offsets, data, column.offset, len(column), wide)
+    return records_codec.Source(
+        validity, _EMPTY_OFFSETS if offsets is None else offsets, data, column.offset, len(column), wide
+    )
 
 
 def _timestamps(column: pa.Array | None) -> Any:
@@ -236,14 +265,18 @@ def _headers(column: pa.Array | None) -> tuple[Any, Any, Any, Any]:
     column = _one_array(column)
     if pa.types.is_null(column.type):
         return None, None, None, None
-    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) or not pa.types.is_struct(column.type.value_type):
+    if not (pa.types.is_list(column.type) or pa.types.is_large_list(column.type)) or not pa.types.is_struct(
+        column.type.value_type
+    ):
         raise ValueError(f"headers are list<struct<key: string, value: binary>>, not {column.type}")
     structs = column.values
     if structs.type.num_fields != 2:
         raise ValueError(f"headers are list<struct<key: string, value: binary>>, not {column.type}")
     wide = pa.types.is_large_list(column.type)
     validity, offsets = column.buffers()[:2]
-    lists = records_codec.Source(validity, _EMPTY_OFFSETS if offsets is None else offsets, None, column.offset, len(column), wide)
+    lists = records_codec.Source(
+        validity, _EMPTY_OFFSETS if offsets is None else offsets, None, column.offset, len(column), wide
+    )
     marks = records_codec.Source(structs.buffers()[0], None, None, structs.offset, len(structs), False)
     return lists, marks, _binary(structs.field(0)), _binary(structs.field(1))
 

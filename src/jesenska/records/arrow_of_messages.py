@@ -18,7 +18,9 @@ _NO_TIMESTAMP_TYPE = -1
 _RECORD_BYTES = 33
 
 
-def message_set_to_pieces(messages: Buffer, start_offset: int, end_offset: int, *, piece_bytes: int, with_headers: bool = False) -> Iterator[pa.RecordBatch]:
+def message_set_to_pieces(
+    messages: Buffer, start_offset: int, end_offset: int, *, piece_bytes: int, with_headers: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The records with start_offset <= offset < end_offset of the whole messages in a set, each RecordBatch with about
     `piece_bytes`; none is empty. A compressed message is decompressed when its turn comes.
 
@@ -51,5 +53,7 @@ def _columns(rows: list[tuple[Record, int]], with_headers: bool) -> pa.RecordBat
         "timestamp_type": pa.array([kind for _, kind in rows], pa.int32()),
     }
     if with_headers:
-        columns["headers"] = pa.nulls(len(rows), pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
+        columns["headers"] = pa.nulls(
+            len(rows), pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+        )
     return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))

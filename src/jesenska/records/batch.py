@@ -106,14 +106,23 @@ def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = N
         header = read_header(buffer, position)
     end = position + header.size_bytes
     if header.size_bytes < HEADER_SIZE or end > len(buffer):
-        raise CorruptMessageError(f"the batch at position {position} claims {header.size_bytes} bytes, {len(buffer) - position} are there")
+        raise CorruptMessageError(
+            f"the batch at position {position} claims {header.size_bytes} bytes, {len(buffer) - position} are there"
+        )
     crc = codec.crc32c(buffer, position + ATTRIBUTES_OFFSET, end)
     if crc != header.crc:
-        raise CorruptMessageError(f"the batch with base offset {header.base_offset} has CRC {crc:#010x}, its header says {header.crc:#010x}")
+        raise CorruptMessageError(
+            f"the batch with base offset {header.base_offset} has CRC {crc:#010x}, its header says {header.crc:#010x}"
+        )
 
 
 def stamp_producer(
-    buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool = False
+    buffer: bytearray | memoryview,
+    position: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    is_transactional: bool = False,
 ) -> None:
     """Writes a producer's id, epoch and first sequence number into the batch at `position`, and the new CRC: for
     batches that were encoded before it was known when they leave."""

@@ -79,12 +79,16 @@ class MovingRules:
             latest_ms = min(now_ms + self._after_max_ms, _INT64_MAX)
             is_limited = self._before_max_ms < _INT64_MAX or latest_ms < _INT64_MAX
             earliest_ms = now_ms - self._before_max_ms if is_limited else _INT64_MIN
-            self._rules = rules._replace(log_append_time=False, earliest_timestamp_ms=earliest_ms, latest_timestamp_ms=latest_ms)
+            self._rules = rules._replace(
+                log_append_time=False, earliest_timestamp_ms=earliest_ms, latest_timestamp_ms=latest_ms
+            )
             self._made_at_ms = now_ms
         return self._rules
 
 
-def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION) -> list[BatchHeader]:
+def check_batches(
+    buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION
+) -> list[BatchHeader]:
     """The headers of the batches to append, which is always one: Kafka allows one per partition and request. Errors as
     above. The buffer must be writable for a batch that has to be put right."""
     checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
@@ -92,7 +96,9 @@ def check_batches(buffer: bytearray | memoryview, rules: CheckRules, produce_ver
     return checked
 
 
-def check_within(buffer: bytearray | memoryview, rules: CheckRules, produce_version: int, budget_bytes: int) -> tuple[list[BatchHeader] | None, int]:
+def check_within(
+    buffer: bytearray | memoryview, rules: CheckRules, produce_version: int, budget_bytes: int
+) -> tuple[list[BatchHeader] | None, int]:
     """As `check_batches`, for a caller that has no time: gives up (None), with nothing changed, once a compressed
     batch makes more than `budget_bytes`. The second value is how many it made."""
     header = codec.check_batch(
@@ -118,7 +124,9 @@ def check_within(buffer: bytearray | memoryview, rules: CheckRules, produce_vers
     feed = walker.feed
     made = 0
     with memoryview(buffer) as view:
-        for piece in decompress_pieces(Codec(header.attributes & 7), view[HEADER_SIZE : header.size_bytes], rules.decompressed_max_bytes):
+        for piece in decompress_pieces(
+            Codec(header.attributes & 7), view[HEADER_SIZE : header.size_bytes], rules.decompressed_max_bytes
+        ):
             made += len(piece)
             if made > budget_bytes:
                 return None, made

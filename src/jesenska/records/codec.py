@@ -10,11 +10,11 @@ from jesenska.base.source_only import source_is_asked_for
 COMPILED: bool = False
 
 if TYPE_CHECKING:
-    from jesenska.records import _pcolumns as columns
-    from jesenska.records import _pcompaction as compaction
-    from jesenska.records import _pmessages as messages
-    from jesenska.records import _precords as records
-    from jesenska.records import _pscan as scan
+    from jesenska.records.pure import _pcolumns as columns
+    from jesenska.records.pure import _pcompaction as compaction
+    from jesenska.records.pure import _pmessages as messages
+    from jesenska.records.pure import _precords as records
+    from jesenska.records.pure import _pscan as scan
 else:
     records = columns = scan = messages = compaction = None
     if not source_is_asked_for():
@@ -26,11 +26,11 @@ else:
         except ImportError:
             pass
     if records is None:
-        from jesenska.records import _pcolumns as columns
-        from jesenska.records import _pcompaction as compaction
-        from jesenska.records import _pmessages as messages
-        from jesenska.records import _precords as records
-        from jesenska.records import _pscan as scan
+        from jesenska.records.pure import _pcolumns as columns
+        from jesenska.records.pure import _pcompaction as compaction
+        from jesenska.records.pure import _pmessages as messages
+        from jesenska.records.pure import _precords as records
+        from jesenska.records.pure import _pscan as scan
 
 BatchScan = scan.BatchScan
 ColumnReader = columns.ColumnReader

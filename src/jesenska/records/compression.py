@@ -226,7 +226,9 @@ def _unsnap_block(block: memoryview, limit: int) -> Iterator[Buffer]:
     else:
         raise InvalidRecordError("the snappy stream of the batch does not begin with a length")
     if length > limit:
-        raise InvalidRecordError(f"a snappy block claims {length} bytes, more than the {limit} that a batch may take once decompressed")
+        raise InvalidRecordError(
+            f"a snappy block claims {length} bytes, more than the {limit} that a batch may take once decompressed"
+        )
     if length > _SNAPPY_BEST_RATIO * len(block):
         raise InvalidRecordError(f"a snappy block of {len(block)} bytes claims {length}, more than it can hold")
     whole = bytearray(length)

@@ -41,7 +41,9 @@ class ControlMarker(NamedTuple):
     coordinator_epoch: int
 
 
-def records_of(buffer: Buffer, position: int, header: BatchHeader, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray | memoryview:
+def records_of(
+    buffer: Buffer, position: int, header: BatchHeader, limit: int = DECOMPRESSED_BATCH_MAX_BYTES
+) -> bytearray | memoryview:
     """The bytes of the batch's records, decompressed where they are compressed. InvalidRecordError as in
     `decompress`."""
     body = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
@@ -55,7 +57,9 @@ def records_of(buffer: Buffer, position: int, header: BatchHeader, limit: int = 
     return decompress(Codec(number), body, limit)
 
 
-def decode_batch(buffer: Buffer, position: int = 0, verify: bool = True, header: BatchHeader | None = None) -> list[Record]:
+def decode_batch(
+    buffer: Buffer, position: int = 0, verify: bool = True, header: BatchHeader | None = None
+) -> list[Record]:
     """All records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless
     `verify` is off) or an impossible header, InvalidRecordError for records that cannot be read."""
     if header is None:

@@ -95,7 +95,14 @@ def seal_batch(
 
 
 def reseal_batch(
-    batch: bytearray, header: BatchHeader, attributes: int, record_count: int, base_timestamp: int, max_timestamp: int, *, level: int | None = None
+    batch: bytearray,
+    header: BatchHeader,
+    attributes: int,
+    record_count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    level: int | None = None,
 ) -> bytearray:
     """As `seal_batch`; everything else is that of another batch's header."""
     return seal_batch(
@@ -175,7 +182,9 @@ def reencode_batch(
         if base_timestamp is None:
             base_timestamp = record.timestamp_ms
         delta = record.offset - base_offset
-        records_codec.append_record(batch, delta, record.timestamp_ms - base_timestamp, record.key, record.value, record.headers)
+        records_codec.append_record(
+            batch, delta, record.timestamp_ms - base_timestamp, record.key, record.value, record.headers
+        )
         largest = max(largest, record.timestamp_ms)
         count += 1
     return seal_batch(

@@ -87,15 +87,27 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
     Fault.NO_BATCH: (InvalidRecordError, "there is no whole batch for this partition"),
     Fault.BATCH_LENGTH: (CorruptMessageError, "the batch length is less than a batch can have"),
     Fault.MAGIC: (CorruptMessageError, "no record format has the magic of this batch"),
-    Fault.MESSAGE_SET: (InvalidRecordError, "from Produce version 3 on only batches of magic 2 are allowed, this is a message set"),
-    Fault.MESSAGE_SET_UNSUPPORTED: (UnsupportedForMessageFormatError, "message sets (magic 0 and 1) are not taken yet, batches (magic 2) are"),
+    Fault.MESSAGE_SET: (
+        InvalidRecordError,
+        "from Produce version 3 on only batches of magic 2 are allowed, this is a message set",
+    ),
+    Fault.MESSAGE_SET_UNSUPPORTED: (
+        UnsupportedForMessageFormatError,
+        "message sets (magic 0 and 1) are not taken yet, batches (magic 2) are",
+    ),
     Fault.ZSTD_TOO_EARLY: (UnsupportedCompressionTypeError, "zstd needs Produce version 7 or later"),
-    Fault.SECOND_BATCH: (InvalidRecordError, "a produce request may hold only one single record batch for each partition"),
+    Fault.SECOND_BATCH: (
+        InvalidRecordError,
+        "a produce request may hold only one single record batch for each partition",
+    ),
     Fault.BASE_OFFSET: (InvalidRecordError, "the base offset of a batch from a client must be 0"),
     Fault.TOO_LARGE: (MessageTooLargeError, "the batch is larger than max.message.bytes allows"),
     Fault.CRC: (CorruptMessageError, "the CRC in the header is not that of the bytes"),
     Fault.RECORD_COUNT: (InvalidRecordError, "the count of records in the header is not positive"),
-    Fault.OFFSET_RANGE: (InvalidRecordError, "the last offset delta in the header is not the count of records less one"),
+    Fault.OFFSET_RANGE: (
+        InvalidRecordError,
+        "the last offset delta in the header is not the count of records less one",
+    ),
     Fault.CODEC: (InvalidRecordError, "no codec has the number in the attributes"),
     Fault.CONTROL: (InvalidRecordError, "clients are not allowed to write control records"),
     Fault.SEQUENCE: (InvalidRecordError, "a batch with a producer id has no valid base sequence"),
@@ -104,7 +116,7 @@ _BATCH_FAULTS: dict[Fault, tuple[type[KafkaError], str]] = {
 
 _REJECTIONS = {
     Rejection.KEY_MISSING: "Compacted topic cannot accept message without key",
-    Rejection.TIMESTAMP_OUT_OF_RANGE: "Timestamp is out of the range of message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+    Rejection.TIMESTAMP_OUT_OF_RANGE: "Timestamp is out of the range of message.timestamp.before.max.ms and message.timestamp.after.max.ms",  # noqa: E501
     Rejection.TIMESTAMP_TYPE: "Producer should not set the timestamp type to LogAppendTime",
 }
 

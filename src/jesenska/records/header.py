@@ -178,7 +178,9 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if len(buffer) - position < HEADER_SIZE:
         if len(buffer) - position >= FRAME_SIZE:
             refuse_other_magic(buffer[position + MAGIC_OFFSET])
-        raise CorruptMessageError(f"a batch header takes {HEADER_SIZE} bytes, {max(0, len(buffer) - position)} are left")
+        raise CorruptMessageError(
+            f"a batch header takes {HEADER_SIZE} bytes, {max(0, len(buffer) - position)} are left"
+        )
     header = BatchHeader._make(HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC_V2:
         refuse_other_magic(header.magic)

@@ -30,7 +30,6 @@ from typing import NamedTuple
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError, KafkaError, UnsupportedCompressionTypeError
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES
 from jesenska.records import codec as records_codec
-from jesenska.records._pmessages import messages_of
 from jesenska.records.batch import iter_headers
 from jesenska.records.check import CheckRules
 from jesenska.records.compression import compress, decompress_pieces, with_old_lz4_checksum, with_true_lz4_checksum
@@ -49,6 +48,7 @@ from jesenska.records.header import (
     TimestampType,
     read_header,
 )
+from jesenska.records.pure._pmessages import messages_of
 from jesenska.records.record import Record
 
 _EMPTY_HEADER = bytes(HEADER_SIZE)
@@ -96,7 +96,10 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
             if rules.log_append_time:
                 raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
             append_timestamp = outer.timestamp_ms
-        inside, max_message_bytes = unpack(outer.value, codec, outer.magic, rules.decompressed_max_bytes, budget_bytes), -1
+        inside, max_message_bytes = (
+            unpack(outer.value, codec, outer.magic, rules.decompressed_max_bytes, budget_bytes),
+            -1,
+        )
     batch = bytearray(_EMPTY_HEADER)
     check_times = not rules.log_append_time
     count, base, largest = records_codec.messages_to_records(
@@ -128,7 +131,13 @@ def codec_of(attributes: int) -> Codec:
     return Codec(number)
 
 
-def unpack(value: Buffer | None, codec: Codec, magic: int, limit: int = DECOMPRESSED_BATCH_MAX_BYTES, budget_bytes: int | None = None) -> bytearray:
+def unpack(
+    value: Buffer | None,
+    codec: Codec,
+    magic: int,
+    limit: int = DECOMPRESSED_BATCH_MAX_BYTES,
+    budget_bytes: int | None = None,
+) -> bytearray:
     """The message set inside a compressed message; TakesLongerError once it is larger than the budget."""
     if value is None:
         raise InvalidRecordError("a compressed message has nothing in it")
@@ -155,7 +164,9 @@ def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytear
     position = end = 0
     try:
         while True:
-            position, end = records_codec.plain_batches_to_messages(messages, batches, position, magic, first_offset, end)
+            position, end = records_codec.plain_batches_to_messages(
+                messages, batches, position, magic, first_offset, end
+            )
             following = next(iter_headers(batches, position), None)
             if following is None:
                 break
@@ -169,7 +180,9 @@ def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytear
     return messages
 
 
-def _put(messages: bytearray, end: int, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int) -> int:
+def _put(
+    messages: bytearray, end: int, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
+) -> int:
     """One batch, put behind the messages, which go to `end`; gives where they end then."""
     if header.is_control or not header.record_count:
         return end

@@ -18,5 +18,7 @@ def recompress(batch: Buffer, target: Codec, level: int | None, limit: int) -> t
         made += decompress(header.codec, body, limit) if header.is_compressed else body
         body.release()
     attributes = header.attributes & ~Attributes.CODEC_MASK | target
-    made = reseal_batch(made, header, attributes, header.record_count, header.base_timestamp, header.max_timestamp, level=level)
+    made = reseal_batch(
+        made, header, attributes, header.record_count, header.base_timestamp, header.max_timestamp, level=level
+    )
     return made, read_header(made)

@@ -15,19 +15,29 @@ from jesenska.records.header import HEADER_SIZE, BatchHeader, Buffer, Codec
 _INT64_MIN = -(1 << 63)
 
 
-def first_at_or_after(batch: Buffer, header: BatchHeader, timestamp_ms: int, from_offset: int = 0) -> tuple[int, int] | None:
+def first_at_or_after(
+    batch: Buffer, header: BatchHeader, timestamp_ms: int, from_offset: int = 0
+) -> tuple[int, int] | None:
     """Offset and timestamp of the first record, not before `from_offset`, whose timestamp is at least `timestamp_ms`.
     None if there is none; a record without a timestamp (-1) is never it. InvalidRecordError for records that cannot be
     read."""
     if header.has_log_append_time:
-        return (max(header.base_offset, from_offset), header.max_timestamp) if header.max_timestamp >= timestamp_ms else None
+        return (
+            (max(header.base_offset, from_offset), header.max_timestamp)
+            if header.max_timestamp >= timestamp_ms
+            else None
+        )
     number = header.attributes & 7
     if number > Codec.ZSTD:
         raise InvalidRecordError(f"no codec has the number {number}")
     from_delta = max(0, from_offset - header.base_offset)
-    walker = codec.Walker(header.record_count, header.base_timestamp, False, True, False, _INT64_MIN, timestamp_ms - 1, from_delta)
+    walker = codec.Walker(
+        header.record_count, header.base_timestamp, False, True, False, _INT64_MIN, timestamp_ms - 1, from_delta
+    )
     with memoryview(batch) as view:
-        for piece in decompress_pieces(Codec(number), view[HEADER_SIZE : header.size_bytes], DECOMPRESSED_BATCH_MAX_BYTES):
+        for piece in decompress_pieces(
+            Codec(number), view[HEADER_SIZE : header.size_bytes], DECOMPRESSED_BATCH_MAX_BYTES
+        ):
             walker.feed(piece)
             found = walker.first_rejected
             if found is not None:

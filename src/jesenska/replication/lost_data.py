@@ -9,9 +9,9 @@ a log was taken away. A decider, asked once in a start, before the broker regist
                                               (`older_directories`)
 
 Such a replica is not led, and no log is made for it, until another broker leads: then it is fetched like any other
-(`broker.replica_manager`). Why that is sound: who is in the ISR has every record that was committed. If a replica that
-has lost some of them led, the others would cut their logs to what it has. While it does not lead, nobody cuts
-anything; and where somebody else is in sync, that one has what it lost.
+(`broker.replicas.replica_manager`). Why that is sound: who is in the ISR has every record that was committed. If a
+replica that has lost some of them led, the others would cut their logs to what it has. While it does not lead, nobody
+cuts anything; and where somebody else is in sync, that one has what it lost.
 
 There never was a log where nobody has led the partition yet. Nor was there one where no checkpoint of the broker's
 directories names the partition, and every directory is the newest that it has had: its first leader may have been cut

@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.directory_starts import DirectoryStarts
+from jesenska.log.directory.directory_starts import DirectoryStarts
 from jesenska.metadata.nodes import BrokerStarts, LackingPartitions
 
 #: Directories of which the tree keeps the last start while some are offline.
@@ -50,7 +50,14 @@ def _had(found: DirectoryStarts | None, lacking: LackingPartitions) -> bool:
     return lacking.directories.get(found.directory_id) in found.starts
 
 
-def begun(starts: BrokerStarts | None, usable: Sequence[UUID], start: UUID, lacking: Collection[TopicPartition], *, some_are_offline: bool) -> BrokerStarts:
+def begun(
+    starts: BrokerStarts | None,
+    usable: Sequence[UUID],
+    start: UUID,
+    lacking: Collection[TopicPartition],
+    *,
+    some_are_offline: bool,
+) -> BrokerStarts:
     """What the tree is to have from this start on. `usable`: the directories that it can use; `lacking`: the replicas
     that have lost data and are alone in sync."""
     before = {} if starts is None else starts.directories

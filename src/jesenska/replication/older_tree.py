@@ -25,10 +25,16 @@ class Heard(NamedTuple):
     leader_epoch: int
 
 
-def newer_than_tree(in_tree: Mapping[TopicPartition, Heard], in_logs: Mapping[TopicPartition, Heard]) -> TopicPartition | None:
+def newer_than_tree(
+    in_tree: Mapping[TopicPartition, Heard], in_logs: Mapping[TopicPartition, Heard]
+) -> TopicPartition | None:
     """The first partition of which a log has heard of a newer leader epoch than the tree; None where there is none."""
     for topic_partition in sorted(in_tree.keys() & in_logs.keys()):
         written, heard = in_tree[topic_partition], in_logs[topic_partition]
-        if written.topic_id is not None and written.topic_id == heard.topic_id and heard.leader_epoch > written.leader_epoch:
+        if (
+            written.topic_id is not None
+            and written.topic_id == heard.topic_id
+            and heard.leader_epoch > written.leader_epoch
+        ):
             return topic_partition
     return None

@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, UnknownLeaderEpochError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import ReadResult, read_log
+from jesenska.log.partition.leader_appends import AppendResult, append_or_queue
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import ReadResult, read_log
 from jesenska.records.batch import BatchHeader, read_header
 from jesenska.records.decode import ControlMarker, marker_record
 from jesenska.records.encode import encode_batch
@@ -57,7 +57,18 @@ class Partition:
     `notify` is called with the partition's name whenever there is something new: records, moved offsets, another
     leader. `elapsed_ms` is a clock that nobody sets."""
 
-    __slots__ = ("_elapsed_ms", "_is_offline", "_is_withdrawn", "_log", "_notify", "_replicas", "_uncommitted", "_watchers", "topic_id", "topic_partition")
+    __slots__ = (
+        "_elapsed_ms",
+        "_is_offline",
+        "_is_withdrawn",
+        "_log",
+        "_notify",
+        "_replicas",
+        "_uncommitted",
+        "_watchers",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self,
@@ -255,7 +266,14 @@ class Partition:
         return log
 
     def append(
-        self, buffer: memoryview, headers: list[BatchHeader], acks: int, now_ms: int, done: Done, current_leader_epoch: int = -1, of_client: bool = True
+        self,
+        buffer: memoryview,
+        headers: list[BatchHeader],
+        acks: int,
+        now_ms: int,
+        done: Done,
+        current_leader_epoch: int = -1,
+        of_client: bool = True,
     ) -> AppendResult | None:
         """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync
         replica has it); None if it is still to wait, and then `done` is called with what became of it.
@@ -282,12 +300,24 @@ class Partition:
         return result if self._is_done(log, acks, result, done) else None
 
     def append_marker(
-        self, producer_id: int, producer_epoch: int, marker: ControlMarker, now_ms: int, done: Done, current_leader_epoch: int = -1
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        marker: ControlMarker,
+        now_ms: int,
+        done: Done,
+        current_leader_epoch: int = -1,
     ) -> AppendResult | None:
         """Ends a producer's transaction as the leader, by a control batch that says how: what a transaction
         coordinator asks for (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log knows a
         newer epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
-        batch = encode_batch([marker_record(marker, now_ms)], producer_id=producer_id, producer_epoch=producer_epoch, is_transactional=True, is_control=True)
+        batch = encode_batch(
+            [marker_record(marker, now_ms)],
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            is_transactional=True,
+            is_control=True,
+        )
         return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done, current_leader_epoch, False)
 
     def _is_done(self, log: PartitionLog, acks: int, result: AppendResult, done: Done) -> bool:
@@ -315,7 +345,14 @@ class Partition:
         first transaction on that is not decided."""
         epoch = current_leader_epoch if current_leader_epoch >= 0 else -1
         log = self.leader_log(epoch) if leader_only else self.replica_log(epoch)
-        return read_log(log, offset, max_bytes, log.last_stable_offset if stable_only else log.high_watermark, minimum_one_batch, wait)
+        return read_log(
+            log,
+            offset,
+            max_bytes,
+            log.last_stable_offset if stable_only else log.high_watermark,
+            minimum_one_batch,
+            wait,
+        )
 
     # --- what is committed -------------------------------------------------------------------------------------------
 
@@ -334,7 +371,10 @@ class Partition:
         log, replicas = self._log, self._replicas
         if log is None or not replicas.leads:
             return
-        if replicas.next_high_watermark(log.high_watermark, log.log_end_offset, self._elapsed_ms()) != log.high_watermark:
+        if (
+            replicas.next_high_watermark(log.high_watermark, log.log_end_offset, self._elapsed_ms())
+            != log.high_watermark
+        ):
             self._advance(log)
         elif self._uncommitted:
             self._answer_committed(log.high_watermark)
@@ -368,7 +408,9 @@ class Partition:
         if not self._replicas.has_follower(broker_id):
             if current_leader_epoch < 0:
                 raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
-            raise UnknownLeaderEpochError(f"broker {broker_id} has no replica of {self.topic_partition} that its leader knows of")
+            raise UnknownLeaderEpochError(
+                f"broker {broker_id} has no replica of {self.topic_partition} that its leader knows of"
+            )
         return log
 
     @property
@@ -395,7 +437,13 @@ class Partition:
         asked for another ISR now, which the follower `may_join` where its broker is registered."""
         log = self.leader_log(current_leader_epoch)
         proposes = self._replicas.follower_fetched(
-            broker_id, offset, leader_end_offset, log.high_watermark, self._elapsed_ms(), may_join=may_join, log_start_offset=log_start_offset
+            broker_id,
+            offset,
+            leader_end_offset,
+            log.high_watermark,
+            self._elapsed_ms(),
+            may_join=may_join,
+            log_start_offset=log_start_offset,
         )
         self._look_again()
         return proposes
@@ -404,7 +452,9 @@ class Partition:
         """True if followers on brokers that are `up` have caught up, and are to join the ISR when their next requests
         come."""
         log = self._log
-        return log is not None and self._replicas.look_for_candidates(up, log.log_end_offset, log.high_watermark, self._elapsed_ms())
+        return log is not None and self._replicas.look_for_candidates(
+            up, log.log_end_offset, log.high_watermark, self._elapsed_ms()
+        )
 
     @property
     def has_candidates(self) -> bool:
@@ -415,11 +465,17 @@ class Partition:
         """A request of a follower came, in a fetch session in which it has said that its log ends there. True if the
         controller is to be asked for an ISR with it now."""
         log = self._log
-        return log is not None and self._replicas.join(broker_id, fetch_offset, log.log_end_offset, log.high_watermark, self._elapsed_ms())
+        return log is not None and self._replicas.join(
+            broker_id, fetch_offset, log.log_end_offset, log.high_watermark, self._elapsed_ms()
+        )
 
     def drop_lagging(self) -> bool:
         """True if the controller is to be asked for an ISR without those that lag behind."""
-        return self._log is not None and not self._replicas.is_alone and self._replicas.drop_lagging(self._log.log_end_offset, self._elapsed_ms())
+        return (
+            self._log is not None
+            and not self._replicas.is_alone
+            and self._replicas.drop_lagging(self._log.log_end_offset, self._elapsed_ms())
+        )
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
         """The controller has taken what was proposed, or written another ISR."""

@@ -36,7 +36,12 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
+from jesenska.base.errors import (
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+)
 from jesenska.base.identifiers import TopicPartition
 
 NO_LEADER = -1
@@ -54,7 +59,14 @@ class Readable(NamedTuple):
 class Follower:
     """What a leader knows of a follower; -1 where it knows nothing yet."""
 
-    __slots__ = ("caught_up_at_ms", "fetched_at_ms", "is_candidate", "leader_end_at_fetch", "log_end_offset", "log_start_offset")
+    __slots__ = (
+        "caught_up_at_ms",
+        "fetched_at_ms",
+        "is_candidate",
+        "leader_end_at_fetch",
+        "log_end_offset",
+        "log_start_offset",
+    )
 
     def __init__(self, caught_up_at_ms: int) -> None:
         self.log_start_offset = _UNKNOWN
@@ -107,7 +119,14 @@ class Replicas:
         "topic_partition",
     )
 
-    def __init__(self, topic_partition: TopicPartition, broker_id: int, assigned: Sequence[int], min_in_sync: int, max_lag_ms: int) -> None:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        broker_id: int,
+        assigned: Sequence[int],
+        min_in_sync: int,
+        max_lag_ms: int,
+    ) -> None:
         self.topic_partition = topic_partition
         self.broker_id = broker_id
         self.assigned = tuple(assigned)
@@ -138,14 +157,27 @@ class Replicas:
 
     # --- the controller's word ---------------------------------------------------------------------------------------
 
-    def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int, log_end_offset: int | None, now_ms: int) -> bool:
+    def led_by(
+        self,
+        leader: int,
+        leader_epoch: int,
+        isr: Sequence[int],
+        partition_epoch: int,
+        log_end_offset: int | None,
+        now_ms: int,
+    ) -> bool:
         """The partition's state as the controller wrote it, and where this broker's log ends (None without one). True
         if this broker begins to lead, in this epoch. A state that is not newer than the one that is known changes
         nothing."""
         if (leader_epoch, partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
         begins = leader == self.broker_id and leader_epoch != self.leader_epoch
-        self.leader, self.leader_epoch, self.isr, self.partition_epoch = leader, leader_epoch, tuple(isr), partition_epoch
+        self.leader, self.leader_epoch, self.isr, self.partition_epoch = (
+            leader,
+            leader_epoch,
+            tuple(isr),
+            partition_epoch,
+        )
         self.leads = leader == self.broker_id
         self.proposed_isr = None
         self._is_synced = False
@@ -202,12 +234,16 @@ class Replicas:
             known = self._followers
             wanted = dict.fromkeys((*self.assigned, *self.isr))
             wanted.pop(self.broker_id, None)
-            made = {number: known.get(number) or Follower(now_ms if number in self.isr else _UNKNOWN) for number in wanted}
+            made = {
+                number: known.get(number) or Follower(now_ms if number in self.isr else _UNKNOWN) for number in wanted
+            }
             self._followers = made or _NOBODY
         self._count()
 
     def _count(self) -> None:
-        self.is_alone = self.leads and not self._followers and self.isr == (self.broker_id,) and self.proposed_isr is None
+        self.is_alone = (
+            self.leads and not self._followers and self.isr == (self.broker_id,) and self.proposed_isr is None
+        )
 
     # --- who leads ---------------------------------------------------------------------------------------------------
 
@@ -219,7 +255,11 @@ class Replicas:
 
     def not_leader(self) -> NotLeaderOrFollowerError:
         """What is told to whoever took this broker for the leader."""
-        who = f"{self.topic_partition} has no leader" if self.leader == NO_LEADER else f"broker {self.leader} leads {self.topic_partition}"
+        who = (
+            f"{self.topic_partition} has no leader"
+            if self.leader == NO_LEADER
+            else f"broker {self.leader} leads {self.topic_partition}"
+        )
         return NotLeaderOrFollowerError(who)
 
     # --- what is committed -------------------------------------------------------------------------------------------
@@ -236,7 +276,10 @@ class Replicas:
     def require_in_sync(self) -> None:
         """NotEnoughReplicasError where a write with acks=all asks for more replicas in sync than there are."""
         if len(self.isr) < self._needed_in_sync:
-            raise NotEnoughReplicasError(f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for {self._needed_in_sync}")
+            raise NotEnoughReplicasError(
+                f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for "
+                f"{self._needed_in_sync}"
+            )
 
     def next_high_watermark(self, current: int, log_end_offset: int, now_ms: int) -> int:
         """The high watermark of the leader whose log ends there; `current` is what it is so far."""
@@ -248,7 +291,9 @@ class Replicas:
             return current
         in_either, lowest = self._in_either, log_end_offset
         for number, follower in self._followers.items():
-            if follower.log_end_offset < lowest and (number in in_either or self._is_about_to_join(number, follower, log_end_offset, now_ms)):
+            if follower.log_end_offset < lowest and (
+                number in in_either or self._is_about_to_join(number, follower, log_end_offset, now_ms)
+            ):
                 lowest = follower.log_end_offset
         return max(current, lowest)
 
@@ -332,7 +377,13 @@ class Replicas:
         if self.proposed_isr is not None:
             self._keep_caught_up(leader_end_offset, now_ms)
         start = self._epoch_start_offset
-        if not may_join or broker_id in self.isr or self.proposed_isr is not None or broker_id not in self.assigned or start is None:
+        if (
+            not may_join
+            or broker_id in self.isr
+            or self.proposed_isr is not None
+            or broker_id not in self.assigned
+            or start is None
+        ):
             return False
         if offset < high_watermark or offset < start:
             return False
@@ -355,7 +406,12 @@ class Replicas:
         True if it is a candidate and is now proposed for the ISR."""
         follower = self._followers.get(broker_id)
         joins = False
-        if follower is not None and follower.is_candidate and follower.log_end_offset == fetch_offset and self.proposed_isr is None:
+        if (
+            follower is not None
+            and follower.is_candidate
+            and follower.log_end_offset == fetch_offset
+            and self.proposed_isr is None
+        ):
             follower.is_candidate = False
             if self._may_join(broker_id, follower, log_end_offset, high_watermark, now_ms):
                 self.proposed_isr, joins = (*self.isr, broker_id), True
@@ -397,7 +453,11 @@ class Replicas:
 
     def _who_stays(self, log_end_offset: int, now_ms: int) -> tuple[int, ...]:
         """Who of the ISR does not lag behind."""
-        return tuple(number for number in self.isr if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms))
+        return tuple(
+            number
+            for number in self.isr
+            if number == self.broker_id or not self._lags(self._followers[number], log_end_offset, now_ms)
+        )
 
     def _lags(self, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
         if follower.caught_up_at_ms == _UNKNOWN:

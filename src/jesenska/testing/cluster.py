@@ -51,7 +51,10 @@ class ClusterProcesses:
         (self.data / "tree").mkdir(parents=True, exist_ok=True)
         self.tree.start()
         if not self.brokers:
-            self.brokers = [BrokerProcess(self.data / f"broker-{number}", settings=self._settings(number), warm=True) for number in range(self._count)]
+            self.brokers = [
+                BrokerProcess(self.data / f"broker-{number}", settings=self._settings(number), warm=True)
+                for number in range(self._count)
+            ]
         try:
             with ThreadPoolExecutor(self._count) as threads:
                 list(threads.map(BrokerProcess.start, self.brokers))
@@ -84,5 +87,7 @@ class ClusterProcesses:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()

@@ -20,7 +20,7 @@ from typing import ClassVar, Self
 from jesenska.config.variables import without_settings
 from jesenska.testing.warm import WarmProcess
 
-#: The variable that `jesenska.cli.ending` reads; the tools are not imported here.
+#: The variable that `jesenska.cli.shared.ending` reads; the tools are not imported here.
 _PARENT_DESCRIPTOR = "JESENSKA_PARENT_DESCRIPTOR"
 
 
@@ -53,7 +53,9 @@ class ServerProcess(ABC):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     @abstractmethod
@@ -93,7 +95,9 @@ class ServerProcess(ABC):
         assert self._process is None, "the server runs already"
         theirs, self._lifeline = os.pipe()
         try:
-            process = self._launch({**without_settings(os.environ), "PYTHONUNBUFFERED": "1", **self._environment}, theirs)
+            process = self._launch(
+                {**without_settings(os.environ), "PYTHONUNBUFFERED": "1", **self._environment}, theirs
+            )
         except BaseException:
             os.close(self._lifeline)
             raise

@@ -30,7 +30,12 @@ class TopicFactory(Protocol):
     """The value of `kafka_topic_factory`."""
 
     def __call__(
-        self, name: str | None = None, *, partitions: int | None = None, replication_factor: int | None = None, settings: Mapping[str, str] | None = None
+        self,
+        name: str | None = None,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> str:
         """Makes a topic and returns its name, by default made of the test's name. Without `partitions` it has the
         broker's `num.partitions`, without `replication_factor` its `default.replication.factor`. KafkaError if the
@@ -39,7 +44,13 @@ class TopicFactory(Protocol):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("jesenska", "a Kafka broker for tests")
-    group.addoption("--kafka-setting", action="append", default=[], metavar="NAME=VALUE", help="A setting of the brokers behind the fixtures.")
+    group.addoption(
+        "--kafka-setting",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="A setting of the brokers behind the fixtures.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,7 +67,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for text in given:
         name, equals, _ = text.partition("=")
         if not equals or not name.strip():
-            raise pytest.UsageError(f"--kafka-setting takes NAME=VALUE, and {text!r} is not: write it as in --kafka-setting num.partitions=3.")
+            raise pytest.UsageError(
+                f"--kafka-setting takes NAME=VALUE, and {text!r} is not: write it as in --kafka-setting "
+                f"num.partitions=3."
+            )
     try:
         gathered = gather(None, {}, given)
         refuse_unsafe(BrokerConfig(gathered.settings))
@@ -80,7 +94,9 @@ def kafka_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 
 
 @pytest.fixture(scope="session")
-def kafka_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcesses]:
+def kafka_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ClusterProcesses]:
     """Three brokers for all tests of the run. New topics have a replica on each. A test that kills one starts it
     again."""
     from jesenska.testing.cluster import ClusterProcesses
@@ -122,4 +138,7 @@ def _end_of(broker: ServerProcess) -> str | None:
     """The text about a broker that does not run; None for a running one."""
     if broker.is_running:
         return None
-    return f"The broker at {broker.address} does not run any more. The end of what it said:\n{broker.log[-_LOG_CHARS_SHOWN:]}"
+    return (
+        f"The broker at {broker.address} does not run any more. The end of what it "
+        f"said:\n{broker.log[-_LOG_CHARS_SHOWN:]}"
+    )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from itertools import count
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 
 _NAME_MAX_CHARS = 200
@@ -22,7 +22,12 @@ class Topics:
         self._test = re.sub(r"[^a-zA-Z0-9._-]", "-", test)[:_NAME_MAX_CHARS]
 
     def make(
-        self, name: str | None = None, *, partitions: int | None = None, replication_factor: int | None = None, settings: Mapping[str, str] | None = None
+        self,
+        name: str | None = None,
+        *,
+        partitions: int | None = None,
+        replication_factor: int | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> str:
         """Makes a topic and returns its name. Missing arguments are the broker's defaults. KafkaError if it is
         refused."""

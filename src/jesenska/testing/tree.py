@@ -27,7 +27,7 @@ class TreeProcess(ServerProcess):
         directory: Path,
         settings: Mapping[str, str] | None = None,
         *,
-        module: str = "jesenska.cli.zookeeper_server_start",
+        module: str = "jesenska.cli.zookeeper.zookeeper_server_start",
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(environment, ready_seconds=60.0)
@@ -37,6 +37,11 @@ class TreeProcess(ServerProcess):
 
     def _command(self) -> list[str]:
         file = self._directory / "zookeeper.properties"
-        settings = {"dataDir": str(self._directory / "data"), "clientPort": str(self.port), "clientPortAddress": self.host, **self._settings}
+        settings = {
+            "dataDir": str(self._directory / "data"),
+            "clientPort": str(self.port),
+            "clientPortAddress": self.host,
+            **self._settings,
+        }
         file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return [sys.executable, "-m", self._module, str(file)]

@@ -1,4 +1,4 @@
-"""Brokers that are forked from a template (jesenska.cli.broker_template), with the interface of a
+"""Brokers that are forked from a template (jesenska.cli.supervision.broker_template), with the interface of a
 `subprocess.Popen`."""
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Template:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "jesenska.cli.broker_template", str(theirs.fileno())],
+                [sys.executable, "-m", "jesenska.cli.supervision.broker_template", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,

@@ -31,7 +31,20 @@ from collections.abc import Callable, Iterable
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Now, OfTransaction, Order, Resign, Tick, Token, Write, client_error
+from jesenska.coordination.shard import (
+    Answer,
+    Committed,
+    Failed,
+    Late,
+    Now,
+    OfTransaction,
+    Order,
+    Resign,
+    Tick,
+    Token,
+    Write,
+    client_error,
+)
 from jesenska.transactions.events import (
     NO_PRODUCER,
     AddPartitions,
@@ -59,7 +72,12 @@ class TransactionCoordinator:
     """`take_producer_id` gives a new producer id; None if none is available, which is answered
     COORDINATOR_LOAD_IN_PROGRESS. `transaction_version` gives the cluster's level of the feature of that name."""
 
-    def __init__(self, settings: TransactionSettings, take_producer_id: Callable[[], int | None], transaction_version: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: TransactionSettings,
+        take_producer_id: Callable[[], int | None],
+        transaction_version: Callable[[], int],
+    ) -> None:
         self._settings = settings
         self._take_producer_id = take_producer_id
         self._transaction_version = transaction_version
@@ -122,7 +140,9 @@ class TransactionCoordinator:
         if producer_id is None:
             self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
             return
-        value = TransactionValue(producer_id, NO_PRODUCER_EPOCH, event.timeout_ms, TransactionState.EMPTY, updated_ms=now.wall_ms)
+        value = TransactionValue(
+            producer_id, NO_PRODUCER_EPOCH, event.timeout_ms, TransactionState.EMPTY, updated_ms=now.wall_ms
+        )
         transaction = self._known[event.transactional_id] = Transaction(event.transactional_id, value)
         self._begin(transaction, event, now)
 
@@ -130,8 +150,12 @@ class TransactionCoordinator:
         value, expected = transaction.value, event.expected
         last_epoch = NO_PRODUCER_EPOCH
         # A producer that was fenced with the last epoch cannot be given that epoch.
-        is_fenced_last = value.producer_epoch == LAST_EPOCH and expected is not None and expected.epoch == transaction.last_epoch
-        if transaction.is_exhausted and (expected is None or is_fenced_last or expected.epoch == value.producer_epoch < LAST_EPOCH):
+        is_fenced_last = (
+            value.producer_epoch == LAST_EPOCH and expected is not None and expected.epoch == transaction.last_epoch
+        )
+        if transaction.is_exhausted and (
+            expected is None or is_fenced_last or expected.epoch == value.producer_epoch < LAST_EPOCH
+        ):
             producer_id = self._take_producer_id()
             if producer_id is None:
                 self._answer(event.token, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -178,9 +202,13 @@ class TransactionCoordinator:
             self._answer(event.token, ErrorCode.NONE)
         else:
             added = transaction.added(event.partitions, event.client_version, now.wall_ms)
-            self._write(transaction, added, event.token, ProducerAnswer(ErrorCode.NONE, event.producer), transaction.last_epoch)
+            self._write(
+                transaction, added, event.token, ProducerAnswer(ErrorCode.NONE, event.producer), transaction.last_epoch
+            )
 
-    def verify(self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, ErrorCode]:
+    def verify(
+        self, transactional_id: str, producer: Producer, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
         """For each partition, NONE if it is in the open transaction and TRANSACTION_ABORTABLE if not. Records on their
         way into the log do not count: a leader checks again when it appends."""
         transaction = self._known.get(transactional_id)
@@ -244,7 +272,9 @@ class TransactionCoordinator:
                     return
                 next_producer_id = taken
             epoch, last_epoch = epoch + 1, epoch
-        value = transaction.prepared(epoch, next_producer_id, event.client_version, commits=event.commits, now_ms=now.wall_ms)
+        value = transaction.prepared(
+            epoch, next_producer_id, event.client_version, commits=event.commits, now_ms=now.wall_ms
+        )
         done = completed(value, now.wall_ms)
         answer = ProducerAnswer(ErrorCode.NONE, Producer(done.producer_id, done.producer_epoch))
         self._write(transaction, value, event.token, answer, last_epoch)
@@ -258,7 +288,13 @@ class TransactionCoordinator:
             return
         transaction.awaited = set(value.partitions)
         commits = value.state is TransactionState.PREPARE_COMMIT
-        self._effects.append(Order(SendMarkers(transaction.transactional_id, transaction.producer, commits, value.partitions, value.client_version)))
+        self._effects.append(
+            Order(
+                SendMarkers(
+                    transaction.transactional_id, transaction.producer, commits, value.partitions, value.client_version
+                )
+            )
+        )
 
     def _marked(self, event: MarkersWritten, now: Now) -> None:
         transaction = self._known.get(event.transactional_id)
@@ -271,16 +307,33 @@ class TransactionCoordinator:
 
     def _complete(self, transaction: Transaction, now: Now) -> None:
         if HAPPENS[Asked.MARKED][transaction.value.state] is Step.COMPLETE:
-            self._write(transaction, completed(transaction.value, now.wall_ms), None, ProducerAnswer(ErrorCode.NONE), transaction.last_epoch)
+            self._write(
+                transaction,
+                completed(transaction.value, now.wall_ms),
+                None,
+                ProducerAnswer(ErrorCode.NONE),
+                transaction.last_epoch,
+            )
 
     # --- what was written --------------------------------------------------------------------------------------------
 
-    def _write(self, transaction: Transaction, value: TransactionValue | None, token: Token | None, answer: ProducerAnswer, last_epoch: int = -1) -> None:
+    def _write(
+        self,
+        transaction: Transaction,
+        value: TransactionValue | None,
+        token: Token | None,
+        answer: ProducerAnswer,
+        last_epoch: int = -1,
+    ) -> None:
         if value is not None:
-            assert transaction.value.state in ALLOWED_BEFORE[value.state], f"{transaction.transactional_id}: {transaction.value.state!r} to {value.state!r}"
+            assert transaction.value.state in ALLOWED_BEFORE[value.state], (
+                f"{transaction.transactional_id}: {transaction.value.state!r} to {value.state!r}"
+            )
         transaction.is_pending = True
         name = transaction.transactional_id
-        self._effects.append(Write(name, (TransactionRecord(name, value),), TransactionWrite(token, name, value, answer, last_epoch)))
+        self._effects.append(
+            Write(name, (TransactionRecord(name, value),), TransactionWrite(token, name, value, answer, last_epoch))
+        )
 
     def _written(self, operation: TransactionWrite, in_time: bool, now: Now) -> None:
         transaction = self._known.get(operation.transactional_id)
@@ -313,7 +366,10 @@ class TransactionCoordinator:
 
     def next_deadline_ms(self) -> int | None:
         """The time of the next `Tick`, by the monotonic clock; None if nothing waits for time."""
-        return min((due for due in (self._resume_ms, self._next_abort_ms, self._next_removal_ms) if due is not None), default=None)
+        return min(
+            (due for due in (self._resume_ms, self._next_abort_ms, self._next_removal_ms) if due is not None),
+            default=None,
+        )
 
     def _resume_later(self, transaction: Transaction, due_ms: int) -> None:
         self._to_resume.add(transaction.transactional_id)
@@ -390,7 +446,11 @@ class TransactionCoordinator:
 
     def all(self) -> list[tuple[str, TransactionValue]]:
         """Every known id with its value."""
-        return [(name, transaction.value) for name, transaction in self._known.items() if transaction.value.producer_epoch != NO_PRODUCER_EPOCH]
+        return [
+            (name, transaction.value)
+            for name, transaction in self._known.items()
+            if transaction.value.producer_epoch != NO_PRODUCER_EPOCH
+        ]
 
 
 def _repeats(transaction: Transaction, producer: Producer) -> bool:
@@ -403,9 +463,17 @@ def _repeats(transaction: Transaction, producer: Producer) -> bool:
         return False
     if producer.producer_id == value.producer_id:
         return producer.epoch + 1 == value.producer_epoch
-    return producer.producer_id == value.previous_producer_id and producer.epoch == LAST_EPOCH - 1 and value.producer_epoch == 0
+    return (
+        producer.producer_id == value.previous_producer_id
+        and producer.epoch == LAST_EPOCH - 1
+        and value.producer_epoch == 0
+    )
 
 
 def _client_error(error: ErrorCode) -> ErrorCode:
     """As `client_error`; a write that too few replicas have is retriable, too."""
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND else client_error(error)
+    return (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        else client_error(error)
+    )

@@ -80,7 +80,11 @@ def encode_record(record: TransactionRecord, version: int) -> KeyValue:
         return KeyValue(key, None)
     topics = numbers_by_topic(value.partitions)
     # A state without a transaction has no list at all.
-    partitions = None if value.state is TransactionState.EMPTY else [TransactionPartitions(topic=name, partition_ids=ids) for name, ids in topics.items()]
+    partitions = (
+        None
+        if value.state is TransactionState.EMPTY
+        else [TransactionPartitions(topic=name, partition_ids=ids) for name, ids in topics.items()]
+    )
     message = TransactionLogValue(
         producer_id=value.producer_id,
         previous_producer_id=value.previous_producer_id,
@@ -121,7 +125,11 @@ def _read_value(data: bytes) -> TransactionValue:
         producer_epoch=value.producer_epoch,
         timeout_ms=value.transaction_timeout_ms,
         state=TransactionState(value.transaction_status),
-        partitions=frozenset(TopicPartition(item.topic, number) for item in value.transaction_partitions or () for number in item.partition_ids),
+        partitions=frozenset(
+            TopicPartition(item.topic, number)
+            for item in value.transaction_partitions or ()
+            for number in item.partition_ids
+        ),
         updated_ms=value.transaction_last_update_timestamp_ms,
         started_ms=value.transaction_start_timestamp_ms,
         previous_producer_id=value.previous_producer_id,

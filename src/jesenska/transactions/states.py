@@ -71,7 +71,11 @@ class Step(Enum):
 
 
 _S = TransactionState
-_CONCURRENT, _INVALID, _FENCED = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.INVALID_TXN_STATE, ErrorCode.PRODUCER_FENCED
+_CONCURRENT, _INVALID, _FENCED = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.INVALID_TXN_STATE,
+    ErrorCode.PRODUCER_FENCED,
+)
 
 #: In the order of the states: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort.
 _ROWS: dict[Asked, tuple[Step | ErrorCode, ...]] = {
@@ -91,7 +95,10 @@ _BY_TIME = (Asked.TIME_OUT, Asked.EXPIRE, Asked.MARKED)
 
 #: The result of each request in each state: a step, or the error that is answered.
 HAPPENS: dict[Asked, dict[TransactionState, Step | ErrorCode]] = {
-    asked: dict(zip(TransactionState, (*row, *(2 * (Step.NOTHING if asked in _BY_TIME else _CONCURRENT,))), strict=True)) for asked, row in _ROWS.items()
+    asked: dict(
+        zip(TransactionState, (*row, *(2 * (Step.NOTHING if asked in _BY_TIME else _CONCURRENT,))), strict=True)
+    )
+    for asked, row in _ROWS.items()
 }
 
 #: The states that may come before the state of a record.

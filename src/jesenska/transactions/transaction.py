@@ -52,7 +52,13 @@ class Transaction:
         value = self.value
         previous = value.producer_id if producer.producer_id != value.producer_id else value.previous_producer_id
         return TransactionValue(
-            producer.producer_id, producer.epoch, timeout_ms, TransactionState.EMPTY, updated_ms=now_ms, started_ms=NO_TIME, previous_producer_id=previous
+            producer.producer_id,
+            producer.epoch,
+            timeout_ms,
+            TransactionState.EMPTY,
+            updated_ms=now_ms,
+            started_ms=NO_TIME,
+            previous_producer_id=previous,
         )
 
     def added(self, partitions: frozenset[TopicPartition], client_version: int, now_ms: int) -> TransactionValue:
@@ -67,7 +73,9 @@ class Transaction:
             client_version=client_version,
         )
 
-    def prepared(self, epoch: int, next_producer_id: int, client_version: int, *, commits: bool, now_ms: int) -> TransactionValue:
+    def prepared(
+        self, epoch: int, next_producer_id: int, client_version: int, *, commits: bool, now_ms: int
+    ) -> TransactionValue:
         """The value when the end is decided, with the epoch of its markers."""
         value = self.value
         goes_on = value.state is TransactionState.ONGOING
@@ -90,7 +98,9 @@ def completed(value: TransactionValue, now_ms: int) -> TransactionValue:
         producer_epoch=0 if turns else value.producer_epoch,
         previous_producer_id=value.producer_id,
         next_producer_id=NO_PRODUCER_ID,
-        state=TransactionState.COMPLETE_COMMIT if value.state is TransactionState.PREPARE_COMMIT else TransactionState.COMPLETE_ABORT,
+        state=TransactionState.COMPLETE_COMMIT
+        if value.state is TransactionState.PREPARE_COMMIT
+        else TransactionState.COMPLETE_ABORT,
         partitions=frozenset(),
         updated_ms=now_ms,
     )

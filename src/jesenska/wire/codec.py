@@ -178,7 +178,11 @@ def _min_size(type_: Type | Array | type[Struct], version: int, flexible: bool) 
     total = 1 if flexible else 0
     for item in type_.fields:
         if item.present(version) and item.tag is None:
-            total += 1 if item.nullable is not None and isinstance(item.type, type) else _min_size(item.type, version, flexible)
+            total += (
+                1
+                if item.nullable is not None and isinstance(item.type, type)
+                else _min_size(item.type, version, flexible)
+            )
     return max(total, 1)
 
 
@@ -214,7 +218,13 @@ class _DecoderWriter:
             if _fixed(group[0]):
                 self.fixed(group, target, indent)
             else:
-                self.value(group[0].type, group[0].null_allowed(self.version), f"{target}.{group[0].name}", indent, f"{label}{group[0].name}")
+                self.value(
+                    group[0].type,
+                    group[0].null_allowed(self.version),
+                    f"{target}.{group[0].name}",
+                    indent,
+                    f"{label}{group[0].name}",
+                )
         if self.flexible:
             self.tags(kind, target, indent, label)
 
@@ -229,10 +239,17 @@ class _DecoderWriter:
         types = [_fixed(item) for item in group]
         codes = "".join(kind.code for kind in types if kind)
         size = sum(kind.size_bytes for kind in types if kind)
-        names = [self.scope.name("u") if kind is UUID else f"{target}.{item.name}" for item, kind in zip(group, types, strict=True)]
+        names = [
+            self.scope.name("u") if kind is UUID else f"{target}.{item.name}"
+            for item, kind in zip(group, types, strict=True)
+        ]
         unpack = self.scope.struct(codes, "unpack_from")
         self.scope.add(indent, f"if position + {size} > limit: raise past_end({group[-1].name!r})")
-        self.scope.add(indent, f"{', '.join(names)}{',' if len(names) == 1 else ''} = {unpack}(view, position)", f"position += {size}")
+        self.scope.add(
+            indent,
+            f"{', '.join(names)}{',' if len(names) == 1 else ''} = {unpack}(view, position)",
+            f"position += {size}",
+        )
         for item, kind, name in zip(group, types, names, strict=True):
             if kind is UUID:
                 self.scope.add(indent, f"{target}.{item.name} = uuid_of({name})")
@@ -242,7 +259,12 @@ class _DecoderWriter:
         scope = self.scope
         if self.flexible:
             scope.add(indent, f"if position >= limit: raise past_end({label!r})", f"{variable} = view[position]")
-            scope.add(indent, f"if {variable} < 128: position += 1", f"else: {variable}, position = uv(view, position, limit)", f"{variable} -= 1")
+            scope.add(
+                indent,
+                f"if {variable} < 128: position += 1",
+                f"else: {variable}, position = uv(view, position, limit)",
+                f"{variable} -= 1",
+            )
             return
         code, size = ("h", 2) if type_ is STRING else ("i", 4)
         unpack = scope.struct(code, "unpack_from")
@@ -254,7 +276,9 @@ class _DecoderWriter:
         if isinstance(type_, type):
             local = scope.name("s")
             if nullable:
-                scope.add(indent, f"if position >= limit: raise past_end({label!r})", "marker = view[position]; position += 1")
+                scope.add(
+                    indent, f"if position >= limit: raise past_end({label!r})", "marker = view[position]; position += 1"
+                )
                 scope.add(indent, f"if marker >= 128: {target} = None", "else:")
                 indent += 1
             self.struct(type_, local, indent, f"{label}.")
@@ -282,7 +306,11 @@ class _DecoderWriter:
             scope.add(indent + 1, f"{target} = {taken}", f"position = {end}")
             return
         smallest = _min_size(type_.element, self.version, self.flexible)
-        scope.add(indent + 1, f"if {size} * {smallest} > limit - position or {size} > {ARRAY_MAX_ELEMENTS}: raise bad_count({label!r}, {size})")
+        scope.add(
+            indent + 1,
+            f"if {size} * {smallest} > limit - position or {size} > {ARRAY_MAX_ELEMENTS}: raise bad_count({label!r}, "
+            f"{size})",
+        )
         scope.add(indent + 1, f"room -= {size}", "if room < 0: raise too_many()")
         self.array(type_, size, target, indent + 1, label)
 
@@ -311,21 +339,35 @@ class _DecoderWriter:
         known = [item for item in kind.fields if item.tag is not None and item.present(self.version)]
         scope.add(indent, f"if position >= limit: raise past_end('tagged fields of {label}')")
         if not known:
-            scope.add(indent, "if view[position] == 0: position += 1", "else: position, room = skip_tags(view, position, limit, room)")
+            scope.add(
+                indent,
+                "if view[position] == 0: position += 1",
+                "else: position, room = skip_tags(view, position, limit, room)",
+            )
             return
         count, tag, size, end, last = (scope.name(prefix) for prefix in ("c", "t", "n", "e", "l"))
         scope.add(indent, f"{count}, position = uv(view, position, limit)")
         scope.add(indent, f"if {count} > {TAGGED_FIELDS_MAX}: raise bad_count('tagged fields of {label}', {count})")
-        scope.add(indent, f"room -= {count}", "if room < 0: raise too_many()", f"{last} = -1", f"for _ in range({count}):")
-        scope.add(indent + 1, f"{tag}, position = uv(view, position, limit)", f"{size}, position = uv(view, position, limit)")
-        scope.add(indent + 1, f"if {tag} <= {last}: raise bad_count('tags out of order in {label}', {tag})", f"{last} = {tag}")
-        scope.add(indent + 1, f"{end} = position + {size}", f"if {end} > limit: raise past_end('tagged field of {label}')")
+        scope.add(
+            indent, f"room -= {count}", "if room < 0: raise too_many()", f"{last} = -1", f"for _ in range({count}):"
+        )
+        scope.add(
+            indent + 1, f"{tag}, position = uv(view, position, limit)", f"{size}, position = uv(view, position, limit)"
+        )
+        scope.add(
+            indent + 1, f"if {tag} <= {last}: raise bad_count('tags out of order in {label}', {tag})", f"{last} = {tag}"
+        )
+        scope.add(
+            indent + 1, f"{end} = position + {size}", f"if {end} > limit: raise past_end('tagged field of {label}')"
+        )
         word = "if"
         for item in known:
             scope.add(indent + 1, f"{word} {tag} == {item.tag}:")
             outer = scope.name("outer")
             scope.add(indent + 2, f"{outer} = limit; limit = {end}")
-            self.value(item.type, item.null_allowed(self.version), f"{target}.{item.name}", indent + 2, f"{label}{item.name}")
+            self.value(
+                item.type, item.null_allowed(self.version), f"{target}.{item.name}", indent + 2, f"{label}{item.name}"
+            )
             scope.add(indent + 2, f"limit = {outer}")
             scope.add(indent + 2, f"if position != {end}: raise bad_length({label + item.name!r}, {size})")
             word = "elif"
@@ -345,7 +387,9 @@ class _EncoderWriter:
                 self.fixed(group, source, indent)
             else:
                 item = group[0]
-                self.value(item.type, item.null_allowed(self.version), f"{source}.{item.name}", indent, label + item.name)
+                self.value(
+                    item.type, item.null_allowed(self.version), f"{source}.{item.name}", indent, label + item.name
+                )
         if self.flexible:
             self.tags(kind, source, indent, label)
 
@@ -354,7 +398,9 @@ class _EncoderWriter:
         if isinstance(item.type, Array):
             condition = value
         elif isinstance(item.type, type):
-            condition = f"{value} is not None" if item.null_by_default else f"{value} != {self.scope.constant(item.type())}"
+            condition = (
+                f"{value} is not None" if item.null_by_default else f"{value} != {self.scope.constant(item.type())}"
+            )
         else:
             condition = f"{value} != {self.scope.constant(item.default)}"
         self.scope.add(indent, f"if {condition}: raise cannot_encode({label + item.name!r}, {self.version})")
@@ -362,13 +408,17 @@ class _EncoderWriter:
     def fixed(self, group: list[Field], source: str, indent: int) -> None:
         types = [_fixed(item) for item in group]
         pack = self.scope.struct("".join(kind.code for kind in types if kind), "pack")
-        values = [f"{source}.{item.name}{'.bytes' if kind is UUID else ''}" for item, kind in zip(group, types, strict=True)]
+        values = [
+            f"{source}.{item.name}{'.bytes' if kind is UUID else ''}" for item, kind in zip(group, types, strict=True)
+        ]
         self.scope.add(indent, f"out += {pack}({', '.join(values)})")
 
     def length(self, type_: Type | Array, expression: str, indent: int, label: str) -> None:
         scope = self.scope
         if self.flexible:
-            scope.add(indent, f"if {expression} < 127: out.append({expression} + 1)", f"else: wuv(out, {expression} + 1)")
+            scope.add(
+                indent, f"if {expression} < 127: out.append({expression} + 1)", f"else: wuv(out, {expression} + 1)"
+            )
         elif type_ is STRING:
             scope.add(indent, f"if {expression} > 32767: raise too_long({label!r}, {expression})")
             scope.add(indent, f"out += {scope.struct('h', 'pack')}({expression})")
@@ -433,7 +483,10 @@ class _EncoderWriter:
 
     def tags(self, kind: type[Struct], source: str, indent: int, label: str) -> None:
         scope = self.scope
-        known = sorted((item for item in kind.fields if item.tag is not None and item.present(self.version)), key=lambda item: item.tag or 0)
+        known = sorted(
+            (item for item in kind.fields if item.tag is not None and item.present(self.version)),
+            key=lambda item: item.tag or 0,
+        )
         if not known:
             scope.add(indent, "out.append(0)")
             return
@@ -444,7 +497,9 @@ class _EncoderWriter:
             if isinstance(item.type, Array):
                 condition = f"{value} is not None" if item.null_by_default else f"{value} is None or {value}"
             elif isinstance(item.type, type):
-                condition = f"{value} is not None" if item.null_by_default else f"{value} != {scope.constant(item.type())}"
+                condition = (
+                    f"{value} is not None" if item.null_by_default else f"{value} != {scope.constant(item.type())}"
+                )
             else:
                 condition = f"{value} != {scope.constant(item.default)}"
             scope.add(indent, f"if {condition}:", "    out = bytearray()")
@@ -534,4 +589,14 @@ def encode(message: Message, version: int) -> bytes:
     return b"".join(pieces)
 
 
-__all__ = ["Buffer", "MalformedMessageError", "decode", "decoder", "encode", "encode_parts", "encoder", "read_uvarint", "source_of"]
+__all__ = [
+    "Buffer",
+    "MalformedMessageError",
+    "decode",
+    "decoder",
+    "encode",
+    "encode_parts",
+    "encoder",
+    "read_uvarint",
+    "source_of",
+]

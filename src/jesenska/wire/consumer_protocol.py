@@ -25,7 +25,9 @@ class ConsumerProtocolSubscriptionTopicPartition(Struct):
 class ConsumerProtocolSubscription(Message, versions=(0, 3)):
     topics: list[str] = field(Array(STRING))
     user_data: memoryview | bytes | None = field(BYTES, nullable=0, default=None)
-    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(Array(ConsumerProtocolSubscriptionTopicPartition), since=1, ignorable=True)
+    owned_partitions: list[ConsumerProtocolSubscriptionTopicPartition] = field(
+        Array(ConsumerProtocolSubscriptionTopicPartition), since=1, ignorable=True
+    )
     generation_id: int = field(INT32, since=2, default=-1, ignorable=True)
     rack_id: str | None = field(STRING, since=3, nullable=3, default=None, ignorable=True)
 
@@ -36,16 +38,23 @@ class ConsumerProtocolAssignmentTopicPartition(Struct):
 
 
 class ConsumerProtocolAssignment(Message, versions=(0, 3)):
-    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(Array(ConsumerProtocolAssignmentTopicPartition))
+    assigned_partitions: list[ConsumerProtocolAssignmentTopicPartition] = field(
+        Array(ConsumerProtocolAssignmentTopicPartition)
+    )
     user_data: memoryview | bytes | None = field(BYTES, nullable=0, default=None)
 
 
-def encode_subscription(topics: Sequence[str], owned: Sequence[TopicPartition], generation: int, user_data: bytes | None = None) -> bytes:
+def encode_subscription(
+    topics: Sequence[str], owned: Sequence[TopicPartition], generation: int, user_data: bytes | None = None
+) -> bytes:
     """A member's subscription, with what it owns since which generation."""
     message = ConsumerProtocolSubscription(
         topics=sorted(topics),
         user_data=user_data,
-        owned_partitions=[ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers) for topic, numbers in numbers_by_topic(owned).items()],
+        owned_partitions=[
+            ConsumerProtocolSubscriptionTopicPartition(topic=topic, partitions=numbers)
+            for topic, numbers in numbers_by_topic(owned).items()
+        ],
         generation_id=generation,
     )
     return _SUBSCRIPTION_WRITTEN.to_bytes(2, "big") + encode(message, _SUBSCRIPTION_WRITTEN)
@@ -69,7 +78,8 @@ def decode_subscribed_topics(data: bytes) -> list[str]:
 def encode_assignment(partitions: Sequence[TopicPartition]) -> bytes:
     message = ConsumerProtocolAssignment(
         assigned_partitions=[
-            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers) for topic, numbers in numbers_by_topic(partitions).items()
+            ConsumerProtocolAssignmentTopicPartition(topic=topic, partitions=numbers)
+            for topic, numbers in numbers_by_topic(partitions).items()
         ]
     )
     return _ASSIGNMENT_WRITTEN.to_bytes(2, "big") + encode(message, _ASSIGNMENT_WRITTEN)
@@ -80,7 +90,11 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
     malformed bytes."""
     if not data:
         return []
-    return [TopicPartition(item.topic, number) for item in decode_assignment_message(data).assigned_partitions for number in item.partitions]
+    return [
+        TopicPartition(item.topic, number)
+        for item in decode_assignment_message(data).assigned_partitions
+        for number in item.partitions
+    ]
 
 
 def decode_assignment_message(data: bytes) -> ConsumerProtocolAssignment:

@@ -44,7 +44,9 @@ def skip_header_tags(view: memoryview, position: int, limit: int) -> int:
     return skip_tags(view, position, limit)
 
 
-def request_head(api_key: int, api_version: int, correlation_id: int, client_id: str | None, header_version: int) -> bytearray:
+def request_head(
+    api_key: int, api_version: int, correlation_id: int, client_id: str | None, header_version: int
+) -> bytearray:
     """A request's header, without the frame's length."""
     out = bytearray(FIXED.pack(api_key, api_version, correlation_id))
     if header_version == 0:

@@ -76,7 +76,18 @@ _UNSET: Final = object()
 class Field:
     """One declared field; `name` is set by the class that holds it."""
 
-    __slots__ = ("default", "ignorable", "name", "null_by_default", "nullable", "nullable_until", "since", "tag", "type", "until")
+    __slots__ = (
+        "default",
+        "ignorable",
+        "name",
+        "null_by_default",
+        "nullable",
+        "nullable_until",
+        "since",
+        "tag",
+        "type",
+        "until",
+    )
 
     def __init__(
         self,
@@ -109,7 +120,11 @@ class Field:
         return self.since <= version and (self.until is None or version <= self.until)
 
     def null_allowed(self, version: int) -> bool:
-        return self.nullable is not None and self.nullable <= version and (self.nullable_until is None or version <= self.nullable_until)
+        return (
+            self.nullable is not None
+            and self.nullable <= version
+            and (self.nullable_until is None or version <= self.nullable_until)
+        )
 
     @property
     def makes_default(self) -> bool:
@@ -166,7 +181,11 @@ def _constructor(kind: type[Struct]) -> Callable[..., None]:
             parameters.append(f"{item.name}=default_{item.name}")
             lines.append(f"    self.{item.name} = {item.name}")
     scope["unset"] = _UNSET
-    source = f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(lines) + "\n" if parameters else "def __init__(self): pass\n"
+    source = (
+        f"def __init__(self, *, {', '.join(parameters)}):\n" + "\n".join(lines) + "\n"
+        if parameters
+        else "def __init__(self): pass\n"
+    )
     exec(compile(source, f"<{kind.__name__}.__init__>", "exec"), scope)  # noqa: S102 - source made from our own declarations
     constructor: Callable[..., None] = scope["__init__"]
     return constructor
@@ -224,7 +243,9 @@ class Message(Struct):
     versions: ClassVar[tuple[int, int]] = (0, 0)
     flexible: ClassVar[int | None] = None
 
-    def __init_subclass__(cls, *, key: int = -1, kind: str = DATA, versions: tuple[int, int] = (0, 0), flexible: int | None = None) -> None:
+    def __init_subclass__(
+        cls, *, key: int = -1, kind: str = DATA, versions: tuple[int, int] = (0, 0), flexible: int | None = None
+    ) -> None:
         super().__init_subclass__()
         cls.api_key, cls.kind, cls.versions, cls.flexible = key, kind, versions, flexible
 

@@ -1,4 +1,4 @@
-"""Every API that the wire room can speak, by key. A broker announces a subset of these (`broker.served`).
+"""Every API that the wire room can speak, by key. A broker announces a subset of these (`broker.requests.served`).
 
 A program speaks few of them: the file of an API is imported when the API is first asked for."""
 
@@ -70,7 +70,11 @@ class _Apis(Mapping[int, Api]):
 
 def _api(key: int, module: str) -> Api:
     declared = vars(importlib.import_module(module)).values()
-    pair = {value.kind: value for value in declared if isinstance(value, type) and issubclass(value, Message) and value.api_key == key}
+    pair = {
+        value.kind: value
+        for value in declared
+        if isinstance(value, type) and issubclass(value, Message) and value.api_key == key
+    }
     request, response = pair[REQUEST], pair[RESPONSE]
     low, high = request.versions
     return Api(key, request.__name__.removesuffix("Request"), request, response, low, high, request.flexible)

@@ -30,8 +30,15 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--show", type=int, default=20, help="differences that are printed for each API")
     parser.add_argument("--ours", metavar="HOST:PORT", help="a running broker in place of one that is started")
-    parser.add_argument("--judge", metavar="RELEASE=HOST:PORT", action="append", help="a running Apache Kafka in place of those that are started, newest first")
-    parser.add_argument("--label", default="w", help="what names begin with: a new one for brokers that were asked before")
+    parser.add_argument(
+        "--judge",
+        metavar="RELEASE=HOST:PORT",
+        action="append",
+        help="a running Apache Kafka in place of those that are started, newest first",
+    )
+    parser.add_argument(
+        "--label", default="w", help="what names begin with: a new one for brokers that were asked before"
+    )
     options = parser.parse_args()
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -41,7 +48,14 @@ def main() -> int:
             judges = [Side(address, release) for release, _, address in (item.partition("=") for item in options.judge)]
         else:
             for release in JUDGES:
-                kafka = ApacheKafka(release, directory / release, zookeeper=release.startswith("3"), heap="512m", settings=THEIRS, log_level="OFF")
+                kafka = ApacheKafka(
+                    release,
+                    directory / release,
+                    zookeeper=release.startswith("3"),
+                    heap="512m",
+                    settings=THEIRS,
+                    log_level="OFF",
+                )
                 judges.append(Side(stack.enter_context(kafka).bootstrap, release))
         trial = Trial(Side(bootstrap, None), judges, options.seed, options.label)
         reports = []
@@ -54,14 +68,19 @@ def main() -> int:
     missed = [item for item in KNOWN if item not in met and set(item.keys) <= {report.key for report in reports}]
     for item in missed:
         print(f"known and not met: {sorted(item.keys)} {item.path}: {item.reason}")
-    print(f"{sum(report.cases for report in reports):,} cases; {sum(len(report.found) for report in reports)} differences that are not known")
+    print(
+        f"{sum(report.cases for report in reports):,} cases; {sum(len(report.found) for report in reports)} "
+        f"differences that are not known"
+    )
     return 1 if any(report.found for report in reports) or (missed and options.cases >= _ENOUGH) else 0
 
 
 def _print(report: Report, seconds: float, shown: int) -> None:
     known = sum(report.known.values())
     compared = f"{report.cases:,} cases in {seconds:.0f} s, {report.differing:,} differ, {known:,} known differences"
-    print(f"{report.key:3} {APIS[report.key].name}: {compared}, {report.silent:,} without an answer of Kafka", flush=True)
+    print(
+        f"{report.key:3} {APIS[report.key].name}: {compared}, {report.silent:,} without an answer of Kafka", flush=True
+    )
     for sign, count in report.counts.most_common(shown):
         print(f"  {count} times: {report.found[sign]}", flush=True)
     if len(report.counts) > shown:

@@ -23,11 +23,23 @@ _IF_POSITIVE: Final = frozenset(("total_bytes", "usable_bytes", "log_append_time
 _MEMBERS: Final = frozenset(("member_id", "leader"))
 #: What names an element of an array, the first that it has.
 _NAMES: Final = ("name", "topic", "topic_name", "group_id", "resource_name", "user", "key", "member_id", "topic_id")
-_NUMBERS: Final = ("partition_index", "partition", "partition_id", "index", "broker_id", "node_id", "resource_type", "producer_id", "error_code")
+_NUMBERS: Final = (
+    "partition_index",
+    "partition",
+    "partition_id",
+    "index",
+    "broker_id",
+    "node_id",
+    "resource_type",
+    "producer_id",
+    "error_code",
+)
 #: Answers that may be about everything: listings.
 _ABOUT_EVERYTHING: Final = frozenset((3, 16, 35, 43, 46, 74, 75))
 _OWN_SETTINGS: Final = frozenset((4, 8))
-_DROPPED_SETTINGS: Final = frozenset(("message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"))
+_DROPPED_SETTINGS: Final = frozenset(
+    ("message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms")
+)
 _FETCH = 1
 _INIT_PRODUCER_ID, _DESCRIBE_CONFIGS, _DESCRIBE_LOG_DIRS = 22, 32, 35
 _EVERYWHERE: Final = ("0", "__consumer_offsets")
@@ -61,10 +73,18 @@ class _Plain:
         self._asked = {text.replace(world.prefix, "w-") for text in strings_of(request)}
         self._everywhere = () if self._key == _DESCRIBE_LOG_DIRS else _EVERYWHERE
         self._ids = {topic_id: f"<id of {name.removeprefix(world.prefix)}>" for name, topic_id in world.ids.items()}
-        self._members = {group.member: f"<member of {group.name.removeprefix(world.prefix)}>" for group in world.groups if group.member}
+        self._members = {
+            group.member: f"<member of {group.name.removeprefix(world.prefix)}>"
+            for group in world.groups
+            if group.member
+        }
 
     def struct(self, value: Struct) -> dict[str, Any]:
-        found = {item.name: self._field(item.name, getattr(value, item.name)) for item in value.fields if item.name not in _DROPPED}
+        found = {
+            item.name: self._field(item.name, getattr(value, item.name))
+            for item in value.fields
+            if item.name not in _DROPPED
+        }
         if self._key == _DESCRIBE_CONFIGS and found.get("resource_type") in _OWN_SETTINGS:
             found["configs"] = []
         return found

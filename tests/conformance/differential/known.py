@@ -42,7 +42,17 @@ class Known:
 
 # --- what a request has in it ----------------------------------------------------------------------------------------
 
-_NAMES: Final = ("name", "topic", "topic_name", "topic_id", "group_id", "resource_name", "partition", "partition_index", "index")
+_NAMES: Final = (
+    "name",
+    "topic",
+    "topic_name",
+    "topic_id",
+    "group_id",
+    "resource_name",
+    "partition",
+    "partition_index",
+    "index",
+)
 
 
 def _structs(value: Any) -> Iterator[Struct]:
@@ -73,11 +83,18 @@ def with_doubles(request: Any) -> bool:
 
 
 def _different(found: list[Any]) -> set[str]:
-    return {repr([getattr(item, field.name) for field in item.fields if field.name in _NAMES]) if isinstance(item, Struct) else repr(item) for item in found}
+    return {
+        repr([getattr(item, field.name) for field in item.fields if field.name in _NAMES])
+        if isinstance(item, Struct)
+        else repr(item)
+        for item in found
+    }
 
 
 def _of_transactions(request: Any) -> bool:
-    return any(value is not None for value in _values(request, "transactional_id")) or any(_is_transactional(value) for value in _values(request, "records"))
+    return any(value is not None for value in _values(request, "transactional_id")) or any(
+        _is_transactional(value) for value in _values(request, "records")
+    )
 
 
 def _is_transactional(records: Any) -> bool:
@@ -126,30 +143,53 @@ _MEANT: Final = (
     Known(
         (33, 44),
         r".*error_(code|message)",
-        "Kafka 4.3.1 does not let a broker's min.insync.replicas be changed, for its eligible leader replicas' sake; there are none here",
+        "Kafka 4.3.1 does not let a broker's min.insync.replicas be changed, for its eligible leader replicas' sake; "
+        "there are none here",
         ours="0|None",
         theirs="40|'<words>'",
-        when=lambda request: _BROKER in _values(request, "resource_type") and "min.insync.replicas" in _values(request, "name"),
+        when=lambda request: (
+            _BROKER in _values(request, "resource_type") and "min.insync.replicas" in _values(request, "name")
+        ),
     ),
     Known(
         (33,),
         r".*error_(code|message)",
-        "Kafka 4.3.1 keeps min.insync.replicas among every broker's settings for the same sake, and refuses to replace them by any without it",
+        "Kafka 4.3.1 keeps min.insync.replicas among every broker's settings for the same sake, and refuses to "
+        "replace them by any without it",
         ours="0|None",
         theirs="40|'<words>'",
         when=_replaces_settings_of_every_broker,
     ),
-    Known((19, 32), r".*\.configs\[\]\.config_source", "a topic's min.insync.replicas comes from that one", ours="5", theirs="3"),
-    Known((32,), r".*\.synonyms\[\]", "and has it among its synonyms", ours=r"1 elements: \[\('min.insync.*", theirs=r"2 elements: \[\('min.insync.*"),
+    Known(
+        (19, 32),
+        r".*\.configs\[\]\.config_source",
+        "a topic's min.insync.replicas comes from that one",
+        ours="5",
+        theirs="3",
+    ),
+    Known(
+        (32,),
+        r".*\.synonyms\[\]",
+        "and has it among its synonyms",
+        ours=r"1 elements: \[\('min.insync.*",
+        theirs=r"2 elements: \[\('min.insync.*",
+    ),
     Known((0,), r".*\.error_message", "what is wrong with a batch is said in words", ours="'<words>'", theirs="None"),
     Known(
         (3,),
         r"\.topics\[\]\.error_code",
-        "a topic that the request creates is LEADER_NOT_AVAILABLE, as in Kafka 3.9, so that a client can tell it from a deleted one",
+        "a topic that the request creates is LEADER_NOT_AVAILABLE, as in Kafka 3.9, so that a client can tell it "
+        "from a deleted one",
         ours="5",
         theirs="3",
     ),
-    Known((3,), r"\.topics\[\]\.error_code", "Kafka 4 creates such a topic some time after its answer", ours="0", theirs="3"),
+    Known(
+        (3,),
+        r"\.topics\[\]\.error_code",
+        "Kafka 4 creates such a topic some time after its answer",
+        ours="0",
+        theirs="3",
+    ),
     Known(
         (3,),
         r"\.topics\[\](\.partitions\[\])?",
@@ -159,9 +199,27 @@ _MEANT: Final = (
         when=lambda request: not request.topics or request.allow_auto_topic_creation,
     ),
     Known((1,), r"\.session_id", "no session remembers a name that no topic can have", ours="0", when=_with_long_name),
-    Known((11,), "", "a rebalance time-out of 0 stands for the session's", ours="'WAITS'", when=lambda request: request.rebalance_timeout_ms <= 0),
-    Known((19,), r"\.topics\[\]", "3.9.1 in ZooKeeper mode answers twice what stands twice, 4.3.1 once", versions=(0, 1), when=with_doubles),
-    Known((20,), r"\.responses\[\]", "3.9.1 in ZooKeeper mode deletes and answers twice what stands twice; 4.3.1 refuses it", versions=(0,), when=with_doubles),
+    Known(
+        (11,),
+        "",
+        "a rebalance time-out of 0 stands for the session's",
+        ours="'WAITS'",
+        when=lambda request: request.rebalance_timeout_ms <= 0,
+    ),
+    Known(
+        (19,),
+        r"\.topics\[\]",
+        "3.9.1 in ZooKeeper mode answers twice what stands twice, 4.3.1 once",
+        versions=(0, 1),
+        when=with_doubles,
+    ),
+    Known(
+        (20,),
+        r"\.responses\[\]",
+        "3.9.1 in ZooKeeper mode deletes and answers twice what stands twice; 4.3.1 refuses it",
+        versions=(0,),
+        when=with_doubles,
+    ),
     Known(
         (19, 33, 44),
         r".*error_(code|message)",
@@ -176,8 +234,20 @@ _MEANT: Final = (
         ours="True",
         versions=(0,),
     ),
-    Known((32,), r"\.results\[\]\.configs\[\]\.value", "the limit of times to come is that of 4.x", ours="'3600000'", versions=(0,)),
-    Known((32,), r"\.results\[\]\.error_message", "that a topic is not there is said in words; Kafka has none", ours="'<words>'", theirs="''"),
+    Known(
+        (32,),
+        r"\.results\[\]\.configs\[\]\.value",
+        "the limit of times to come is that of 4.x",
+        ours="'3600000'",
+        versions=(0,),
+    ),
+    Known(
+        (32,),
+        r"\.results\[\]\.error_message",
+        "that a topic is not there is said in words; Kafka has none",
+        ours="'<words>'",
+        theirs="''",
+    ),
     Known(
         (18,),
         r"\.(supported_features|finalized_features)\[\]|\.finalized_features_epoch",
@@ -197,7 +267,12 @@ _MEANT: Final = (
         versions=(0,),
         when=lambda request: _CLIENT_METRICS in _values(request, "resource_type"),
     ),
-    Known((1,), r".*\.records", "how much of a partition's limit is used when batches go out in an old format", versions=range(4)),
+    Known(
+        (1,),
+        r".*\.records",
+        "how much of a partition's limit is used when batches go out in an old format",
+        versions=range(4),
+    ),
     Known((10,), ".*", "share groups are not served yet", when=lambda request: request.key_type == _SHARE_GROUP),
     Known(
         (27,),
@@ -247,8 +322,18 @@ _KAFKA_FAILS: Final = (
         versions=(0,),
         when=lambda request: request.group_id == "",
     ),
-    Known((11,), ".*", "Kafka counts a protocol that stands twice as two members' and chooses none, or fails", when=with_doubles),
-    Known((1, 2), ".*", "Kafka does not foresee an unknown isolation level; here it reads uncommitted", when=_of_unknown_isolation),
+    Known(
+        (11,),
+        ".*",
+        "Kafka counts a protocol that stands twice as two members' and chooses none, or fails",
+        when=with_doubles,
+    ),
+    Known(
+        (1, 2),
+        ".*",
+        "Kafka does not foresee an unknown isolation level; here it reads uncommitted",
+        when=_of_unknown_isolation,
+    ),
     Known((1,), ".*", "Kafka does not foresee a negative limit of bytes", when=lambda request: request.max_bytes < 0),
     Known(
         (1,),
@@ -263,7 +348,12 @@ _KAFKA_FAILS: Final = (
         versions=range(13, 19),
         when=lambda request: any(not value.int for value in _values(request, "topic_id")),
     ),
-    Known((3,), ".*", "Kafka does not foresee a topic without name and id", when=lambda request: None in _values(request, "name")),
+    Known(
+        (3,),
+        ".*",
+        "Kafka does not foresee a topic without name and id",
+        when=lambda request: None in _values(request, "name"),
+    ),
     Known((75,), ".*", "Kafka does not foresee an empty name", when=lambda request: "" in _values(request, "name")),
     Known(
         (75,),
@@ -296,7 +386,9 @@ _TO_BE_MENDED: Final[tuple[Known, ...]] = (
         "batches of format v2, two or part of one, in a request from before them: Kafka writes what is whole",
         ours="87|'<words>'|-1",
         versions=range(3),
-        when=lambda request: any(value is not None and not _is_one_batch(value) for value in _values(request, "records")),
+        when=lambda request: any(
+            value is not None and not _is_one_batch(value) for value in _values(request, "records")
+        ),
     ),
 )
 

@@ -40,7 +40,25 @@ _INTEGERS: dict[str, Sequence[int]] = {
     "committed_offset": _OFFSETS,
     "log_start_offset": (-1, -1, -1, 0, 5, -7),
     "high_watermark": (_INT64_MAX, 0, 5),
-    "timestamp": (-1, -1, -2, -2, -3, -4, -5, -6, -7, 0, 1, BASE_MS, BASE_MS + 3, BASE_MS + 8, BASE_MS + 10**6, _INT64_MAX, -(2**63)),
+    "timestamp": (
+        -1,
+        -1,
+        -2,
+        -2,
+        -3,
+        -4,
+        -5,
+        -6,
+        -7,
+        0,
+        1,
+        BASE_MS,
+        BASE_MS + 3,
+        BASE_MS + 8,
+        BASE_MS + 10**6,
+        _INT64_MAX,
+        -(2**63),
+    ),
     "max_num_offsets": (1, 1, 5, 0, -1, _INT32_MAX),
     "current_leader_epoch": _EPOCHS,
     "leader_epoch": (0, 0, *_EPOCHS),
@@ -127,7 +145,24 @@ _CONFIG_NAMES = (
     "nothing",
     "",
 )
-_CONFIG_VALUES = ("1000000", "1000000", "compact", "delete", "compact,delete", "-1", "-5", "", "abc", "1", "9" * 19, "gzip", "CreateTime", "0:0", " 7 ", "7.5")
+_CONFIG_VALUES = (
+    "1000000",
+    "1000000",
+    "compact",
+    "delete",
+    "compact,delete",
+    "-1",
+    "-5",
+    "",
+    "abc",
+    "1",
+    "9" * 19,
+    "gzip",
+    "CreateTime",
+    "0:0",
+    " 7 ",
+    "7.5",
+)
 _CONFIG_STRUCTS = ("CreateTopicsRequestConfig", "AlterConfigsRequestConfig", "IncrementalAlterConfigsRequestConfig")
 _TOPIC_FIELDS = ("name", "topic", "topic_names", "topic_name")
 _GROUP_FIELDS = ("group_id", "groups", "groups_names", "coordinator_keys", "key")
@@ -175,7 +210,15 @@ class Requests(WellFormed):
         super().__init__({}, [world.prefix + "three"], list(world.ids.values()), batches())
         self._world = world
         self._topics = [*world.topics, *world.topics, world.prefix + "three", world.prefix + "three", world.unknown]
-        self._odd_topics = ["", ".", "..", "b d", world.prefix + "x" * (249 - len(world.prefix)), world.prefix + "x" * (250 - len(world.prefix)), "ä"]
+        self._odd_topics = [
+            "",
+            ".",
+            "..",
+            "b d",
+            world.prefix + "x" * (249 - len(world.prefix)),
+            world.prefix + "x" * (250 - len(world.prefix)),
+            "ä",
+        ]
         self._groups = world.groups
         self._focus = Group("")
         self._doubles = False
@@ -227,7 +270,9 @@ class Requests(WellFormed):
             return self._string(name, source)
         if name in ("metadata", "assignment"):
             topic = self._world.prefix + "three"
-            return source.choice([encode_subscription([topic], [], -1), encode_assignment([TopicPartition(topic, 0)]), b"", b"\0\1"])
+            return source.choice(
+                [encode_subscription([topic], [], -1), encode_assignment([TopicPartition(topic, 0)]), b"", b"\0\1"]
+            )
         return super()._scalar(item, kind, source)
 
     def _of_group(self, name: str, source: random.Random) -> Any:
@@ -262,4 +307,6 @@ class Requests(WellFormed):
 def frame(request: Message, version: int, correlation_id: int) -> bytes:
     """Without the length in front."""
     api = APIS[request.api_key]
-    return bytes(request_head(api.key, version, correlation_id, "differential", api.request_header_version(version))) + encode(request, version)
+    return bytes(
+        request_head(api.key, version, correlation_id, "differential", api.request_header_version(version))
+    ) + encode(request, version)

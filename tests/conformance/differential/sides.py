@@ -70,7 +70,11 @@ class Side:
         self._count += 1
         if self._connection is None:
             self._connection = RawConnection(self.bootstrap)
-        may_be_silent = request.api_key in _WAITS_FOR_OTHERS or _wants_no_answer(request) or (self.release is not None and _is_never_answered(request))
+        may_be_silent = (
+            request.api_key in _WAITS_FOR_OTHERS
+            or _wants_no_answer(request)
+            or (self.release is not None and _is_never_answered(request))
+        )
         self._connection.socket.settimeout(_SHORT_PATIENCE_SECONDS if may_be_silent else _PATIENCE_SECONDS)
         self._connection.send_frame(frame(request, version, self._count))
         if _wants_no_answer(request):  # what comes after it is answered first

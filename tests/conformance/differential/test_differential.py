@@ -10,7 +10,13 @@ from contextlib import ExitStack
 import pytest
 
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic
+from jesenska.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 from jesenska.wire.registry import APIS
 from tests.conformance.conftest import need
 from tests.conformance.differential.answers import differences, plain
@@ -37,7 +43,14 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
         ours = stack.enter_context(BrokerProcess(directory / "ours", settings=OURS))
         judges = []
         for release in JUDGES:
-            kafka = ApacheKafka(release, directory / release, zookeeper=release.startswith("3"), heap="256m", settings=THEIRS, log_level="OFF")
+            kafka = ApacheKafka(
+                release,
+                directory / release,
+                zookeeper=release.startswith("3"),
+                heap="256m",
+                settings=THEIRS,
+                log_level="OFF",
+            )
             judges.append(Side(stack.enter_context(kafka).bootstrap, release))
         sides = [Side(ours.bootstrap, None), *judges]
         yield Trial(sides[0], judges)
@@ -55,7 +68,12 @@ def test_answers_differ_from_kafkas_only_where_that_is_known(trial: Trial, key: 
 
 def _world(prefix: str) -> World:
     names = [f"{prefix}{name}" for name in ("empty", "three", "trimmed", "compact")]
-    return World(prefix, names, dict.fromkeys(names, _NO_ID), [Group(f"{prefix}stable", 1, f"{prefix}member"), Group(f"{prefix}unknown")])
+    return World(
+        prefix,
+        names,
+        dict.fromkeys(names, _NO_ID),
+        [Group(f"{prefix}stable", 1, f"{prefix}member"), Group(f"{prefix}unknown")],
+    )
 
 
 _NO_ID = MetadataResponseTopic().topic_id
@@ -77,9 +95,14 @@ def test_the_same_seed_makes_the_same_request(key: int) -> None:
 
 
 def _metadata(world: World, host: str, *, error: int = 0, partitions: int = 1) -> MetadataResponse:
-    several = [MetadataResponsePartition(partition_index=number, replica_nodes=[0], isr_nodes=[0]) for number in range(partitions)]
+    several = [
+        MetadataResponsePartition(partition_index=number, replica_nodes=[0], isr_nodes=[0])
+        for number in range(partitions)
+    ]
     topics = [MetadataResponseTopic(error_code=error, name=name, partitions=several) for name in world.topics]
-    return MetadataResponse(brokers=[MetadataResponseBroker(node_id=0, host=host, port=1)], cluster_id=host, controller_id=0, topics=topics)
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=0, host=host, port=1)], cluster_id=host, controller_id=0, topics=topics
+    )
 
 
 def test_what_may_differ_is_no_difference_and_the_rest_is() -> None:

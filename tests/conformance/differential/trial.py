@@ -16,7 +16,9 @@ from tests.conformance.differential.known import KNOWN, Known, with_doubles
 from tests.conformance.differential.sides import Answer, Side, Silence
 
 #: APIs whose requests change nothing that a later one sees.
-READ_ONLY: Final = frozenset((1, 2, 9, 10, 15, 16, 17, 18, 22, 23, 29, 30, 31, 32, 35, 43, 45, 46, 48, 50, 60, 61, 66, 74, 75))
+READ_ONLY: Final = frozenset(
+    (1, 2, 9, 10, 15, 16, 17, 18, 22, 23, 29, 30, 31, 32, 35, 43, 45, 46, 48, 50, 60, 61, 66, 74, 75)
+)
 #: APIs whose requests change what the controller keeps.
 _CONTROLLERS: Final = frozenset((3, 19, 20, 33, 37, 44))
 _CASES_IN_A_WORLD, _CASES_IN_A_WORLD_THAT_STAYS = 20, 1000
@@ -40,7 +42,10 @@ class Found:
         return self.key, self.path, self.ours.partition(" elements:")[0], self.theirs.partition(" elements:")[0]
 
     def __str__(self) -> str:
-        return f"{APIS[self.key].name} {self.version} {self.path}: ours {self.ours}, theirs {self.theirs}\n    {self.request}"
+        return (
+            f"{APIS[self.key].name} {self.version} {self.path}: ours {self.ours}, theirs {self.theirs}\n    "
+            f"{self.request}"
+        )
 
 
 @dataclass
@@ -68,14 +73,20 @@ class Trial:
         """So many cases at least, over all versions that a judge serves."""
         report = Report(key)
         for judge, versions in self._judged(key):
-            share = -(-cases * len(versions) // len([version for _, several in self._judged(key) for version in several]))
+            share = -(
+                -cases * len(versions) // len([version for _, several in self._judged(key) for version in several])
+            )
             self._run(report, judge, [versions[number % len(versions)] for number in range(max(share, len(versions)))])
         return report
 
     def _judged(self, key: int) -> Iterator[tuple[Side, list[int]]]:
         left = set(self._ours.announced[key])
         for judge in self._judges:
-            served = {version for version in left & set(judge.announced.get(key, ())) if not _is_announced_only(judge, key, version)}
+            served = {
+                version
+                for version in left & set(judge.announced.get(key, ()))
+                if not _is_announced_only(judge, key, version)
+            }
             left -= served
             if served:
                 yield judge, sorted(served)
@@ -169,4 +180,9 @@ def _has_consequences(path: str) -> bool:
 
 def _is_announced_only(judge: Side, key: int, version: int) -> bool:
     """Apache Kafka 4 announces Produce 0 to 2 for old librdkafka's sake, and refuses them."""
-    return judge.release is not None and not judge.release.startswith("3") and key == _PRODUCE and version < _FIRST_PRODUCE_OF_4
+    return (
+        judge.release is not None
+        and not judge.release.startswith("3")
+        and key == _PRODUCE
+        and version < _FIRST_PRODUCE_OF_4
+    )

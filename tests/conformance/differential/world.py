@@ -11,14 +11,34 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.records.encode import encode_batch
 from jesenska.wire.consumer_protocol import encode_assignment, encode_subscription
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
@@ -103,17 +123,29 @@ def _create(connection: RawConnection, world: World) -> None:
     topics = []
     for name, (partitions, settings) in _TOPICS.items():
         configs = [CreateTopicsRequestConfig(name=key, value=value) for key, value in settings.items()]
-        topics.append(CreateTopicsRequestTopic(name=world.prefix + name, num_partitions=partitions, replication_factor=1, configs=configs))
+        topics.append(
+            CreateTopicsRequestTopic(
+                name=world.prefix + name, num_partitions=partitions, replication_factor=1, configs=configs
+            )
+        )
     deadline = time.monotonic() + _WITHIN_SECONDS
     while topics:
         answer = connection.ask(CreateTopicsRequest(topics=topics, timeout_ms=10_000), 5, CreateTopicsResponse)
-        failed = {item.name for item in answer.topics if item.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)}
+        failed = {
+            item.name
+            for item in answer.topics
+            if item.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
+        }
         topics = [topic for topic in topics if topic.name in failed]
         _until(deadline, f"{failed}")
     while len(world.ids) < len(world.topics):
         wanted = [MetadataRequestTopic(name=name) for name in world.topics]
         answered = connection.ask(MetadataRequest(topics=wanted, allow_auto_topic_creation=False), 12, MetadataResponse)
-        world.ids = {str(topic.name): topic.topic_id for topic in answered.topics if topic.error_code == ErrorCode.NONE and topic.partitions}
+        world.ids = {
+            str(topic.name): topic.topic_id
+            for topic in answered.topics
+            if topic.error_code == ErrorCode.NONE and topic.partitions
+        }
         _until(deadline, "metadata")
 
 
@@ -132,12 +164,25 @@ def _until_all_are_led(connection: RawConnection, world: World) -> None:
 
 
 def _fill(connection: RawConnection, world: World) -> None:
-    plain = [encode_batch([(BASE_MS + first + number, b"key", b"value %d" % (first + number), ()) for number in range(3)]) for first in (0, 3, 6)]
-    idempotent = [encode_batch([(BASE_MS, b"key", b"value", ())], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=number) for number in range(2)]
-    for topic, partition, batches in (("three", 0, plain), ("three", 1, idempotent), ("trimmed", 0, plain), ("compact", 0, plain[:1])):
+    plain = [
+        encode_batch([(BASE_MS + first + number, b"key", b"value %d" % (first + number), ()) for number in range(3)])
+        for first in (0, 3, 6)
+    ]
+    idempotent = [
+        encode_batch([(BASE_MS, b"key", b"value", ())], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=number)
+        for number in range(2)
+    ]
+    for topic, partition, batches in (
+        ("three", 0, plain),
+        ("three", 1, idempotent),
+        ("trimmed", 0, plain),
+        ("compact", 0, plain[:1]),
+    ):
         for batch in batches:
             _produce(connection, world.prefix + topic, partition, bytes(batch))
-    trimmed = DeleteRecordsRequestTopic(name=world.prefix + "trimmed", partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=4)])
+    trimmed = DeleteRecordsRequestTopic(
+        name=world.prefix + "trimmed", partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=4)]
+    )
     answer = connection.ask(DeleteRecordsRequest(topics=[trimmed], timeout_ms=10_000), 2, DeleteRecordsResponse)
     assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -145,7 +190,12 @@ def _fill(connection: RawConnection, world: World) -> None:
 def _produce(connection: RawConnection, topic: str, partition: int, records: bytes) -> None:
     data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=partition, records=records)])
     deadline = time.monotonic() + _WITHIN_SECONDS
-    while connection.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 7, ProduceResponse).responses[0].partition_responses[0].error_code:
+    while (
+        connection.ask(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data]), 7, ProduceResponse)
+        .responses[0]
+        .partition_responses[0]
+        .error_code
+    ):
         _until(deadline, f"{topic}-{partition}")
 
 
@@ -156,10 +206,17 @@ def _ready(connection: RawConnection, group: str) -> None:
 
 
 def _commit(connection: RawConnection, world: World, group: Group) -> None:
-    partitions = [OffsetCommitRequestPartition(partition_index=number, committed_offset=number + 2, committed_metadata="kept") for number in range(2)]
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=number, committed_offset=number + 2, committed_metadata="kept")
+        for number in range(2)
+    ]
     topic = OffsetCommitRequestTopic(name=world.prefix + "three", partitions=partitions)
     request = OffsetCommitRequest(
-        group_id=group.name, generation_id_or_member_epoch=group.generation, member_id=group.member, group_instance_id=group.instance, topics=[topic]
+        group_id=group.name,
+        generation_id_or_member_epoch=group.generation,
+        member_id=group.member,
+        group_instance_id=group.instance,
+        topics=[topic],
     )
     deadline = time.monotonic() + _WITHIN_SECONDS
     while connection.ask(request, 7, OffsetCommitResponse).topics[0].partitions[0].error_code != ErrorCode.NONE:

@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jesenska.base.clock import SystemClock
-from jesenska.pipeline.streams import Serdes, SessionWindows, Stores, StreamsBuilder, StreamsConfig, StreamsError, TimeWindows, Topology
+from jesenska.pipeline.streams import (
+    Serdes,
+    SessionWindows,
+    Stores,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    TimeWindows,
+    Topology,
+)
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 from jesenska.pipeline.streams_on_spark.changelogs import changes, key_of, logged_stores, settings_of_topic
-from jesenska.pipeline.streams_on_spark.partition_task import Work, process
-from jesenska.pipeline.streams_on_spark.restoration import restore_partition, row_of
+from jesenska.pipeline.streams_on_spark.queries.restoration import restore_partition, row_of
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work, process
 from tests.conformance.conftest import need
 from tests.peers.java_programs import command_of
 from tests.processes.pipeline.conftest import Topics
@@ -41,7 +50,9 @@ def words(lines: str, counts: str) -> Topology:
     by_window = grouped.windowed_by(TimeWindows(10_000, grace=DAY_MS)).count(store="by-window").to_stream()
     by_window.map(lambda key, count: (f"{key.key}@{key.window.start}", str(count))).to(counts, **STRINGS)
     by_session = grouped.windowed_by(SessionWindows(5_000, grace=DAY_MS)).count(store="by-session").to_stream()
-    by_session.map(lambda key, count: (f"{key.key}@{key.window.start}/{key.window.end}", str(count))).to(counts, **STRINGS)
+    by_session.map(lambda key, count: (f"{key.key}@{key.window.start}/{key.window.end}", str(count))).to(
+        counts, **STRINGS
+    )
     return builder.build()
 
 
@@ -74,7 +85,9 @@ def kafka_streams(bootstrap: str, application: str, directory: Path, topics: Seq
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_kafka_streams_goes_on_with_the_counts_that_spark_has_left(guarantee: str, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_kafka_streams_goes_on_with_the_counts_that_spark_has_left(
+    guarantee: str, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     lines, counts = topics.create(2), topics.create(1)
     topology, application = words(lines, counts), f"takeover-{lines}"
     begin = SystemClock().now_ms() // 10_000 * 10_000 - 100_000
@@ -97,7 +110,10 @@ def test_kafka_streams_goes_on_with_the_counts_that_spark_has_left(guarantee: st
     with kafka_streams(topics.bootstrap, application, tmp_path / "kafka", (lines, counts)) as said:
         restored = {line.split()[1] for line in said if line.startswith("restored") and not line.endswith(" 0")}
         assert restored == {"counts", "by-window", "by-session"}
-        with KafkaStreams(topology, config, spark=spark, with_logging=True) as streams, pytest.raises(StreamsError, match="Kafka Streams runs with this"):
+        with (
+            KafkaStreams(topology, config, spark=spark, with_logging=True) as streams,
+            pytest.raises(StreamsError, match="Kafka Streams runs with this"),
+        ):
             streams.process_available()
         send(topics, given[8:], {lines: 2})
         wanted = last_values(expected(topology, given, counts))
@@ -108,10 +124,15 @@ def test_kafka_streams_goes_on_with_the_counts_that_spark_has_left(guarantee: st
     with KafkaStreams(topology, config, spark=spark, with_logging=True) as streams:
         streams.process_available()
         assert {key: str(count).encode() for key, count in streams.store("counts").all()} == {
-            key.decode(): value for key, value in last_values(expected(topology, [*given, *given[:4]], counts)).items() if key is not None and b"@" not in key
+            key.decode(): value
+            for key, value in last_values(expected(topology, [*given, *given[:4]], counts)).items()
+            if key is not None and b"@" not in key
         }
     # Nothing was counted twice: a word has each of its counts once.
-    found = [int(value or b"0") for value, _ in written(topics, counts, 1, **{"kafka.isolation.level": "read_committed"})[b"kafka"]]
+    found = [
+        int(value or b"0")
+        for value, _ in written(topics, counts, 1, **{"kafka.isolation.level": "read_committed"})[b"kafka"]
+    ]
     assert found == list(range(1, 21))
 
 
@@ -123,7 +144,11 @@ def test_state_and_changelogs_go_together(spark: SparkSession, topics: Topics, t
     builder.stream(source, **STRINGS).group_by_key().count(store="counts")
 
     def streams(directory: str, **options: Any) -> KafkaStreams:
-        config = {"application.id": f"together-{source}", "bootstrap.servers": topics.bootstrap, "state.dir": str(tmp_path / directory)}
+        config = {
+            "application.id": f"together-{source}",
+            "bootstrap.servers": topics.bootstrap,
+            "state.dir": str(tmp_path / directory),
+        }
         return KafkaStreams(builder.build(), config, spark=spark, **options)
 
     topics.send(source, [(b"v", b"x", None, 1)])
@@ -131,7 +156,10 @@ def test_state_and_changelogs_go_together(spark: SparkSession, topics: Topics, t
         running.process_available()
     with streams("one") as running:
         running.process_available()
-    with streams("one", with_logging=True) as running, pytest.raises(StreamsError, match="was made without changelog topics"):
+    with (
+        streams("one", with_logging=True) as running,
+        pytest.raises(StreamsError, match="was made without changelog topics"),
+    ):
         running.process_available()
     # The group has offsets, but there are no changelog topics: nothing would be known of what was counted.
     with streams("two") as running, pytest.raises(StreamsError, match="has run before, but its state is not in"):
@@ -142,7 +170,12 @@ def test_state_and_changelogs_go_together(spark: SparkSession, topics: Topics, t
 
 
 def work_of(topology: Topology) -> Work:
-    return Work.of(topology, 0, StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}), {})
+    return Work.of(
+        topology,
+        0,
+        StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}),
+        {},
+    )
 
 
 def table_of_letters() -> Topology:
@@ -154,8 +187,18 @@ def table_of_letters() -> Topology:
 def test_each_key_that_a_micro_batch_has_changed_is_written_once(tmp_path: Path) -> None:
     work = work_of(table_of_letters())
     process(work, 0, 0, [RawRecord("a", 0, b"x", b"1", 5), RawRecord("a", 1, b"y", b"1", 6)], tmp_path, 0)
-    process(work, 0, 1, [RawRecord("a", 2, b"x", b"2", 7), RawRecord("a", 3, b"x", b"3", 8), RawRecord("a", 4, b"y", None, 9)], tmp_path, 0)
-    found = [(output.topic, output.partition, output.key, output.value, output.timestamp) for output in changes(work, ["kept"], tmp_path, 0)]
+    process(
+        work,
+        0,
+        1,
+        [RawRecord("a", 2, b"x", b"2", 7), RawRecord("a", 3, b"x", b"3", 8), RawRecord("a", 4, b"y", None, 9)],
+        tmp_path,
+        0,
+    )
+    found = [
+        (output.topic, output.partition, output.key, output.value, output.timestamp)
+        for output in changes(work, ["kept"], tmp_path, 0)
+    ]
     assert found == [("app-kept-changelog", 0, b"x", b"3", 8), ("app-kept-changelog", 0, b"y", None, 9)]
 
 
@@ -171,7 +214,10 @@ def test_a_row_is_found_again_in_its_record(kind: str) -> None:
 def test_a_record_that_is_none_of_ours_is_named(tmp_path: Path, kind: str, key: bytes | None) -> None:
     store = Store(name="s", kind=kind, retention_ms=None if kind == "key-value" else 10)
     record = RawRecord("app-s-changelog", 7, key, b"value", 0)
-    with pytest.raises(StreamsError, match="app-s-changelog-0 has a record at offset 7 that no application of streams has written there"):
+    with pytest.raises(
+        StreamsError,
+        match="app-s-changelog-0 has a record at offset 7 that no application of streams has written there",
+    ):
         restore_partition(tmp_path / "0.state", {"app-s-changelog": store}, iter([record]))
 
 

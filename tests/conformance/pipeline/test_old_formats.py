@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, StringType, StructField, StructType
 
 from jesenska.base.errors import JesenskaError
-from jesenska.pipeline.options import sink_options
-from jesenska.pipeline.sink import JesenskaWriter
+from jesenska.pipeline.connector.options import sink_options
+from jesenska.pipeline.connector.sink import JesenskaWriter
 from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka
 from tests.processes.pipeline.conftest import Reading, Topics
@@ -44,9 +44,16 @@ def there(reading: Reading, kafka: str) -> Reading:
 @pytest.mark.parametrize(("release", "kind"), [("0.9.0", -1), ("0.10.2", 0)])
 def test_records_of_old_formats_are_read(there: Reading, theirs: Topics, release: str, kind: int) -> None:
     topic = theirs.create(message_format_version=release)
-    theirs.send(topic, [(b"v%d" % number, b"k", None, T0 + number) for number in range(100)], enable_idempotence=False, batch_size=300)
+    theirs.send(
+        topic,
+        [(b"v%d" % number, b"k", None, T0 + number) for number in range(100)],
+        enable_idempotence=False,
+        batch_size=300,
+    )
     rows = there.batch(subscribe=topic, includeHeaders=True).orderBy("offset").collect()
-    assert [(row.offset, row.value, row.key, row.headers) for row in rows] == [(number, b"v%d" % number, b"k", []) for number in range(100)]
+    assert [(row.offset, row.value, row.key, row.headers) for row in rows] == [
+        (number, b"v%d" % number, b"k", []) for number in range(100)
+    ]
     assert {row.timestampType for row in rows} == {kind}
 
 
@@ -57,8 +64,14 @@ def _write(bootstrap: str, topic: str, headers: bool = False, **options: str) ->
     if headers:
         kind = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
         fields.append(StructField("headers", ArrayType(kind)))
-        columns["headers"] = pa.array([[], [{"key": "h", "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])))
-    settings = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **{name.replace("__", "."): text for name, text in options.items()}}
+        columns["headers"] = pa.array(
+            [[], [{"key": "h", "value": b"1"}]], pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+        )
+    settings = {
+        "kafka.bootstrap.servers": bootstrap,
+        "topic": topic,
+        **{name.replace("__", "."): text for name, text in options.items()},
+    }
     JesenskaWriter(sink_options(settings), StructType(fields)).write(iter([pa.record_batch(columns)]))
 
 
@@ -76,13 +89,17 @@ def test_topics_in_old_formats_are_written_without_idempotence_which_is_said_onc
 
 def test_what_an_old_format_cannot_hold_is_said(kafka: str, theirs: Topics) -> None:
     topic = theirs.create(message_format_version="0.10.2")
-    with pytest.raises(JesenskaError, match=r"leave out kafka\.enable\.idempotence, or give the topic message\.format\.version"):
+    with pytest.raises(
+        JesenskaError, match=r"leave out kafka\.enable\.idempotence, or give the topic message\.format\.version"
+    ):
         _write(kafka, topic, kafka__enable__idempotence="true")
     with pytest.raises(JesenskaError, match="which has no headers: leave the column headers out of the rows"):
         _write(kafka, topic, headers=True)
 
 
-def test_a_stream_reads_a_broker_without_topic_ids(there: Reading, theirs: Topics, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_stream_reads_a_broker_without_topic_ids(
+    there: Reading, theirs: Topics, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     topic = theirs.create(message_format_version="0.10.2")
     theirs.send(topic, [b"a", b"b"], enable_idempotence=False)
     frame, state = there.stream(subscribe=topic, startingOffsets="earliest"), tmp_path_factory.mktemp("state")

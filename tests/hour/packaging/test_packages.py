@@ -27,7 +27,9 @@ from jesenska.testing import BrokerProcess
 ROOT = Path(__file__).parents[3]
 #: What lies about in a clone and is no part of it; what was compiled in place is left where it is: it must not get
 #: into a package.
-_NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "data", "demo-data", "spark-warehouse", "metastore_db", "*.egg-info", "__pycache__")
+_NOT_COPIED = shutil.ignore_patterns(
+    ".*", "build", "dist", "data", "demo-data", "spark-warehouse", "metastore_db", "*.egg-info", "__pycache__"
+)
 _COMPILERS = ("cc", "gcc", "clang", "c99", "tcc")
 _LIBRARY = "jesenska/_compiled__mypyc"
 
@@ -37,9 +39,13 @@ pytestmark = [
 ]
 
 
-def _run(command: list[str], directory: Path, environment: Mapping[str, str] | None = None, typed: str | None = None) -> str:
+def _run(
+    command: list[str], directory: Path, environment: Mapping[str, str] | None = None, typed: str | None = None
+) -> str:
     """What the command prints on stdout; the test fails with all of its output unless it ends with 0."""
-    done = subprocess.run(command, cwd=directory, env=environment, input=typed, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=directory, env=environment, input=typed, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
     return done.stdout
 
@@ -47,7 +53,15 @@ def _run(command: list[str], directory: Path, environment: Mapping[str, str] | N
 def _sdist_of(source: Path, directory: Path) -> Path:
     """The sdist of a project, built by its own build backend."""
     directory.mkdir()
-    _run([sys.executable, "-c", "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])", str(directory)], source)
+    _run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])",
+            str(directory),
+        ],
+        source,
+    )
     (sdist,) = directory.iterdir()
     return sdist
 
@@ -119,7 +133,11 @@ def bin_directory(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     environment = tmp_path_factory.mktemp("installed") / "environment"
     _run([sys.executable, "-m", "venv", str(environment)], environment.parent)
     programs = environment / "bin"
-    _run([str(programs / "python"), "-m", "pip", "install", "--only-binary", ":all:", str(wheel)], environment.parent, _alone(programs))
+    _run(
+        [str(programs / "python"), "-m", "pip", "install", "--only-binary", ":all:", str(wheel)],
+        environment.parent,
+        _alone(programs),
+    )
     return programs
 
 
@@ -168,7 +186,7 @@ def test_without_a_compiler_a_wheel_holds_the_source_alone(unpacked: Path, tmp_p
     assert wheel.name == f"jesenska-{__version__}-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as archive:
         assert {name for name in archive.namelist() if name.endswith(".so")} == set()
-        assert "jesenska/broker/dispatch.py" in archive.namelist()
+        assert "jesenska/broker/requests/dispatch.py" in archive.namelist()
 
 
 def test_the_metadata_says_for_whom_the_wheel_is(wheel: Path) -> None:
@@ -186,11 +204,18 @@ def test_the_metadata_says_for_whom_the_wheel_is(wheel: Path) -> None:
 def test_an_installed_wheel_runs_compiled(bin_directory: Path, tmp_path: Path) -> None:
     assert [name for name in _COMPILERS if shutil.which(name, path=str(bin_directory))] == []
     modules = {name.replace("/", "."): name for name in (*_modules_to_compile(), "jesenska/records/_crecords")}
-    program = "import json, sys; from importlib import import_module; print(json.dumps({name: import_module(name).__file__ for name in sys.argv[1:]}))"
+    program = (
+        "import json, sys; from importlib import import_module; print(json.dumps({name: import_module(name).__file__ "
+        "for name in sys.argv[1:]}))"
+    )
     loaded = json.loads(_run([str(bin_directory / "python"), "-c", program, *modules], tmp_path, _alone(bin_directory)))
     assert set(loaded) == set(modules)
     site = bin_directory.parent.resolve() / "lib"
-    assert {name for name, file in loaded.items() if not (file.endswith(".so") and Path(file).resolve().is_relative_to(site))} == set()
+    assert {
+        name
+        for name, file in loaded.items()
+        if not (file.endswith(".so") and Path(file).resolve().is_relative_to(site))
+    } == set()
 
 
 def test_installed_tools_answer(bin_directory: Path, tmp_path: Path) -> None:
@@ -216,7 +241,15 @@ def test_an_installed_broker_takes_a_record_and_gives_it_back(bin_directory: Pat
     with _InstalledBroker(tmp_path / "data", bin_directory) as broker:
         bootstrap = ["--bootstrap-server", broker.bootstrap, "--topic", "parcels"]
         _run([str(bin_directory / "kafka-console-producer"), *bootstrap], tmp_path, environment, typed="a record\n")
-        consumer = [str(bin_directory / "kafka-console-consumer"), *bootstrap, "--from-beginning", "--max-messages", "1", "--timeout-ms", "20000"]
+        consumer = [
+            str(bin_directory / "kafka-console-consumer"),
+            *bootstrap,
+            "--from-beginning",
+            "--max-messages",
+            "1",
+            "--timeout-ms",
+            "20000",
+        ]
         assert _run(consumer, tmp_path, environment) == "a record\n"
         # Brokers without their compiled modules say so.
         assert "slower than it could be" not in broker.log

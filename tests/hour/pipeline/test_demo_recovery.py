@@ -18,9 +18,9 @@ import pytest
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import LATEST, list_offsets
-from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.pipeline.demo.job import RESULT_TOPICS
-from jesenska.pipeline.options import ClientOptions
 from tests.processes.pipeline import direct
 from tests.profiles import rounds
 
@@ -39,9 +39,21 @@ class Demo:
         self.said: list[str] = []
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "jesenska.pipeline.demo", "--data", str(self.folder), "--flights", str(FLIGHTS)]
+        command = [
+            sys.executable,
+            "-m",
+            "jesenska.pipeline.demo",
+            "--data",
+            str(self.folder),
+            "--flights",
+            str(FLIGHTS),
+        ]
         process = subprocess.Popen(
-            [*command, "--per-trigger", str(PER_TRIGGER), *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            [*command, "--per-trigger", str(PER_TRIGGER), *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
         )
         if self._process is not None:
             self.close_output()
@@ -106,7 +118,13 @@ def _last_values(address: str) -> dict[str, dict[str, Any]]:
             await consumer.assign(keys)
             while any(consumer.position(TopicPartition(*key)) < end for key, end in ends.items()):
                 for records in (await consumer.poll(10, 100_000)).values():
-                    found.update({record.key.decode(): json.loads(record.value) for record in records if record.key and record.value})
+                    found.update(
+                        {
+                            record.key.decode(): json.loads(record.value)
+                            for record in records
+                            if record.key and record.value
+                        }
+                    )
         return found
 
     try:
@@ -116,7 +134,16 @@ def _last_values(address: str) -> dict[str, dict[str, Any]]:
 
 
 def _as_rows(kind: str, values: dict[str, Any]) -> direct.Rows:
-    columns = ["key", "name", *(["hour"] if kind == "by_carrier_hour" else []), "flights", "cancelled", "departed", "dep_delay_sum", "arrived"]
+    columns = [
+        "key",
+        "name",
+        *(["hour"] if kind == "by_carrier_hour" else []),
+        "flights",
+        "cancelled",
+        "departed",
+        "dep_delay_sum",
+        "arrived",
+    ]
     columns += ["arr_delay_sum", "seats", "mean_dep_delay", "mean_arr_delay"]
     rows = [tuple(value.get(column) for column in columns) for value in values.values()]
     return sorted(rows, key=lambda row: (row[2], row[0]) if kind == "by_carrier_hour" else (row[0],))
@@ -178,7 +205,9 @@ def _end_offsets(address: str, topic: str) -> list[int]:
         connection.close()
 
 
-def test_a_later_run_begins_anew_beside_the_broker_that_runs_and_the_exit_option_ends_its_own(demo: Demo, tmp_path: Path) -> None:
+def test_a_later_run_begins_anew_beside_the_broker_that_runs_and_the_exit_option_ends_its_own(
+    demo: Demo, tmp_path: Path
+) -> None:
     wanted = direct.expected(tmp_path, 2000)
     keeper = demo.start("--flights", "2000")
     demo.wait_for("stays up at .* until Ctrl-C")

@@ -15,7 +15,9 @@ from tests.peers.python.conversation import READ_SECONDS, Asked, Plan, Row, conv
 def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     async def work() -> None:
         compression = None if codec == "none" else codec
-        async with AIOKafkaProducer(bootstrap_servers=plan.bootstrap, compression_type=compression, linger_ms=500, max_batch_size=1 << 20) as producer:
+        async with AIOKafkaProducer(
+            bootstrap_servers=plan.bootstrap, compression_type=compression, linger_ms=500, max_batch_size=1 << 20
+        ) as producer:
             sent = [await producer.send(topic, row.value, row.key, 0, row.timestamp_ms, row.headers) for row in rows]
             await asyncio.gather(*sent)
 
@@ -32,7 +34,14 @@ def read(plan: Plan, topic: str, count: int) -> list[Row]:
             async with asyncio.timeout(READ_SECONDS):
                 while len(rows) < count:
                     record = await consumer.getone(partition)
-                    rows.append(Row(record.key, record.value, record.timestamp, [(name, bytes(value)) for name, value in record.headers]))
+                    rows.append(
+                        Row(
+                            record.key,
+                            record.value,
+                            record.timestamp,
+                            [(name, bytes(value)) for name, value in record.headers],
+                        )
+                    )
         return rows
 
     return asyncio.run(work())
@@ -42,7 +51,12 @@ def take_part(plan: Plan, asked: Asked) -> Iterable[bytes]:
     values: queue.Queue[bytes | None] = queue.Queue()
 
     async def work() -> None:
-        settings = {"group_id": plan.group, "auto_offset_reset": "earliest", "enable_auto_commit": False, "heartbeat_interval_ms": 300}
+        settings = {
+            "group_id": plan.group,
+            "auto_offset_reset": "earliest",
+            "enable_auto_commit": False,
+            "heartbeat_interval_ms": 300,
+        }
         async with AIOKafkaConsumer(plan.topic, bootstrap_servers=plan.bootstrap, **settings) as consumer:
             while not asked.to_leave():
                 for records in (await consumer.getmany(timeout_ms=200)).values():

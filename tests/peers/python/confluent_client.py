@@ -13,7 +13,14 @@ from tests.peers.python.conversation import READ_SECONDS, Asked, Plan, Row, conv
 
 def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     failed: list[Any] = []
-    producer = Producer({"bootstrap.servers": plan.bootstrap, "compression.type": codec, "linger.ms": 20_000, "message.timeout.ms": 30_000})
+    producer = Producer(
+        {
+            "bootstrap.servers": plan.bootstrap,
+            "compression.type": codec,
+            "linger.ms": 20_000,
+            "message.timeout.ms": 30_000,
+        }
+    )
 
     def delivered(error: Any, _: Message) -> None:
         failed.append(error)
@@ -34,7 +41,9 @@ def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
 
 
 def read(plan: Plan, topic: str, count: int) -> list[Row]:
-    consumer = Consumer({"bootstrap.servers": plan.bootstrap, "group.id": "unused", "enable.auto.commit": False, "check.crcs": True})
+    consumer = Consumer(
+        {"bootstrap.servers": plan.bootstrap, "group.id": "unused", "enable.auto.commit": False, "check.crcs": True}
+    )
     try:
         consumer.assign([TopicPartition(topic, 0, 0)])
         rows: list[Row] = []

@@ -67,7 +67,9 @@ class Plan:
         self.options: dict[str, Any] = asked.get("options", {})
         self.group: str = asked.get("group", "")
         self.topic: str = asked.get("topic", "")
-        self.write: list[tuple[str, str, list[Row]]] = [(topic, codec, [from_json(row) for row in rows]) for topic, codec, rows in asked.get("write", [])]
+        self.write: list[tuple[str, str, list[Row]]] = [
+            (topic, codec, [from_json(row) for row in rows]) for topic, codec, rows in asked.get("write", [])
+        ]
         self.read: list[tuple[str, int]] = [(topic, count) for topic, count in asked.get("read", [])]
 
 

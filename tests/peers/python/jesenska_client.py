@@ -22,7 +22,10 @@ def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
         cluster = Cluster(plan.bootstrap)
         try:
             async with Producer(cluster, compression=Codec[codec.upper()], linger_seconds=20) as producer:
-                sent = [await producer.send(topic, row.value, row.key, 0, row.headers or [], row.timestamp_ms) for row in rows]
+                sent = [
+                    await producer.send(topic, row.value, row.key, 0, row.headers or [], row.timestamp_ms)
+                    for row in rows
+                ]
                 await producer.flush()
                 await asyncio.gather(*sent)
         finally:
@@ -41,7 +44,15 @@ def read(plan: Plan, topic: str, count: int) -> list[Row]:
                 await consumer.assign({partition: 0})
                 while len(rows) < count:
                     found = (await consumer.poll(1.0)).get(partition, ())
-                    rows += [Row(record.key, record.value, record.timestamp_ms, [(name, value or b"") for name, value in record.headers]) for record in found]
+                    rows += [
+                        Row(
+                            record.key,
+                            record.value,
+                            record.timestamp_ms,
+                            [(name, value or b"") for name, value in record.headers],
+                        )
+                        for record in found
+                    ]
         finally:
             await cluster.close()
         return rows
@@ -54,7 +65,11 @@ def take_part(plan: Plan, asked: Asked) -> Iterable[bytes]:
 
     async def work() -> None:
         cluster = Cluster(plan.bootstrap)
-        settings: dict[str, Any] = {"auto_offset_reset": "earliest", "auto_commit_seconds": None, "heartbeat_seconds": 0.3}
+        settings: dict[str, Any] = {
+            "auto_offset_reset": "earliest",
+            "auto_commit_seconds": None,
+            "heartbeat_seconds": 0.3,
+        }
         try:
             async with GroupConsumer(cluster, plan.group, [plan.topic], **settings) as member:
                 while not asked.to_leave():

@@ -54,7 +54,9 @@ def _settings(plan: Plan) -> dict[str, Any]:
 
 def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
     compression = None if codec == "none" else codec
-    producer = KafkaProducer(**_settings(plan), compression_type=compression, acks="all", retries=0, linger_ms=20_000, batch_size=1 << 20)
+    producer = KafkaProducer(
+        **_settings(plan), compression_type=compression, acks="all", retries=0, linger_ms=20_000, batch_size=1 << 20
+    )
     try:
         sent = [producer.send(topic, row.value, row.key, row.headers or None, 0, row.timestamp_ms) for row in rows]
         producer.flush(30)
@@ -65,7 +67,9 @@ def write(plan: Plan, topic: str, codec: str, rows: list[Row]) -> None:
 
 
 def read(plan: Plan, topic: str, count: int) -> list[Row]:
-    consumer = KafkaConsumer(**_settings(plan), auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=10)
+    consumer = KafkaConsumer(
+        **_settings(plan), auto_offset_reset="earliest", enable_auto_commit=False, fetch_max_wait_ms=10
+    )
     try:
         partition = TopicPartition(topic, 0)
         consumer.assign([partition])
@@ -74,7 +78,15 @@ def read(plan: Plan, topic: str, count: int) -> list[Row]:
         deadline = time.monotonic() + READ_SECONDS
         while len(rows) < count and time.monotonic() < deadline and not _warnings.said:
             found = consumer.poll(1000).get(partition, ())
-            rows += [Row(record.key, record.value, record.timestamp, [(name, bytes(value)) for name, value in record.headers or ()]) for record in found]
+            rows += [
+                Row(
+                    record.key,
+                    record.value,
+                    record.timestamp,
+                    [(name, bytes(value)) for name, value in record.headers or ()],
+                )
+                for record in found
+            ]
         if _warnings.said:
             raise RuntimeError(_warnings.said.pop())
         return rows

@@ -12,7 +12,18 @@ from pathlib import Path
 import pytest
 from bench import instructions
 from bench.counted_requests import CASES
-from bench.instructions import MODULES, START, compared, main, no_row, per_request, read_table, tell, total_of, write_table
+from bench.instructions import (
+    MODULES,
+    START,
+    compared,
+    main,
+    no_row,
+    per_request,
+    read_table,
+    tell,
+    total_of,
+    write_table,
+)
 
 from jesenska.base.source_only import source_is_asked_for
 
@@ -25,11 +36,21 @@ def test_a_case_above_the_bar_is_told_and_ends_with_1(capsys: pytest.CaptureFixt
     assert tell(_PYTHON, known, {"heartbeat": 103_100, "transaction": 1_030_000}, write=False) == 1
     printed, said = capsys.readouterr()
     assert "| heartbeat | 100,000 | 103,100 | 1.0310 |" in printed
-    assert said.splitlines() == ["instructions: heartbeat takes 3.1 % more than in the table: find out why, or --write."]
+    assert said.splitlines() == [
+        "instructions: heartbeat takes 3.1 % more than in the table: find out why, or --write."
+    ]
 
 
 def test_within_the_bar_or_below_the_table_all_is_well(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tell(_PYTHON, {"heartbeat": 100_000, "transaction": 1_000_000}, {"heartbeat": 102_900, "transaction": 700_000}, write=False) == 0
+    assert (
+        tell(
+            _PYTHON,
+            {"heartbeat": 100_000, "transaction": 1_000_000},
+            {"heartbeat": 102_900, "transaction": 700_000},
+            write=False,
+        )
+        == 0
+    )
     assert capsys.readouterr().err == ""
 
 
@@ -46,7 +67,10 @@ def test_writing_renews_what_was_counted_and_keeps_the_rest(tmp_path: Path, monk
     write_table(table, "3.13.0, GCC 12.2.0", {"heartbeat": 7})
     write_table(table, _PYTHON, {"transaction": 9, "heartbeat": 8, "a case of before": 1})
     assert tell(_PYTHON, {"heartbeat": 8}, {"heartbeat": 80, START: 5}, write=True) == 0
-    assert read_table(table) == {_PYTHON: {START: 5, "heartbeat": 80, "transaction": 9}, "3.13.0, GCC 12.2.0": {"heartbeat": 7}}
+    assert read_table(table) == {
+        _PYTHON: {START: 5, "heartbeat": 80, "transaction": 9},
+        "3.13.0, GCC 12.2.0": {"heartbeat": 7},
+    }
     # In the order of the cases, whatever was written first: a renewed count is one changed line.
     assert list(read_table(table)[_PYTHON]) == [START, "heartbeat", "transaction"]
 
@@ -75,7 +99,12 @@ def test_a_python_that_the_table_does_not_know_is_refused_before_anything_is_cou
 
 def test_without_valgrind_it_ends_at_once_and_says_how_it_comes(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "bench.instructions"], cwd=_ROOT, env={**os.environ, "PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "bench.instructions"],
+        cwd=_ROOT,
+        env={**os.environ, "PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 2
     assert done.stderr == "instructions: valgrind is not on the PATH: install it (apt-get install valgrind).\n"

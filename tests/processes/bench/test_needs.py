@@ -17,7 +17,10 @@ from bench.unfinished import Unfinished
 from jesenska.base.errors import JesenskaError
 
 _ROOT = Path(__file__).parents[3]
-_JAVA = "java is neither in JAVA_HOME nor on the PATH: install a JDK, 17 or newer (apt-get install openjdk-17-jdk-headless)."
+_JAVA = (
+    "java is neither in JAVA_HOME nor on the PATH: install a JDK, 17 or newer (apt-get install "
+    "openjdk-17-jdk-headless)."
+)
 _MAVEN = "are not there, and mvn, which fetches them, is not on the PATH: install it (apt-get install maven)."
 
 
@@ -52,9 +55,17 @@ _TOLD: dict[str, tuple[str, ...]] = {
 }
 #: These need nothing but what script/setup test brings.
 _WITHOUT_NEEDS = {
-    "branch_bench", "exactly_once_bench", "failover_bench", "groups_bench", "log_bench", "records_bench", "restart_bench", "spark_bench",
-    "streams_state_bench", "warm_brokers_bench",
-}  # fmt: skip
+    "branch_bench",
+    "exactly_once_bench",
+    "failover_bench",
+    "groups_bench",
+    "log_bench",
+    "records_bench",
+    "restart_bench",
+    "spark_bench",
+    "streams_state_bench",
+    "warm_brokers_bench",
+}
 #: Started by others, not by people.
 _PARTS = {"counted_requests", "counted_start", "profiled", "profiled_tree", "spark_side", "streams_side"}
 
@@ -67,10 +78,20 @@ def test_every_command_is_among_these() -> None:
 @pytest.mark.parametrize("words", _TOLD)
 def test_what_is_not_there_is_told_before_anything_is_done(words: str, tmp_path: Path) -> None:
     program, *arguments = words.split()
-    environment = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "PEERS_JAVA_OPTIONS", "JESENSKA_PURE")}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("JAVA_HOME", "PEERS_JAVA_OPTIONS", "JESENSKA_PURE")
+    }
     environment |= {"PATH": str(tmp_path), "PEERS_CACHE": str(tmp_path), "JESENSKA_BENCH_CACHE": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, "-m", f"bench.{program}", *arguments], cwd=_ROOT, env=environment, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", f"bench.{program}", *arguments],
+        cwd=_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.returncode == 2, done.stderr[-3000:]
     assert done.stderr.splitlines() == [f"{program}: {sentence}" for sentence in _TOLD[words]]
@@ -94,7 +115,10 @@ def test_a_query_of_sparks_needs_pyspark_and_a_java(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr(needs, "java_home", nowhere)
-    assert [need.missing() for need in needs.SPARK_QUERY] == ["PySpark is not installed", "no Java that Spark can use was found"]
+    assert [need.missing() for need in needs.SPARK_QUERY] == [
+        "PySpark is not installed",
+        "no Java that Spark can use was found",
+    ]
 
 
 def test_needs_that_are_met_are_not_told(capsys: pytest.CaptureFixture[str]) -> None:
@@ -121,7 +145,9 @@ class _Broker:
         return None
 
 
-def test_a_row_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_row_that_fails_leaves_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(broker_a_row, "Jesenska", _Broker)
     monkeypatch.setattr(broker_a_row, "end_in_order", lambda: None)
     monkeypatch.setattr(sys, "argv", ["some_bench.py", "--sides", "jesenska", "--rounds", "1"])

@@ -11,7 +11,12 @@ from pathlib import Path
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from tests.raw_connection import RawConnection
 from tests.units.log.log_harness import make_batch
 
@@ -31,7 +36,9 @@ class Produced:
         data = [ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(records=make_batch())])]
         with RawConnection(self._bootstrap) as connection:
             for _ in range(times):
-                answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=self._timeout_ms, topic_data=data), 9, ProduceResponse)
+                answer = connection.ask(
+                    ProduceRequest(acks=-1, timeout_ms=self._timeout_ms, topic_data=data), 9, ProduceResponse
+                )
                 (partition,) = answer.responses[0].partition_responses
                 self.answers.append((ErrorCode(partition.error_code), partition.base_offset))
 
@@ -48,7 +55,9 @@ def asked(produced: Produced, times: int = 1) -> Iterator[threading.Thread]:
 
 
 async def led_with_a_follower(directory: Path) -> Broker:
-    broker = Broker(BrokerConfig({"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", "num.partitions": "1"}))
+    broker = Broker(
+        BrokerConfig({"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", "num.partitions": "1"})
+    )
     await broker.start()
     await broker.control.topics.create_automatically("t")
     partition = broker.view.topics["t"].partitions[0]
@@ -57,7 +66,9 @@ async def led_with_a_follower(directory: Path) -> Broker:
     return broker
 
 
-def test_a_producer_is_told_when_its_replicas_take_longer_than_it_allows_and_what_it_wrote_may_be_committed_later(tmp_path: Path) -> None:
+def test_a_producer_is_told_when_its_replicas_take_longer_than_it_allows_and_what_it_wrote_may_be_committed_later(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         broker = await led_with_a_follower(tmp_path)
         try:
@@ -105,7 +116,9 @@ def test_a_producer_that_goes_away_leaves_nothing_waiting(tmp_path: Path) -> Non
             host, port = broker.endpoint_for("PLAINTEXT")
             data = [ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(records=make_batch())])]
             with RawConnection(f"{host}:{port}") as connection:
-                connection.send_frame(connection.frame(ProduceRequest(acks=-1, timeout_ms=_LONG_MS, topic_data=data), 9))
+                connection.send_frame(
+                    connection.frame(ProduceRequest(acks=-1, timeout_ms=_LONG_MS, topic_data=data), 9)
+                )
                 while not len(broker.waiting):
                     await asyncio.sleep(0.001)
             while len(broker.waiting):

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, Producer
 
 from jesenska.base.errors import ErrorCode, KafkaError, LogDirNotFoundError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli.kafka_log_dirs import main as kafka_log_dirs
-from jesenska.client.admin import BROKER, Admin, ConfigChange, LogDirectory, NewTopic
+from jesenska.cli.kafka.cluster.kafka_log_dirs import main as kafka_log_dirs
+from jesenska.client.administration.admin import BROKER, Admin, ConfigChange, LogDirectory, NewTopic
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import RecordedLoad, check, read_history
 from jesenska.testing.faults.load import cluster_of
@@ -83,7 +83,9 @@ def described(broker: BrokerProcess) -> dict[str, LogDirectory]:
 def home_of(broker: BrokerProcess, topic: str, partition: int = 0) -> str:
     """The directory of the replica that is not on its way."""
     key = TopicPartition(topic, partition)
-    (name,) = (name for name, item in described(broker).items() if key in item.replicas and not item.replicas[key].is_future)
+    (name,) = (
+        name for name, item in described(broker).items() if key in item.replicas and not item.replicas[key].is_future
+    )
     return name
 
 
@@ -114,7 +116,14 @@ def delete(broker: BrokerProcess, topic: str) -> None:
 
 
 def values_of(broker: BrokerProcess, topic: str, count: int) -> list[int]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test", "auto.offset.reset": "earliest", "enable.auto.commit": False})
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap,
+            "group.id": "test",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
     try:
         consumer.subscribe([topic])
         found: list[int] = []
@@ -132,7 +141,9 @@ def sub_directories(path: Path) -> dict[str, list[str]]:
     return {name: sorted(item.name.rpartition("-")[2] for item in (path / name).glob("t-0*")) for name in "abc"}
 
 
-def test_replicas_go_round_three_directories_under_load_and_nobody_notices(tmp_path: Path, broker: BrokerProcess) -> None:
+def test_replicas_go_round_three_directories_under_load_and_nobody_notices(
+    tmp_path: Path, broker: BrokerProcess
+) -> None:
     load = RecordedLoad(broker.bootstrap, "t", tmp_path, partitions=3, replication_factor=1, members=1)
     load.start()
     load.wait_for(100)
@@ -142,7 +153,12 @@ def test_replicas_go_round_three_directories_under_load_and_nobody_notices(tmp_p
             target = "abc"[("abc".index(home) + 1 + round_number % 2) % 3]
             assert move(broker, "t", tmp_path / target, partition) is None
         load.wait_for(60)
-        until(lambda: all(not replica.is_future for item in described(broker).values() for replica in item.replicas.values()), "moves end")
+        until(
+            lambda: all(
+                not replica.is_future for item in described(broker).values() for replica in item.replicas.values()
+            ),
+            "moves end",
+        )
     load.stop()
     assert check(read_history([load.path])) == []
     assert broker.log.count("has moved from") == 12
@@ -150,7 +166,9 @@ def test_replicas_go_round_three_directories_under_load_and_nobody_notices(tmp_p
     assert "Traceback" not in broker.log
 
 
-def test_a_copy_is_shown_while_it_is_on_its_way_and_throttled_while_running(tmp_path: Path, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_is_shown_while_it_is_on_its_way_and_throttled_while_running(
+    tmp_path: Path, broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
     filled(broker, "t")
     home = home_of(broker, "t")
     target = next(name for name in "abc" if name != home)
@@ -166,7 +184,12 @@ def test_a_copy_is_shown_while_it_is_on_its_way_and_throttled_while_running(tmp_
     until(lambda: "figures {" in broker.log, "figures")
     figures = json.loads(broker.log.rpartition("figures ")[2].splitlines()[0])
     moving = figures["moves"]["t-0"]
-    assert (moving["state"], moving["from"], moving["to"], moving["offset_lag"]) == ("copying", str(tmp_path / home), str(tmp_path / target), 3000)
+    assert (moving["state"], moving["from"], moving["to"], moving["offset_lag"]) == (
+        "copying",
+        str(tmp_path / home),
+        str(tmp_path / target),
+        3000,
+    )
     alter(broker, **{_THROTTLE: "200000"})
     begun = time.monotonic()
     until(lambda: 0 < described(broker)[target].replicas[key].offset_lag < 3000, "the copy grows")
@@ -229,13 +252,20 @@ def test_what_is_asked_for_wrongly_is_answered_partition_by_partition(tmp_path: 
     ]
     request = AlterReplicaLogDirsRequest(
         dirs=[
-            AlterReplicaLogDirsRequestDir(path=path, topics=[AlterReplicaLogDirsRequestTopic(name=name, partitions=[number])]) for path, name, number in wanted
+            AlterReplicaLogDirsRequestDir(
+                path=path, topics=[AlterReplicaLogDirsRequestTopic(name=name, partitions=[number])]
+            )
+            for path, name, number in wanted
         ]
     )
     for version in range(3):
         with RawConnection(broker.bootstrap) as connection:
             answer = connection.ask(request, version, AlterReplicaLogDirsResponse)
-        found = {(topic.topic_name, item.partition_index): ErrorCode(item.error_code) for topic in answer.results for item in topic.partitions}
+        found = {
+            (topic.topic_name, item.partition_index): ErrorCode(item.error_code)
+            for topic in answer.results
+            for item in topic.partitions
+        }
         assert found == {
             ("t", 0): ErrorCode.LOG_DIR_NOT_FOUND,
             ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
@@ -257,7 +287,9 @@ def test_a_new_topic_is_made_where_it_was_wanted(tmp_path: Path, broker: BrokerP
         delete(broker, topic)
 
 
-def test_a_topic_that_is_deleted_while_it_moves_is_gone_in_both_directories(tmp_path: Path, broker: BrokerProcess) -> None:
+def test_a_topic_that_is_deleted_while_it_moves_is_gone_in_both_directories(
+    tmp_path: Path, broker: BrokerProcess
+) -> None:
     filled(broker, "t", 100)
     home = home_of(broker, "t")
     target = next(name for name in "abc" if name != home)
@@ -272,7 +304,10 @@ def test_nothing_comes_into_a_cordoned_directory(tmp_path: Path, broker: BrokerP
     """As Apache Kafka 4.3.1 answers; the setting is the broker's own, and changes while it runs."""
     filled(broker, "t", 1)
     alter(broker, **{"cordoned.log.dirs": f"{tmp_path / 'a'},{tmp_path / 'b'}"})
-    until(lambda: {name for name, item in described(broker).items() if item.is_cordoned} == {"a", "b"}, "they are cordoned")
+    until(
+        lambda: {name for name, item in described(broker).items() if item.is_cordoned} == {"a", "b"},
+        "they are cordoned",
+    )
     for topic in ("u", "v", "w"):
         filled(broker, topic, 1)
         assert home_of(broker, topic) == "c"
@@ -282,7 +317,10 @@ def test_nothing_comes_into_a_cordoned_directory(tmp_path: Path, broker: BrokerP
     error = move(broker, "unknown", tmp_path / "a")
     assert error is not None
     assert error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    with pytest.raises(KafkaError, match=r"All entries in cordoned\.log\.dirs must be present in log\.dirs or log\.dir\. Missing entries : /nope"):
+    with pytest.raises(
+        KafkaError,
+        match=r"All entries in cordoned\.log\.dirs must be present in log\.dirs or log\.dir\. Missing entries : /nope",
+    ):
         alter(broker, **{"cordoned.log.dirs": "/nope"})
     alter(broker, **{"cordoned.log.dirs": "*"})
     until(lambda: all(item.is_cordoned for item in described(broker).values()), "all are cordoned")

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 from tests.values_and_offset import values_and_offset

@@ -23,10 +23,20 @@ from jesenska.testing import BrokerProcess
 from jesenska.wire.codec import encode
 from jesenska.wire.headers import request_head
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -57,7 +67,9 @@ def create(connection: RawConnection, topic: str, **configs: str) -> None:
         name=topic,
         num_partitions=1,
         replication_factor=1,
-        configs=[CreateTopicsRequestConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()],
+        configs=[
+            CreateTopicsRequestConfig(name=name.replace("_", "."), value=value) for name, value in configs.items()
+        ],
     )
     answer = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
     assert answer.topics[0].error_code == ErrorCode.NONE, answer.topics[0].error_message
@@ -68,7 +80,9 @@ def produce_request(topic: str, records: bytes, *, acks: int = -1, partition: in
     return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[data])
 
 
-def produce(connection: RawConnection, topic: str, records: bytes, *, acks: int = -1, partition: int = 0, version: int = 9) -> int:
+def produce(
+    connection: RawConnection, topic: str, records: bytes, *, acks: int = -1, partition: int = 0, version: int = 9
+) -> int:
     answer = connection.ask(produce_request(topic, records, acks=acks, partition=partition), version, ProduceResponse)
     return answer.responses[0].partition_responses[0].error_code
 
@@ -147,7 +161,9 @@ def test_random_bodies_of_every_api_are_answered_or_close_the_connection(broker:
     """A good header, then nonsense: whatever a handler makes of it, it meets nothing that it did not foresee."""
     chance = random.Random(1920)
     with RawConnection(broker.bootstrap) as asking:
-        announced = asking.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3, ApiVersionsResponse).api_keys
+        announced = asking.ask(
+            ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3, ApiVersionsResponse
+        ).api_keys
     for item in announced:
         for version in range(item.min_version, item.max_version + 1):
             api = APIS[item.api_key]
@@ -163,7 +179,9 @@ def test_random_bodies_of_every_api_are_answered_or_close_the_connection(broker:
                         pass
 
 
-@pytest.mark.parametrize(("key", "version"), [(-1, 0), (99, 0), (9999, 3), (72, 0), (0, 99), (1, 19), (1, -1), (3, 32767)])
+@pytest.mark.parametrize(
+    ("key", "version"), [(-1, 0), (99, 0), (9999, 3), (72, 0), (0, 99), (1, 19), (1, -1), (3, 32767)]
+)
 def test_an_unknown_key_or_version_closes_the_connection(connection: RawConnection, key: int, version: int) -> None:
     connection.send_frame(struct.pack(">hhihb", key, version, 1, -1, 0) + bytes(20))
     assert connection.is_closed()
@@ -184,7 +202,9 @@ def test_counts_that_lie_close_the_connection(connection: RawConnection, count: 
     assert connection.is_closed()
 
 
-@pytest.mark.parametrize("compact", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\x01", b"\x80\x80\x80\x80\x01", b"\x80"])
+@pytest.mark.parametrize(
+    "compact", [b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\xff\x01", b"\x80\x80\x80\x80\x01", b"\x80"]
+)
 def test_compact_counts_that_lie_close_the_connection(connection: RawConnection, compact: bytes) -> None:
     connection.send_frame(bytes(request_head(3, 12, 1, None, 2)) + compact + b"\0\0")
     assert connection.is_closed()
@@ -253,7 +273,9 @@ def test_bad_records_are_refused_and_leave_no_trace(connection: RawConnection, n
 def test_producers_of_every_age_are_told_of_an_invalid_record(connection: RawConnection, version: int) -> None:
     topic = f"older-{version}"
     create(connection, topic)
-    assert produce(connection, topic, bad_batches()["count too high"].records, version=version) == ErrorCode.INVALID_RECORD
+    assert (
+        produce(connection, topic, bad_batches()["count too high"].records, version=version) == ErrorCode.INVALID_RECORD
+    )
 
 
 def test_zstd_from_a_producer_too_old_for_it_is_refused(connection: RawConnection) -> None:
@@ -270,7 +292,9 @@ def test_an_error_without_acknowledgements_closes_the_connection(connection: Raw
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD], ids=lambda codec: codec.name)
-def test_a_decompression_bomb_is_refused_in_bounded_memory(broker: BrokerProcess, connection: RawConnection, codec: Codec) -> None:
+def test_a_decompression_bomb_is_refused_in_bounded_memory(
+    broker: BrokerProcess, connection: RawConnection, codec: Codec
+) -> None:
     size = DECOMPRESSED_BATCH_MAX_BYTES + 10_000_000
     # The record tells its size honestly: only the limit stands against it.
     body = b"\x00\x00\x00" + _varint(1) + b"k" + _varint(size) + bytes(size) + b"\x00"
@@ -316,14 +340,20 @@ def test_a_fetch_of_what_is_not_there_answers_so(connection: RawConnection, topi
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../up", "with space", "n\0ll", "ünlaut", "x" * 250])
-def test_a_topic_name_that_is_not_allowed_is_refused(broker: BrokerProcess, connection: RawConnection, name: str) -> None:
+def test_a_topic_name_that_is_not_allowed_is_refused(
+    broker: BrokerProcess, connection: RawConnection, name: str
+) -> None:
     wanted = CreateTopicsRequestTopic(name=name, num_partitions=1, replication_factor=1)
     created = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
     assert [item.error_code for item in created.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     asked = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=name)]), 9, MetadataResponse)
     assert [item.error_code for item in asked.topics] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
     assert produce(connection, name, _RECORDS) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert not [path for path in broker.data.iterdir() if path.is_dir() and not re.fullmatch(r"[\w.-]+-\d+(\.[0-9a-f]{32}-delete)?", path.name)]
+    assert not [
+        path
+        for path in broker.data.iterdir()
+        if path.is_dir() and not re.fullmatch(r"[\w.-]+-\d+(\.[0-9a-f]{32}-delete)?", path.name)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -335,16 +365,22 @@ def test_a_topic_name_that_is_not_allowed_is_refused(broker: BrokerProcess, conn
         (1, 3, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_counts_of_a_topic_that_cannot_be_are_refused(connection: RawConnection, partitions: int, replicas: int, code: ErrorCode) -> None:
+def test_counts_of_a_topic_that_cannot_be_are_refused(
+    connection: RawConnection, partitions: int, replicas: int, code: ErrorCode
+) -> None:
     wanted = CreateTopicsRequestTopic(name="impossible", num_partitions=partitions, replication_factor=replicas)
     created = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
     assert [item.error_code for item in created.topics] == [code]
 
 
 @pytest.mark.parametrize("version", [1, 5])
-def test_a_name_as_long_as_a_string_can_be_is_refused_with_a_message_that_fits(connection: RawConnection, version: int) -> None:
+def test_a_name_as_long_as_a_string_can_be_is_refused_with_a_message_that_fits(
+    connection: RawConnection, version: int
+) -> None:
     wanted = CreateTopicsRequestTopic(name="x" * 32_767, num_partitions=1, replication_factor=1)
-    created = connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), version, CreateTopicsResponse).topics[0]
+    created = connection.ask(
+        CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), version, CreateTopicsResponse
+    ).topics[0]
     assert created.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert created.error_message is not None
     assert len(created.error_message) < 2_100
@@ -358,12 +394,20 @@ def test_partitions_without_number_are_refused(connection: RawConnection) -> Non
 
 def test_an_offset_committed_to_be_kept_beyond_the_end_of_time_is_kept(connection: RawConnection) -> None:
     deadline = time.monotonic() + 20
-    while connection.ask(FindCoordinatorRequest(key="for ever"), 0, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+    while (
+        connection.ask(FindCoordinatorRequest(key="for ever"), 0, FindCoordinatorResponse).error_code != ErrorCode.NONE
+    ):
         assert time.monotonic() < deadline, "no coordinator"
     part = OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
-    request = OffsetCommitRequest(group_id="for ever", retention_time_ms=2**63 - 1, topics=[OffsetCommitRequestTopic(name=_KEPT, partitions=[part])])
+    request = OffsetCommitRequest(
+        group_id="for ever",
+        retention_time_ms=2**63 - 1,
+        topics=[OffsetCommitRequestTopic(name=_KEPT, partitions=[part])],
+    )
     assert connection.ask(request, 4, OffsetCommitResponse).topics[0].partitions[0].error_code == ErrorCode.NONE
-    wanted = OffsetFetchRequest(group_id="for ever", topics=[OffsetFetchRequestTopic(name=_KEPT, partition_indexes=[0])])
+    wanted = OffsetFetchRequest(
+        group_id="for ever", topics=[OffsetFetchRequestTopic(name=_KEPT, partition_indexes=[0])]
+    )
     assert connection.ask(wanted, 5, OffsetFetchResponse).topics[0].partitions[0].committed_offset == 5
 
 

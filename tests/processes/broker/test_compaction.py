@@ -12,9 +12,9 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Response
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.decode import decode_batches
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from tests.on_a_loop import on_a_loop
@@ -50,14 +50,18 @@ async def until(holds: Callable[[], bool]) -> None:
 async def commit(broker: Broker, offset: int) -> None:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     offsets = ((TopicPartition("t", 0), CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.coordinators.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
+    broker.coordinators.groups.submit(
+        "g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result
+    )
     await answered
 
 
 def committed_offset(bootstrap: str) -> int:
     with RawConnection(bootstrap) as connection:
         request = OffsetFetchRequest(group_id="g", topics=[OffsetFetchRequestTopic(name="t", partition_indexes=[0])])
-        while (answer := connection.ask(request, 5, OffsetFetchResponse)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        while (
+            answer := connection.ask(request, 5, OffsetFetchResponse)
+        ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             pass
         return answer.topics[0].partitions[0].committed_offset
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.broker.connection_limits import ConnectionLimits
+from jesenska.broker.requests.connection_limits import ConnectionLimits
 from jesenska.config.layers import BrokerConfig
 from jesenska.testing import BrokerProcess
 
@@ -18,7 +18,9 @@ def limits(**settings: str) -> ConnectionLimits:
 
 
 def test_connections_are_counted_over_all_and_by_address() -> None:
-    found = limits(max_connections="3", max_connections_per_ip="2", max_connections_per_ip_overrides="127.0.0.9:1,[::1]:0")
+    found = limits(
+        max_connections="3", max_connections_per_ip="2", max_connections_per_ip_overrides="127.0.0.9:1,[::1]:0"
+    )
     assert found.refuse("127.0.0.1", 2, 1) is None
     assert "max.connections=3" in str(found.refuse("127.0.0.1", 3, 0))
     assert "2 connections" in str(found.refuse("127.0.0.1", 2, 2))
@@ -39,15 +41,23 @@ def test_connections_are_idle_after_the_time_that_is_set_or_never() -> None:
 def buffers(found: ConnectionLimits, host: str) -> tuple[int, int]:
     with socket.socket() as sock:
         found.size_buffers(sock, host)
-        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sock.getsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF
+        )
 
 
 def test_buffers_are_the_systems_but_for_what_is_set_and_sent_on_this_machine() -> None:
     with socket.socket() as untouched, socket.socket() as sized:
-        system = untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        system = (
+            untouched.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF),
+            untouched.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
+        )
         sized.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4000)
         sized.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 5000)
-        small = sized.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sized.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        small = (
+            sized.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF),
+            sized.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF),
+        )
     there, here = "192.0.2.7", ("127.0.0.1", "::1", "::ffff:127.0.0.1")
     assert buffers(limits(), there) == buffers(limits(), "a name") == system
     local = buffers(limits(), here[0])

@@ -11,8 +11,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, NotLeaderOrFollowerError
 from jesenska.broker.server import Broker
-from jesenska.controller.config_changes import ConfigOp
-from jesenska.log.checkpoints import CLEAN_SHUTDOWN
+from jesenska.controller.plans.config_changes import ConfigOp
+from jesenska.log.disk.checkpoints import CLEAN_SHUTDOWN
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.store import Store
@@ -26,7 +26,9 @@ from tests.served_tree import served
 GONE, HERE = 5, 0
 
 
-async def write_topic(store: Store, replicas: tuple[int, ...], isr: tuple[int, ...], settings: dict[str, str] | None = None) -> None:
+async def write_topic(
+    store: Store, replicas: tuple[int, ...], isr: tuple[int, ...], settings: dict[str, str] | None = None
+) -> None:
     """A topic of one partition that broker 5 has led."""
     for path in ("/brokers", paths.TOPICS, paths.CONFIG, f"{paths.CONFIG}/topics"):
         await store.create(path, b"")
@@ -43,7 +45,13 @@ async def state(store: Store) -> tuple[int, int, tuple[int, ...]]:
     return found.leader, found.leader_epoch, found.isr
 
 
-def run(tmp_path: Path, isr: tuple[int, ...], settings: dict[str, str] | None, test: Callable[[Broker, Store], Awaitable[None]], crashed: bool = False) -> None:
+def run(
+    tmp_path: Path,
+    isr: tuple[int, ...],
+    settings: dict[str, str] | None,
+    test: Callable[[Broker, Store], Awaitable[None]],
+    crashed: bool = False,
+) -> None:
     """On a directory that was left in order, or not, and has a log of the partition."""
     (tmp_path / "t-0").mkdir()
     if not crashed:
@@ -88,14 +96,18 @@ def test_a_replica_that_was_in_sync_alone_leads_again_after_a_crash(tmp_path: Pa
     run(tmp_path, (HERE,), None, test, crashed=True)
 
 
-def test_a_replica_that_was_not_in_sync_does_not_lead_until_that_is_allowed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_replica_that_was_not_in_sync_does_not_lead_until_that_is_allowed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test(broker: Broker, store: Store) -> None:
         assert await state(store) == (-1, 8, (GONE,))
         assert "topic t has partitions that nobody leads (0)" in caplog.text
         with pytest.raises(NotLeaderOrFollowerError):
             broker.view.topics["t"].partitions[0].leader_log()
         assert await asyncio.to_thread(ask_for_metadata, broker) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
-        await broker.control.topics.alter_topic("t", [ConfigOp("unclean.leader.election.enable", 0, "true")], validate_only=False)
+        await broker.control.topics.alter_topic(
+            "t", [ConfigOp("unclean.leader.election.enable", 0, "true")], validate_only=False
+        )
         await until(lambda: broker.view.topics["t"].partitions[0].is_served)
         assert await state(store) == (HERE, 9, (HERE,))
         assert await asyncio.to_thread(ask_for_metadata, broker) == (ErrorCode.NONE, HERE)
@@ -114,7 +126,11 @@ def test_a_topic_that_allows_it_is_led_by_whoever_is_up(tmp_path: Path) -> None:
 def test_an_administrator_lets_a_replica_lead_that_was_not_in_sync(tmp_path: Path) -> None:
     def elect(broker: Broker, election_type: int) -> ErrorCode:
         host, port = broker.endpoint_for("PLAINTEXT")
-        request = ElectLeadersRequest(election_type=election_type, topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=[0])], timeout_ms=5_000)
+        request = ElectLeadersRequest(
+            election_type=election_type,
+            topic_partitions=[ElectLeadersRequestTopic(topic="t", partitions=[0])],
+            timeout_ms=5_000,
+        )
         with RawConnection(f"{host}:{port}") as connection:
             answer = connection.ask(request, 2, ElectLeadersResponse)
         return ErrorCode(answer.replica_election_results[0].partition_result[0].error_code)

@@ -17,10 +17,15 @@ from jesenska.base.errors import ErrorCode
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.files import FileLayer, type_buffer
+from jesenska.log.disk.files import FileLayer, type_buffer
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import NoSmallDiskError, SmallDisk
-from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse, MetadataResponsePartition
+from jesenska.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponsePartition,
+)
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse
@@ -140,7 +145,9 @@ def directories_of(address: str) -> dict[str, tuple[int, set[str]]]:
     """Error and topics by the name of the directory."""
     with RawConnection(address) as connection:
         answer = connection.ask(DescribeLogDirsRequest(topics=None), 4, DescribeLogDirsResponse)
-        return {Path(item.log_dir).name: (item.error_code, {topic.name for topic in item.topics}) for item in answer.results}
+        return {
+            Path(item.log_dir).name: (item.error_code, {topic.name for topic in item.topics}) for item in answer.results
+        }
 
 
 def home_of(address: str, topic: str) -> str:
@@ -163,7 +170,9 @@ def three(tmp_path: Path) -> list[Path]:
     [({"write"}, errno.EIO), ({"write", "open"}, errno.EROFS), ({"sync"}, errno.EIO), ({"sync"}, errno.ENOSPC)],
     ids=["broken at a write", "read-only", "broken at a sync", "full at a sync"],
 )
-def test_a_directory_that_fails_takes_only_its_partitions_offline(three: list[Path], calls: set[str], number: int) -> None:
+def test_a_directory_that_fails_takes_only_its_partitions_offline(
+    three: list[Path], calls: set[str], number: int
+) -> None:
     files = BreakingFiles()
     names = ["a", "b", "c"]
     with Running(three, files, log_flush_interval_messages="1") as running:
@@ -185,7 +194,11 @@ def test_a_directory_that_fails_takes_only_its_partitions_offline(three: list[Pa
             home: ErrorCode.KAFKA_STORAGE_ERROR if home == homes["b"] else ErrorCode.NONE for home in homes.values()
         }
         told = partition_of(address, "b")
-        assert (told.error_code, told.leader_id, told.offline_replicas) == (ErrorCode.LEADER_NOT_AVAILABLE, -1, [running.broker.broker_id])
+        assert (told.error_code, told.leader_id, told.offline_replicas) == (
+            ErrorCode.LEADER_NOT_AVAILABLE,
+            -1,
+            [running.broker.broker_id],
+        )
         assert create(address, "d", "e", "f") == [0, 0, 0]
         assert homes["b"] not in {home_of(address, name) for name in ("d", "e", "f")}
         assert produce(address, "d") == (ErrorCode.NONE, 0)
@@ -319,7 +332,10 @@ def test_a_full_disk_among_several_is_no_failure_and_takes_writes_again_with_roo
             disk = opened.enter_context(SmallDisk(small, 4 * 1024 * 1024))
         except NoSmallDiskError as error:
             pytest.skip(str(error))
-        settings = {"log.dirs": ",".join(map(str, (others[0], small / "data", others[1]))), "replica.high.watermark.checkpoint.interval.ms": "100"}
+        settings = {
+            "log.dirs": ",".join(map(str, (others[0], small / "data", others[1]))),
+            "replica.high.watermark.checkpoint.interval.ms": "100",
+        }
         with BrokerProcess(others[0], settings=settings) as broker:
             address = broker.bootstrap
             assert create(address, "a", "b", "c") == [0, 0, 0]

@@ -1,5 +1,5 @@
-"""The rows of a fetch's table (`broker/fetch_states.py`) on a broker: with a pool that works when the test says so,
-and a disk of which nothing is in memory for as long as the test says so. In the end no answer holds a file."""
+"""The rows of a fetch's table (`broker/fetching/fetch_states.py`) on a broker. Its pool works when the test says so,
+and nothing of its disk is in memory for as long as the test says so. In the end no answer holds a file."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, RequestTimedOutError
 from jesenska.base.regions import FileRegion
-from jesenska.broker.fetch_states import WARM_UPS_MAX
+from jesenska.broker.fetching.fetch_states import WARM_UPS_MAX
 from jesenska.broker.machine import Machine
 from jesenska.broker.pool import Pool
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.files import FileLayer, probe_cold
-from jesenska.log.segment_file import OpenFile
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.log.disk.files import FileLayer, probe_cold
+from jesenska.log.segments.segment_file import OpenFile
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.raw_connection import ClosedByBrokerError, RawConnection
 from tests.units.log.log_harness import make_batch
@@ -103,8 +108,14 @@ class Room:
 
     def ask(self, version: int = _NEWEST, batches: int = 1, max_wait_ms: int = _LONG_MS) -> None:
         """Asks for the bytes of so many batches."""
-        topics = [FetchRequestTopic(topic="t", partitions=[FetchRequestPartition(fetch_offset=0, partition_max_bytes=1 << 20)])]
-        asked = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=batches * len(_BATCH), max_bytes=1 << 20, session_epoch=-1, topics=topics)
+        topics = [
+            FetchRequestTopic(
+                topic="t", partitions=[FetchRequestPartition(fetch_offset=0, partition_max_bytes=1 << 20)]
+            )
+        ]
+        asked = FetchRequest(
+            max_wait_ms=max_wait_ms, min_bytes=batches * len(_BATCH), max_bytes=1 << 20, session_epoch=-1, topics=topics
+        )
         self.connection.send_frame(self.connection.frame(asked, version))
         self.version = version
 
@@ -149,7 +160,12 @@ async def produce(broker: Broker) -> None:
 
 @asynccontextmanager
 async def running(directory: Path, files: FileLayer) -> AsyncIterator[Broker]:
-    settings = {"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", "num.partitions": "1", "log.retention.ms": "-1"}
+    settings = {
+        "log.dirs": str(directory),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "num.partitions": "1",
+        "log.retention.ms": "-1",
+    }
     broker = Broker(BrokerConfig(settings), Machine(files=files))
     broker.pool = HeldPool(broker.pool)
     await broker.start()
@@ -289,7 +305,9 @@ def test_a_fetch_that_has_waited_is_warmed_up_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("message_format", ["3.0", "0.10.0"])
 def test_at_a_follower_too_the_pool_warms_up_and_converts(tmp_path: Path, message_format: str) -> None:
     async def play(room: Room) -> None:
-        await room.broker.control.topics.alter_topic("t", {"message.format.version": message_format}, validate_only=False)
+        await room.broker.control.topics.alter_topic(
+            "t", {"message.format.version": message_format}, validate_only=False
+        )
         (partition,) = room.broker.view.topics["t"].partitions
         partition.led_by(room.broker.broker_id + 1, 7, (room.broker.broker_id + 1,), 7)
         room.files.is_cold = True
@@ -383,11 +401,18 @@ def test_a_fetch_that_may_not_wait_is_answered_with_what_there_is(tmp_path: Path
 
 def test_a_fetch_of_which_no_partition_is_known_is_answered_at_once(tmp_path: Path) -> None:
     async def play(room: Room) -> None:
-        topics = [FetchRequestTopic(topic=name, partitions=[FetchRequestPartition(partition=index)]) for name, index in (("t", 1), ("u", 0))]
+        topics = [
+            FetchRequestTopic(topic=name, partitions=[FetchRequestPartition(partition=index)])
+            for name, index in (("t", 1), ("u", 0))
+        ]
         asked = FetchRequest(max_wait_ms=_LONG_MS, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=topics)
         answer = await asyncio.to_thread(room.connection.ask, asked, _NEWEST, FetchResponse)
         assert {topic.partitions[0].error_code for topic in answer.responses} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        topics.append(FetchRequestTopic(topic="t", partitions=[FetchRequestPartition(partition=0, fetch_offset=_BATCHES, partition_max_bytes=1)]))
+        topics.append(
+            FetchRequestTopic(
+                topic="t", partitions=[FetchRequestPartition(partition=0, fetch_offset=_BATCHES, partition_max_bytes=1)]
+            )
+        )
         room.connection.send_frame(room.connection.frame(asked, _NEWEST))
         await room.waits()
 
@@ -417,17 +442,26 @@ def test_a_fetch_that_waits_is_forgotten_when_its_client_goes(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("version", "tells"), [(15, False), (16, True)])
-def test_who_knows_an_older_leader_is_told_of_the_new_one_and_where_it_is(tmp_path: Path, version: int, tells: bool) -> None:
+def test_who_knows_an_older_leader_is_told_of_the_new_one_and_where_it_is(
+    tmp_path: Path, version: int, tells: bool
+) -> None:
     async def play(room: Room) -> None:
         broker = room.broker
         topic = broker.view.topics["t"]
         topic.partitions[0].led_by(broker.broker_id, 7, (broker.broker_id,), 7)
         wanted = FetchRequestPartition(current_leader_epoch=6, partition_max_bytes=1)
-        asked = FetchRequest(max_wait_ms=_LONG_MS, min_bytes=1, session_epoch=-1, topics=[FetchRequestTopic(topic_id=topic.topic_id, partitions=[wanted])])
+        asked = FetchRequest(
+            max_wait_ms=_LONG_MS,
+            min_bytes=1,
+            session_epoch=-1,
+            topics=[FetchRequestTopic(topic_id=topic.topic_id, partitions=[wanted])],
+        )
         answer = await asyncio.to_thread(room.connection.ask, asked, version, FetchResponse)
         (partition,) = answer.responses[0].partitions
         assert partition.error_code == ErrorCode.FENCED_LEADER_EPOCH
-        assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == ((broker.broker_id, 7) if tells else (-1, -1))
+        assert (partition.current_leader.leader_id, partition.current_leader.leader_epoch) == (
+            (broker.broker_id, 7) if tells else (-1, -1)
+        )
         assert [f"{node.host}:{node.port}" for node in answer.node_endpoints] == [bootstrap_of(broker)] * tells
 
     in_a_room(tmp_path, play)

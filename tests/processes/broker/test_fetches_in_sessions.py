@@ -9,9 +9,25 @@ from pathlib import Path
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestForgottenTopicsData, FetchRequestPartition, FetchRequestTopic, FetchResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestForgottenTopicsData,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+)
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from tests.raw_connection import RawConnection
 
 _VERSION = 12
@@ -33,12 +49,27 @@ def produce(connection: RawConnection, topic: str, partition: int) -> None:
 
 
 def request(
-    session_id: int, epoch: int, topic: str = "", partitions: Sequence[int] = (), *, offset: int = 0, max_wait_ms: int = 0, min_bytes: int = 1
+    session_id: int,
+    epoch: int,
+    topic: str = "",
+    partitions: Sequence[int] = (),
+    *,
+    offset: int = 0,
+    max_wait_ms: int = 0,
+    min_bytes: int = 1,
 ) -> FetchRequest:
-    asked = [FetchRequestPartition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20) for number in partitions]
+    asked = [
+        FetchRequestPartition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for number in partitions
+    ]
     topics = [FetchRequestTopic(topic=topic, partitions=asked)]
     return FetchRequest(
-        session_id=session_id, session_epoch=epoch, max_wait_ms=max_wait_ms, min_bytes=min_bytes, max_bytes=1 << 20, topics=topics if partitions else []
+        session_id=session_id,
+        session_epoch=epoch,
+        max_wait_ms=max_wait_ms,
+        min_bytes=min_bytes,
+        max_bytes=1 << 20,
+        topics=topics if partitions else [],
     )
 
 
@@ -53,7 +84,11 @@ def send(connection: RawConnection, fetch: FetchRequest) -> None:
 
 
 def told(answer: FetchResponse) -> list[tuple[int, int, int]]:
-    return [(part.partition_index, part.high_watermark, len(part.records or b"")) for topic in answer.responses for part in topic.partitions]
+    return [
+        (part.partition_index, part.high_watermark, len(part.records or b""))
+        for topic in answer.responses
+        for part in topic.partitions
+    ]
 
 
 def test_a_fetch_that_waits_is_woken_by_one_of_its_many_idle_partitions(broker: BrokerProcess) -> None:
@@ -80,7 +115,9 @@ def test_a_fetch_that_waits_for_more_bytes_counts_what_is_there_already(broker: 
         assert sorted(told(reader.receive(_VERSION, FetchResponse))) == [(0, 2, 2 * len(_RECORD)), (1, 1, len(_RECORD))]
 
 
-def test_a_session_is_answered_at_once_where_one_of_its_partitions_stands_in_a_segment_that_has_ended(broker: BrokerProcess) -> None:
+def test_a_session_is_answered_at_once_where_one_of_its_partitions_stands_in_a_segment_that_has_ended(
+    broker: BrokerProcess,
+) -> None:
     size_bytes = len(_RECORD)
     with RawConnection(broker.bootstrap) as connection:
         create(connection, "segments", 2, {"segment.bytes": str(size_bytes)})
@@ -91,7 +128,9 @@ def test_a_session_is_answered_at_once_where_one_of_its_partitions_stands_in_a_s
         assert told(connection.ask(fetch, _VERSION, FetchResponse)) == [(0, 2, size_bytes), (1, 1, size_bytes)]
 
 
-def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_that_has_none(broker: BrokerProcess) -> None:
+def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_that_has_none(
+    broker: BrokerProcess,
+) -> None:
     """What Java's consumer does with a partition that is read to its end beside one that is not (of which it holds
     what it has been given)."""
     with RawConnection(broker.bootstrap) as reader, RawConnection(broker.bootstrap) as writer:
@@ -99,7 +138,9 @@ def test_a_consumer_that_holds_records_of_a_partition_is_not_kept_by_another_tha
         for _ in range(2):
             produce(writer, "held", 1)
         asked = [FetchRequestPartition(partition=number, partition_max_bytes=len(_RECORD)) for number in range(2)]
-        first = FetchRequest(session_epoch=0, min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(topic="held", partitions=asked)])
+        first = FetchRequest(
+            session_epoch=0, min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(topic="held", partitions=asked)]
+        )
         answer = reader.ask(first, _VERSION, FetchResponse)
         assert told(answer) == [(0, 0, 0), (1, 2, len(_RECORD))]
         held = request(answer.session_id, 1, max_wait_ms=2**31 - 1)
@@ -127,7 +168,10 @@ def test_a_second_request_of_a_session_takes_it_over_from_the_first(broker: Brok
         create(second, "taken-over", 2)
         session_id = begin(first, "taken-over", range(2))
         send(first, request(session_id, 1, max_wait_ms=_LONG_MS))
-        assert second.ask(request(session_id, 1), _VERSION, FetchResponse).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert (
+            second.ask(request(session_id, 1), _VERSION, FetchResponse).error_code
+            == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        )
         assert second.ask(request(session_id, 2), _VERSION, FetchResponse).error_code == ErrorCode.NONE
         produce(second, "taken-over", 1)
         assert first.receive(_VERSION, FetchResponse).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
@@ -139,7 +183,10 @@ def test_a_fetch_that_waits_is_answered_when_its_session_ends(broker: BrokerProc
         create(other, "ended", 1)
         session_id = begin(reader, "ended", [0])
         send(reader, request(session_id, 1, max_wait_ms=_LONG_MS))
-        assert other.ask(request(session_id, 1), _VERSION, FetchResponse).error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert (
+            other.ask(request(session_id, 1), _VERSION, FetchResponse).error_code
+            == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        )
         assert other.ask(request(session_id, -1), _VERSION, FetchResponse).session_id == 0
         assert told(reader.receive(_VERSION, FetchResponse)) == []
 

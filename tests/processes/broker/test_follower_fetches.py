@@ -21,9 +21,14 @@ from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import Store
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
-from jesenska.replication.follower_link import FollowerLink, LinkSettings
+from jesenska.replication.follower.link import FollowerLink, LinkSettings
 from jesenska.replication.partition import Partition
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
     FetchRequestForgottenTopicsData,
@@ -33,7 +38,12 @@ from jesenska.wire.messages.k01_fetch import (
     FetchResponse,
     FetchResponsePartition,
 )
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from tests.on_a_loop import on_a_loop
 from tests.processes.broker.test_shared_tree import broker_on, on, tool, until
 from tests.served_tree import served
@@ -87,11 +97,20 @@ class Led:
             for number, offset in enumerate(offsets)
             if offset is not None
         ]
-        request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_id=session[0], session_epoch=session[1], rack_id=rack)
+        request = FetchRequest(
+            max_wait_ms=max_wait_ms,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            session_id=session[0],
+            session_epoch=session[1],
+            rack_id=rack,
+        )
         if parts:
             request.topics = [FetchRequestTopic(topic="t", topic_id=self.topic.topic_id, partitions=parts)]
         if forget:
-            request.forgotten_topics_data = [FetchRequestForgottenTopicsData(topic="t", topic_id=self.topic.topic_id, partitions=list(forget))]
+            request.forgotten_topics_data = [
+                FetchRequestForgottenTopicsData(topic="t", topic_id=self.topic.topic_id, partitions=list(forget))
+            ]
         if version >= 15:
             request.replica_state = FetchRequestReplicaState(replica_id=replica)
         else:
@@ -104,10 +123,19 @@ class Led:
 
     async def produce(self, acks: int = 1, partition: int = 0, timeout_ms: int = 30_000) -> int:
         """Writes one record; its offset."""
-        data = [ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(index=partition, records=make_batch())])]
+        data = [
+            ProduceRequestTopic(
+                name="t", partition_data=[ProduceRequestPartition(index=partition, records=make_batch())]
+            )
+        ]
         channel = await _channel(self.broker)
         try:
-            answer = await channel.request(ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data), ProduceResponse, timeout_seconds=30, at_most=9)
+            answer = await channel.request(
+                ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=data),
+                ProduceResponse,
+                timeout_seconds=30,
+                at_most=9,
+            )
         finally:
             channel.close()
         (found,) = answer.responses[0].partition_responses
@@ -136,8 +164,14 @@ async def _channel(broker: Broker) -> Channel:
 @contextlib.asynccontextmanager
 async def led(directory: Path, **settings: str) -> AsyncIterator[Led]:
     # At its end nobody is there to take over.
-    given = {"controlled.shutdown.enable": "false"} | {name.replace("_", "."): value for name, value in settings.items()}
-    async with served() as server, broker_on(directory, on(server) | given) as broker, tool(f"127.0.0.1:{server.port}") as store:
+    given = {"controlled.shutdown.enable": "false"} | {
+        name.replace("_", "."): value for name, value in settings.items()
+    }
+    async with (
+        served() as server,
+        broker_on(directory, on(server) | given) as broker,
+        tool(f"127.0.0.1:{server.port}") as store,
+    ):
         await store.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[0,9],"1":[0,9]}}')
         await until(lambda: "t" in broker.view.topics)
         # The follower is registered, and nobody listens there.
@@ -194,13 +228,17 @@ async def test_a_broker_without_a_replica_is_told_to_look_elsewhere(tmp_path: Pa
     async with led(tmp_path) as one:
         assert (await one.first(0, version=version, replica=5)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         if version >= 9:
-            assert (await one.first(0, version=version, replica=5, epoch=0)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+            assert (
+                await one.first(0, version=version, replica=5, epoch=0)
+            ).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
             assert (await one.first(0, version=version, epoch=7)).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
             assert (await one.first(0, version=version, epoch=0)).error_code == ErrorCode.NONE
 
 
 @on_a_loop
-async def test_a_log_that_is_another_one_from_some_offset_on_is_told_where_and_counts_for_nothing(tmp_path: Path) -> None:
+async def test_a_log_that_is_another_one_from_some_offset_on_is_told_where_and_counts_for_nothing(
+    tmp_path: Path,
+) -> None:
     async with led(tmp_path) as one:
         await one.produce()
         await one.produce()
@@ -210,7 +248,9 @@ async def test_a_log_that_is_another_one_from_some_offset_on_is_told_where_and_c
         for offset, last_epoch in ((3, 3), (3, 0), (4, 5)):
             found = await one.first(offset, epoch=5, last_epoch=last_epoch, max_wait_ms=30_000)
             assert found.error_code == ErrorCode.NONE
-            assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == ((0, 2) if last_epoch < 5 else (5, 3))
+            assert (found.diverging_epoch.epoch, found.diverging_epoch.end_offset) == (
+                (0, 2) if last_epoch < 5 else (5, 3)
+            )
             assert not found.records
         assert one.partition.isr == (0,)
         # One that this leader has never heard of.
@@ -239,7 +279,9 @@ async def test_in_a_session_only_what_is_new_is_said_and_what_is_named_is_noted(
         assert [(part.partition_index, bool(part.records)) for part in topic.partitions] == [(1, True)]
         # Who is committed up to where is told with the next answer.
         answer = await one.fetch(None, 1, session=(session, 3))
-        assert [(part.partition_index, part.high_watermark) for topic in answer.responses for part in topic.partitions] == [(1, 1)]
+        assert [
+            (part.partition_index, part.high_watermark) for topic in answer.responses for part in topic.partitions
+        ] == [(1, 1)]
         # What is forgotten is not read any more.
         await one.produce()
         assert (await one.fetch(session=(session, 4), forget=(0,))).responses == []
@@ -264,7 +306,12 @@ async def test_a_partition_that_is_cut_short_by_the_limit_stays_to_be_read(tmp_p
         begun = await one.fetch(0, 0, session=(0, 0), max_bytes=len(make_batch()))
         assert [bool(part.records) for part in begun.responses[0].partitions] == [True, False]
         answer = await one.fetch(1, session=(begun.session_id, 1), max_wait_ms=30_000)
-        assert [(part.partition_index, bool(part.records)) for topic in answer.responses for part in topic.partitions if part.records] == [(1, True)]
+        assert [
+            (part.partition_index, bool(part.records))
+            for topic in answer.responses
+            for part in topic.partitions
+            if part.records
+        ] == [(1, True)]
 
 
 @on_a_loop
@@ -360,7 +407,12 @@ async def test_a_consumer_in_the_followers_rack_is_sent_there_when_it_is_in_sync
         # It does not wait, though it asks for more than there is.
         found = await one.first(0, **consumer, max_wait_ms=30_000)
         assert (found.preferred_read_replica, found.records, found.aborted_transactions) == (FOLLOWER, b"", None)
-        assert (found.error_code, found.high_watermark, found.last_stable_offset, found.log_start_offset) == (ErrorCode.NONE, 1, 1, 0)
+        assert (found.error_code, found.high_watermark, found.last_stable_offset, found.log_start_offset) == (
+            ErrorCode.NONE,
+            1,
+            1,
+            0,
+        )
         assert (await one.first(1, **consumer, max_wait_ms=30_000)).preferred_read_replica == FOLLOWER
         for rack in ("a", "c", ""):
             found = await one.first(0, **(consumer | {"rack": rack}))
@@ -419,7 +471,9 @@ async def test_a_consumer_that_waits_at_the_leader_is_sent_away_when_the_followe
     async with led(tmp_path, **_BY_RACK) as one:
         begun = await one.fetch(0, session=(0, 0), replica=-1, rack="b")
         assert _preferred(begun) == [(0, -1, 0)]
-        waiting = asyncio.ensure_future(one.fetch(session=(begun.session_id, 1), replica=-1, rack="b", max_wait_ms=30_000))
+        waiting = asyncio.ensure_future(
+            one.fetch(session=(begun.session_id, 1), replica=-1, rack="b", max_wait_ms=30_000)
+        )
         await until(lambda: len(one.broker.waiting) == 1)
         other = await _channel(one.broker)
         try:
@@ -431,7 +485,9 @@ async def test_a_consumer_that_waits_at_the_leader_is_sent_away_when_the_followe
 
 @pytest.mark.parametrize("selector", [RACK_AWARE, LEADER, ""])
 @on_a_loop
-async def test_where_consumers_are_sent_to_followers_they_are_told_at_once_what_is_committed(tmp_path: Path, selector: str) -> None:
+async def test_where_consumers_are_sent_to_followers_they_are_told_at_once_what_is_committed(
+    tmp_path: Path, selector: str
+) -> None:
     async with led(tmp_path, replica_selector_class=selector) as one:
         await one.in_sync()
         begun = await one.fetch(0, None, session=(0, 0))

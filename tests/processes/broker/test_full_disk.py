@@ -20,7 +20,12 @@ from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import NoSmallDiskError, SmallDisk, limit_file_size
 from jesenska.testing.process import ServerFailedError
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.raw_connection import RawConnection

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.metadata.tree_operations import ConnectionLossError
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import NoSmallDiskError, SmallDisk
 from jesenska.testing.tree import TreeProcess
@@ -69,19 +69,37 @@ async def _send(bootstrap: str) -> int:
 
 
 def _shell(address: str) -> str:
-    command = [sys.executable, "-m", "jesenska.cli.zookeeper_shell", "--timeout-ms", "1000", address, "ls", "/"]
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska.cli.zookeeper.zookeeper_shell",
+        "--timeout-ms",
+        "1000",
+        address,
+        "ls",
+        "/",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     return done.stdout if done.returncode == 0 else done.stderr
 
 
 def test_a_full_disk_of_the_tree_refuses_changes_and_nothing_else(tmp_path: Path, disk: SmallDisk) -> None:
-    with TreeProcess(disk.path) as tree, BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": tree.address}) as broker:
+    with (
+        TreeProcess(disk.path) as tree,
+        BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": tree.address}) as broker,
+    ):
         assert asyncio.run(_create(broker.bootstrap, "before")) is None
         disk.fill()
-        assert asyncio.run(_write_until_refused(tree.address)) == "the ZooKeeper server cannot write it, and its log says why"
+        assert (
+            asyncio.run(_write_until_refused(tree.address))
+            == "the ZooKeeper server cannot write it, and its log says why"
+        )
         lines = [line for line in tree.log.splitlines() if " ERROR " in line]
         assert len(lines) == 1
-        assert f"The disk is full, so the metadata file {disk.path}/data/jesenska-metadata.db cannot be written: make room" in lines[0]
+        assert (
+            f"The disk is full, so the metadata file {disk.path}/data/jesenska-metadata.db cannot be written: make room"
+            in lines[0]
+        )
 
         said = asyncio.run(_create(broker.bootstrap, "meanwhile"))
         assert said is not None
@@ -97,20 +115,33 @@ def test_a_full_disk_of_the_tree_refuses_changes_and_nothing_else(tmp_path: Path
 
 
 def test_a_tree_that_finds_no_room_for_its_file_says_so(disk: SmallDisk) -> None:
-    (disk.path / "zookeeper.properties").write_text(f"dataDir={disk.path}/data\nclientPort=0\nclientPortAddress=127.0.0.1\n")
+    (disk.path / "zookeeper.properties").write_text(
+        f"dataDir={disk.path}/data\nclientPort=0\nclientPortAddress=127.0.0.1\n"
+    )
     (disk.path / "data").mkdir()
     disk.fill()
-    command = [sys.executable, "-m", "jesenska.cli.zookeeper_server_start", str(disk.path / "zookeeper.properties")]
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska.cli.zookeeper.zookeeper_server_start",
+        str(disk.path / "zookeeper.properties"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    sentence = f"dataDir={disk.path}/data cannot be used, since it cannot be written (No space left on device): make room on the disk."
+    sentence = (
+        f"dataDir={disk.path}/data cannot be used, since it cannot be written (No space left on device): make room on "
+        f"the disk."
+    )
     assert done.stderr == f"zookeeper-server-start: {sentence}\n"
 
     # There is room for the lock, and for nothing else.
     disk.free()
     disk.fill(leaving_bytes=8192)
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    sentence = f"The disk is full, so the metadata file {disk.path}/data/jesenska-metadata.db cannot be written: make room; the change was not made."
+    sentence = (
+        f"The disk is full, so the metadata file {disk.path}/data/jesenska-metadata.db cannot be written: make room; "
+        f"the change was not made."
+    )
     assert (done.returncode, done.stderr) == (1, f"zookeeper-server-start: {sentence}\n")
 
 
@@ -120,4 +151,7 @@ def test_a_broker_that_finds_no_room_names_its_directory(disk: SmallDisk) -> Non
     command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(disk.path / "data")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"The log directory {disk.path}/data cannot be written (No space left on device): make room on the disk." in done.stderr
+    assert (
+        f"The log directory {disk.path}/data cannot be written (No space left on device): make room on the disk."
+        in done.stderr
+    )

@@ -15,7 +15,12 @@ from bench.figures import resident_mb
 
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
@@ -23,7 +28,9 @@ from tests.profiles import rounds
 from tests.raw_connection import RawConnection
 from tests.units.log.log_harness import make_batch
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory and descriptors are read from /proc")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="memory and descriptors are read from /proc"
+)
 
 #: Message sets converted for the client; batches; batches to a client that could have a session; topic ids.
 VERSIONS = (2, 4, 11, 17)
@@ -36,23 +43,42 @@ _WAIT_MS = 2**31 - 1
 
 @pytest.fixture(scope="module")
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("gone") / "data") as broker, RawConnection(broker.bootstrap) as connection:
+    with (
+        BrokerProcess(tmp_path_factory.mktemp("gone") / "data") as broker,
+        RawConnection(broker.bootstrap) as connection,
+    ):
         wanted = [CreateTopicsRequestTopic(name="t", num_partitions=PARTITIONS, replication_factor=1)]
         answer = connection.ask(CreateTopicsRequest(topics=wanted, timeout_ms=20_000), 5, CreateTopicsResponse)
         assert answer.topics[0].error_code == ErrorCode.NONE
         for start in range(0, PARTITIONS, 50):
-            data = [ProduceRequestPartition(index=number, records=make_batch(1, value_bytes=BATCH_BYTES)) for number in range(start, start + 50)]
-            connection.ask(ProduceRequest(acks=1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name="t", partition_data=data)]), 9, ProduceResponse)
+            data = [
+                ProduceRequestPartition(index=number, records=make_batch(1, value_bytes=BATCH_BYTES))
+                for number in range(start, start + 50)
+            ]
+            connection.ask(
+                ProduceRequest(
+                    acks=1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name="t", partition_data=data)]
+                ),
+                9,
+                ProduceResponse,
+            )
         yield broker
 
 
 def topic_id(broker: BrokerProcess) -> uuid.UUID:
     with RawConnection(broker.bootstrap) as connection:
-        return connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12, MetadataResponse).topics[0].topic_id
+        return (
+            connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 12, MetadataResponse)
+            .topics[0]
+            .topic_id
+        )
 
 
 def fetch(broker: BrokerProcess, offset: int) -> FetchRequest:
-    parts = [FetchRequestPartition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20) for number in range(PARTITIONS)]
+    parts = [
+        FetchRequestPartition(partition=number, fetch_offset=offset, partition_max_bytes=1 << 20)
+        for number in range(PARTITIONS)
+    ]
     topics = [FetchRequestTopic(topic="t", topic_id=topic_id(broker), partitions=parts)]
     return FetchRequest(max_wait_ms=_WAIT_MS, min_bytes=1, max_bytes=2**31 - 1, session_epoch=-1, topics=topics)
 
@@ -126,15 +152,26 @@ def test_fetches_of_clients_that_have_gone_are_given_up(filled: BrokerProcess) -
 
 
 def test_an_answer_that_is_read_slowly_is_not_cut_off_as_idle(tmp_path: Path) -> None:
-    with BrokerProcess(tmp_path / "data", settings={"connections.max.idle.ms": "1000", "socket.send.buffer.bytes": "20000"}) as broker:
+    with BrokerProcess(
+        tmp_path / "data", settings={"connections.max.idle.ms": "1000", "socket.send.buffer.bytes": "20000"}
+    ) as broker:
         with RawConnection(broker.bootstrap) as first:
             wanted = [CreateTopicsRequestTopic(name="t", num_partitions=1, replication_factor=1)]
             first.ask(CreateTopicsRequest(topics=wanted, timeout_ms=20_000), 5, CreateTopicsResponse)
             batch = make_batch(1, value_bytes=900_000)
             data = [ProduceRequestPartition(index=0, records=batch)]
-            first.ask(ProduceRequest(acks=1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name="t", partition_data=data)]), 9, ProduceResponse)
+            first.ask(
+                ProduceRequest(
+                    acks=1, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name="t", partition_data=data)]
+                ),
+                9,
+                ProduceResponse,
+            )
             parts = [FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)]
-            frame = first.frame(FetchRequest(max_wait_ms=0, session_epoch=-1, topics=[FetchRequestTopic(topic="t", partitions=parts)]), 11)
+            frame = first.frame(
+                FetchRequest(max_wait_ms=0, session_epoch=-1, topics=[FetchRequestTopic(topic="t", partitions=parts)]),
+                11,
+            )
         with connect(broker, 100_000) as slow:
             slow.sendall(struct.pack(">i", len(frame)) + frame)
             taken = 0

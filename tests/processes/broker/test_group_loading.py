@@ -17,17 +17,17 @@ import pytest
 from jesenska.base.errors import CoordinatorLoadInProgressError, ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
-from jesenska.broker.core import BrokerCore
 from jesenska.broker.server import Broker
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import TopicCreation, plan_deletion
+from jesenska.controller.plans.topics import TopicCreation, plan_deletion
 from jesenska.coordination import runtime
 from jesenska.coordination.shard import KeyValue
 from jesenska.groups.coordinator import GroupCoordinator
 from jesenska.groups.events import CommitOffsets, CommittedOffset, Join, JoinAnswer, PartitionsAnswer, Response
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.groups.records import OffsetCommitValue, offset_record
-from jesenska.log.follower_appends import append_as_follower
+from jesenska.log.partition.follower_appends import append_as_follower
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
@@ -41,7 +41,14 @@ _RECORDS = HEADER_SIZE
 @asynccontextmanager
 async def running(data: Path, partitions: int = 1, **settings: str) -> AsyncIterator[Broker]:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    config = BrokerConfig({"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": str(partitions), **given})
+    config = BrokerConfig(
+        {
+            "log.dirs": str(data),
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "offsets.topic.num.partitions": str(partitions),
+            **given,
+        }
+    )
     broker = Broker(config)
     try:
         await broker.start()
@@ -62,7 +69,9 @@ async def commit(broker: Broker, group: str, offset: int, topic: str = "t") -> E
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     key = TopicPartition(topic, 0)
     offsets = ((key, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.coordinators.groups.submit(group, lambda token: CommitOffsets(token, group, -1, "", None, offsets), answered.set_result)
+    broker.coordinators.groups.submit(
+        group, lambda token: CommitOffsets(token, group, -1, "", None, offsets), answered.set_result
+    )
     response = await answered
     assert isinstance(response, PartitionsAnswer)
     return response.partitions[key]
@@ -116,16 +125,22 @@ def damage(data: Path, at: int, put: bytes) -> None:
     [(_RECORDS + 8, b"\xff"), (_RECORDS + 30, b"\x5a"), (0, b"\x7f"), (23, b"\x00\x7f"), (8, b"\x7f"), (16, b"\x09")],
     ids=["record", "value", "base offset", "last offset", "length", "magic"],
 )
-def test_one_damaged_batch_costs_its_groups_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int, put: bytes) -> None:
+def test_one_damaged_batch_costs_its_groups_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, at: int, put: bytes
+) -> None:
     async def main() -> None:
         await committed_by_all(tmp_path)
         damage(tmp_path, at, put)
         with caplog.at_level(logging.ERROR):
             async with running(tmp_path) as broker:
                 await loaded(broker)
-                assert {name: committed(broker, name) for name in _NAMES} == {name: None if name == "g1" else 10 * number for number, name in enumerate(_NAMES)}
+                assert {name: committed(broker, name) for name in _NAMES} == {
+                    name: None if name == "g1" else 10 * number for number, name in enumerate(_NAMES)
+                }
                 assert await commit(broker, "g1", 77) is ErrorCode.NONE
-                assert {group for each in broker.coordinators.groups.coordinators() for group in each.groups} >= set(_NAMES) - {"g1"}
+                assert {group for each in broker.coordinators.groups.coordinators() for group in each.groups} >= set(
+                    _NAMES
+                ) - {"g1"}
         assert any(OFFSETS_TOPIC in record.message for record in caplog.records)
 
     run(main)
@@ -154,7 +169,12 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
             assert not empty.groups
             assert "Input/output error" in caplog.text
             healed.set()
-            found = {name: value.offset for each in await ready(broker, 2) for name in each.groups for value in each.groups[name].offsets.values()}
+            found = {
+                name: value.offset
+                for each in await ready(broker, 2)
+                for name in each.groups
+                for value in each.groups[name].offsets.values()
+            }
             assert found == {name: 10 * number for number, name in enumerate(_NAMES)}
 
     run(main)
@@ -168,10 +188,15 @@ class Written:
         self._now_ms = broker.clock.now_ms()
 
     def _append(self, batch: bytearray) -> None:
-        assert append_as_follower(self._log, memoryview(batch), [read_header(batch)], self._now_ms, lambda outcome: None) is not None
+        assert (
+            append_as_follower(self._log, memoryview(batch), [read_header(batch)], self._now_ms, lambda outcome: None)
+            is not None
+        )
 
     def offset(self, group: str, offset: int, producer_id: int = -1) -> None:
-        record: KeyValue = offset_record(group, "t", 0, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._now_ms))
+        record: KeyValue = offset_record(
+            group, "t", 0, OffsetCommitValue(offset=offset, metadata="", commit_timestamp=self._now_ms)
+        )
         transactional = producer_id >= 0
         self._append(
             encode_batch(
@@ -269,7 +294,9 @@ def test_a_deletion_that_is_ended_at_the_start_takes_the_topics_offsets_with_it(
     run(main)
 
 
-def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     is_deleted = threading.Event()
     read = BrokerCore.read_region
 
@@ -295,13 +322,27 @@ def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_
 @pytest.mark.parametrize("through_the_tree", [False, True])
 def test_groups_go_on_when_their_topic_was_deleted_and_made_anew(tmp_path: Path, through_the_tree: bool) -> None:
     async def main() -> None:
-        async with running(tmp_path, jesenska_zookeeper_listener="127.0.0.1:0", group_initial_rebalance_delay_ms="60000") as broker:
+        async with running(
+            tmp_path, jesenska_zookeeper_listener="127.0.0.1:0", group_initial_rebalance_delay_ms="60000"
+        ) as broker:
             await broker.coordinators.groups.ensure_topic()
             assert await commit(broker, "g", 5) is ErrorCode.NONE
             waiting: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
-            join = partial(Join, group_id="m", member_id="", group_instance_id=None, client_id="c", client_host="/127.0.0.1", session_timeout_ms=10_000)
+            join = partial(
+                Join,
+                group_id="m",
+                member_id="",
+                group_instance_id=None,
+                client_id="c",
+                client_host="/127.0.0.1",
+                session_timeout_ms=10_000,
+            )
             groups = broker.coordinators.groups
-            groups.submit("m", partial(join, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=(("range", b""),)), waiting.set_result)
+            groups.submit(
+                "m",
+                partial(join, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=(("range", b""),)),
+                waiting.set_result,
+            )
             if through_the_tree:
                 await mark_deleted(broker, OFFSETS_TOPIC)
                 await deleted(broker, OFFSETS_TOPIC)
@@ -326,6 +367,8 @@ def test_more_partitions_of_the_offsets_topic_move_no_group(tmp_path: Path) -> N
                 assert await commit(broker, name, 10 * number) is ErrorCode.NONE
             await broker.control.topics.expand(OFFSETS_TOPIC, 7, None)
             await broker.coordinators.groups.ensure_topic()
-            assert {name: committed(broker, name) for name in _NAMES} == {name: 10 * number for number, name in enumerate(_NAMES)}
+            assert {name: committed(broker, name) for name in _NAMES} == {
+                name: 10 * number for number, name in enumerate(_NAMES)
+            }
 
     run(main)

@@ -34,7 +34,13 @@ def connection(broker: BrokerProcess) -> Iterator[RawConnection]:
 
 def join(connection: RawConnection, group: str, sizes: list[int], version: int = 3) -> JoinGroupResponse:
     protocols = [JoinGroupRequestProtocol(name=f"p{number}", metadata=bytes(size)) for number, size in enumerate(sizes)]
-    request = JoinGroupRequest(group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, protocol_type="consumer", protocols=protocols)
+    request = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=protocols,
+    )
     return connection.ask(request, version, JoinGroupResponse)
 
 
@@ -43,8 +49,13 @@ def groups(connection: RawConnection) -> set[str]:
 
 
 @pytest.mark.parametrize("version", [0, 3, 4, 9])
-@pytest.mark.parametrize("sizes", [[_RECORD_MAX_BYTES + 1], [10, _RECORD_MAX_BYTES + 1], [_RECORD_MAX_BYTES] * (MEMBER_METADATA_RECORDS_MAX + 1)])
-def test_metadata_that_cannot_be_stored_is_refused_and_not_kept(connection: RawConnection, version: int, sizes: list[int]) -> None:
+@pytest.mark.parametrize(
+    "sizes",
+    [[_RECORD_MAX_BYTES + 1], [10, _RECORD_MAX_BYTES + 1], [_RECORD_MAX_BYTES] * (MEMBER_METADATA_RECORDS_MAX + 1)],
+)
+def test_metadata_that_cannot_be_stored_is_refused_and_not_kept(
+    connection: RawConnection, version: int, sizes: list[int]
+) -> None:
     group = f"too-large-{version}-{len(sizes)}"
     assert join(connection, group, sizes, version).error_code == ErrorCode.MESSAGE_TOO_LARGE
     assert group not in groups(connection)
@@ -70,6 +81,10 @@ def test_a_larger_limit_of_the_offsets_topic_lets_larger_members_in(connection: 
 
 def set_limit(connection: RawConnection, value: str) -> None:
     change = IncrementalAlterConfigsRequestConfig(name="max.message.bytes", config_operation=0, value=value)
-    resource = IncrementalAlterConfigsRequestResource(resource_type=2, resource_name="__consumer_offsets", configs=[change])
-    (answer,) = connection.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1, IncrementalAlterConfigsResponse).responses
+    resource = IncrementalAlterConfigsRequestResource(
+        resource_type=2, resource_name="__consumer_offsets", configs=[change]
+    )
+    (answer,) = connection.ask(
+        IncrementalAlterConfigsRequest(resources=[resource]), 1, IncrementalAlterConfigsResponse
+    ).responses
     assert answer.error_code == ErrorCode.NONE, answer.error_message

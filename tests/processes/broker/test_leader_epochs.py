@@ -8,11 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochRequestPartition,
@@ -36,12 +46,18 @@ def create(broker: BrokerProcess, topic: str) -> None:
 
 def append(connection: RawConnection, topic: str) -> None:
     data = [ProduceRequestPartition(index=0, records=make_batch(3))]
-    connection.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)]), 9, ProduceResponse)
+    connection.ask(
+        ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)]),
+        9,
+        ProduceResponse,
+    )
 
 
 def offset_and_epoch(connection: RawConnection, topic: str, time: int) -> tuple[int, int]:
     asked = [ListOffsetsRequestPartition(partition_index=0, timestamp=time)]
-    answer = connection.ask(ListOffsetsRequest(topics=[ListOffsetsRequestTopic(name=topic, partitions=asked)]), 6, ListOffsetsResponse)
+    answer = connection.ask(
+        ListOffsetsRequest(topics=[ListOffsetsRequestTopic(name=topic, partitions=asked)]), 6, ListOffsetsResponse
+    )
     found = answer.topics[0].partitions[0]
     return found.offset, found.leader_epoch
 

@@ -102,12 +102,16 @@ def test_a_quantile_is_at_most_a_bucket_above_the_true_one(times: list[float], p
 def test_a_broker_tells_its_figures_on_sigusr1(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path) as broker, RawConnection(broker.bootstrap) as connection:
         for _ in range(3):
-            connection.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse)
+            connection.ask(
+                ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse
+            )
         os.kill(broker.pid, signal.SIGUSR1)
         deadline = time.monotonic() + 20
         while "figures {" not in broker.log:
             assert time.monotonic() < deadline, broker.log
-            connection.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse)
+            connection.ask(
+                ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse
+            )
         line = next(line for line in broker.log.splitlines() if line.startswith("figures {"))
         figures = json.loads(line.removeprefix("figures "))
         assert figures["connections"] == 1

@@ -10,7 +10,7 @@ import pytest
 from jesenska.broker.handlers import k03_metadata
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.net.channel import open_channel
 from jesenska.net.connection import ReadBuffer
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataResponse
@@ -53,7 +53,9 @@ def test_others_are_served_while_a_thousand_logs_are_made_and_deleted(tmp_path: 
     asyncio.run(main())
 
 
-def test_everything_is_told_in_slices_and_nothing_that_went_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_is_told_in_slices_and_nothing_that_went_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(k03_metadata, "_PARTITIONS_AT_ONCE", 0)
     monkeypatch.setattr("jesenska.broker.slices._SLICE_SECONDS", -1)
 

@@ -15,8 +15,17 @@ from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic, DeleteTopicsResponse
-from jesenska.wire.messages.k32_describe_configs import DescribeConfigsRequest, DescribeConfigsRequestResource, DescribeConfigsResponse
-from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsRequestConfig, AlterConfigsRequestResource, AlterConfigsResponse
+from jesenska.wire.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponse,
+)
+from jesenska.wire.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsRequestConfig,
+    AlterConfigsRequestResource,
+    AlterConfigsResponse,
+)
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsRequestConfig,
@@ -43,15 +52,23 @@ def create(connection: RawConnection, *names: str) -> dict[str, uuid.UUID]:
 
 
 def there(connection: RawConnection, *names: str) -> set[str]:
-    request = MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False)
-    return {item.name or "" for item in connection.ask(request, 9, MetadataResponse).topics if item.error_code == ErrorCode.NONE}
+    request = MetadataRequest(
+        topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+    )
+    return {
+        item.name or ""
+        for item in connection.ask(request, 9, MetadataResponse).topics
+        if item.error_code == ErrorCode.NONE
+    }
 
 
 def delete(connection: RawConnection, *items: str | uuid.UUID | tuple[str | None, uuid.UUID]) -> list[Said]:
     """By name, by id, or by both."""
     topics = []
     for item in items:
-        name, topic_id = item if isinstance(item, tuple) else (None, item) if isinstance(item, uuid.UUID) else (item, NO_UUID)
+        name, topic_id = (
+            item if isinstance(item, tuple) else (None, item) if isinstance(item, uuid.UUID) else (item, NO_UUID)
+        )
         topics.append(DeleteTopicsRequestTopic(name=name, topic_id=topic_id))
     answer = connection.ask(DeleteTopicsRequest(topics=topics, timeout_ms=10_000), 6, DeleteTopicsResponse)
     return [(item.name, ErrorCode(item.error_code), item.error_message) for item in answer.responses]
@@ -72,7 +89,10 @@ def test_a_topic_that_a_deletion_names_twice_stays(connection: RawConnection, ve
     else:
         request.topics = [DeleteTopicsRequestTopic(name=name) for name in listed]
     answer = connection.ask(request, version, DeleteTopicsResponse)
-    assert [(item.name, item.error_code) for item in answer.responses] == [(names[0], ErrorCode.INVALID_REQUEST), (names[1], ErrorCode.NONE)]
+    assert [(item.name, item.error_code) for item in answer.responses] == [
+        (names[0], ErrorCode.INVALID_REQUEST),
+        (names[1], ErrorCode.NONE),
+    ]
     assert there(connection, *names) == {names[0]}
 
 
@@ -81,8 +101,12 @@ def test_a_deletion_by_id_twice_or_by_id_and_name_is_refused(connection: RawConn
     unknown = uuid.UUID(int=77)
     assert delete(connection, topic_id, topic_id) == [refused(None, "Duplicate topic id.")]
     assert delete(connection, unknown, unknown) == [refused(None, "Duplicate topic id.")]
-    assert delete(connection, topic_id, "twice-by-id") == [refused("twice-by-id", "The provided topic name maps to an ID that was already supplied.")]
-    assert delete(connection, ("twice-by-id", topic_id)) == [refused("twice-by-id", "You may not specify both topic name and topic id.")]
+    assert delete(connection, topic_id, "twice-by-id") == [
+        refused("twice-by-id", "The provided topic name maps to an ID that was already supplied.")
+    ]
+    assert delete(connection, ("twice-by-id", topic_id)) == [
+        refused("twice-by-id", "You may not specify both topic name and topic id.")
+    ]
     assert delete(connection, (None, NO_UUID)) == [refused(None, "Neither topic name nor id were specified.")]
     assert there(connection, "twice-by-id") == {"twice-by-id"}
     assert delete(connection, topic_id, "nobody") == [
@@ -95,17 +119,28 @@ def test_a_deletion_by_id_twice_or_by_id_and_name_is_refused(connection: RawConn
 def test_a_resource_whose_settings_a_request_changes_twice_keeps_them(connection: RawConnection) -> None:
     create(connection, "set-twice", "set-once")
     message = "Each resource must appear at most once."
-    expected = [(name, ErrorCode.INVALID_REQUEST, message) for name in ("set-twice", "set-twice")] + [("set-once", ErrorCode.NONE, None)]
+    expected = [(name, ErrorCode.INVALID_REQUEST, message) for name in ("set-twice", "set-twice")] + [
+        ("set-once", ErrorCode.NONE, None)
+    ]
     names = ("set-twice", "set-twice", "set-once")
     config = IncrementalAlterConfigsRequestConfig(name="retention.ms", config_operation=0, value="1234567")
-    resources = [IncrementalAlterConfigsRequestResource(resource_type=_TOPIC, resource_name=name, configs=[config]) for name in names]
+    resources = [
+        IncrementalAlterConfigsRequestResource(resource_type=_TOPIC, resource_name=name, configs=[config])
+        for name in names
+    ]
     changed = connection.ask(IncrementalAlterConfigsRequest(resources=resources), 1, IncrementalAlterConfigsResponse)
     assert [(item.resource_name, item.error_code, item.error_message) for item in changed.responses] == expected
     old_config = AlterConfigsRequestConfig(name="segment.ms", value="1234567")
-    old = [AlterConfigsRequestResource(resource_type=_TOPIC, resource_name=name, configs=[old_config]) for name in names]
+    old = [
+        AlterConfigsRequestResource(resource_type=_TOPIC, resource_name=name, configs=[old_config]) for name in names
+    ]
     replaced = connection.ask(AlterConfigsRequest(resources=old), 2, AlterConfigsResponse)
     assert [(item.resource_name, item.error_code, item.error_message) for item in replaced.responses] == expected
-    for name, setting, value in (("set-twice", "retention.ms", "604800000"), ("set-twice", "segment.ms", "604800000"), ("set-once", "segment.ms", "1234567")):
+    for name, setting, value in (
+        ("set-twice", "retention.ms", "604800000"),
+        ("set-twice", "segment.ms", "604800000"),
+        ("set-once", "segment.ms", "1234567"),
+    ):
         assert described(connection, _TOPIC, name, [setting]) == {setting: value}
 
 
@@ -133,15 +168,21 @@ def test_a_creation_that_went_well_has_no_message(connection: RawConnection) -> 
         assert (answer.error_code, answer.error_message) == (ErrorCode.NONE, None)
 
 
-def test_a_resource_that_is_described_again_and_again_is_refused_in_the_end_and_others_are_not(connection: RawConnection) -> None:
+def test_a_resource_that_is_described_again_and_again_is_refused_in_the_end_and_others_are_not(
+    connection: RawConnection,
+) -> None:
     create(connection, "often", "once-behind-it")
     settings = described(connection, _TOPIC, "often", None)
     often = DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name="often", configuration_keys=None)
-    once = DescribeConfigsRequestResource(resource_type=_TOPIC, resource_name="once-behind-it", configuration_keys=["retention.ms"])
+    once = DescribeConfigsRequestResource(
+        resource_type=_TOPIC, resource_name="once-behind-it", configuration_keys=["retention.ms"]
+    )
     answer = connection.ask(DescribeConfigsRequest(resources=[often] * 2_000 + [once]), 4, DescribeConfigsResponse)
     *repeated, other = answer.results
     answered = [item for item in repeated if item.error_code == ErrorCode.NONE]
     assert all({config.name: config.value for config in item.configs} == settings for item in answered)
-    assert sum(len(item.configs) for item in answered) in range(DESCRIBED_AGAIN_MAX, DESCRIBED_AGAIN_MAX + 3 * len(settings))
+    assert sum(len(item.configs) for item in answered) in range(
+        DESCRIBED_AGAIN_MAX, DESCRIBED_AGAIN_MAX + 3 * len(settings)
+    )
     assert {item.error_code for item in repeated[len(answered) :]} == {ErrorCode.INVALID_REQUEST}
     assert (other.error_code, [config.name for config in other.configs]) == (ErrorCode.NONE, ["retention.ms"])

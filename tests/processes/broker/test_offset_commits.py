@@ -19,13 +19,17 @@ _KEY = TopicPartition("t", 0)
 
 def config(data: Path, **settings: str) -> BrokerConfig:
     given = {name.replace("_", "."): value for name, value in settings.items()}
-    return BrokerConfig({"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1", **given})
+    return BrokerConfig(
+        {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1", **given}
+    )
 
 
 async def commit(broker: Broker, offset: int) -> ErrorCode:
     answered: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
     offsets = ((_KEY, CommittedOffset(offset, -1, "", broker.clock.now_ms())),)
-    broker.coordinators.groups.submit("g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result)
+    broker.coordinators.groups.submit(
+        "g", lambda token: CommitOffsets(token, "g", -1, "", None, offsets), answered.set_result
+    )
     response = await asyncio.wait_for(answered, 20)
     assert isinstance(response, PartitionsAnswer)
     return response.partitions[_KEY]
@@ -64,7 +68,13 @@ def test_a_commit_behind_a_disk_that_does_not_answer_is_told_so_and_counts_later
 
 
 @pytest.mark.parametrize(
-    ("acks", "answer"), [("-1", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("2", ErrorCode.COORDINATOR_NOT_AVAILABLE), ("1", ErrorCode.NONE), ("0", ErrorCode.NONE)]
+    ("acks", "answer"),
+    [
+        ("-1", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("2", ErrorCode.COORDINATOR_NOT_AVAILABLE),
+        ("1", ErrorCode.NONE),
+        ("0", ErrorCode.NONE),
+    ],
 )
 def test_commits_ask_for_as_many_replicas_as_they_are_told_to(tmp_path: Path, acks: str, answer: ErrorCode) -> None:
     async def main() -> None:

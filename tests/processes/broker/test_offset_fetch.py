@@ -7,8 +7,18 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k08_offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition, OffsetCommitRequestTopic, OffsetCommitResponse
-from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup, OffsetFetchRequestGroupTopic, OffsetFetchResponse
+from jesenska.wire.messages.k08_offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from jesenska.wire.messages.k09_offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchResponse,
+)
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
@@ -30,11 +40,15 @@ def member(broker: BrokerProcess) -> str:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
         )
-        assert connection.ask(FindCoordinatorRequest(key=_GROUP), 1, FindCoordinatorResponse).error_code == ErrorCode.NONE
+        assert (
+            connection.ask(FindCoordinatorRequest(key=_GROUP), 1, FindCoordinatorResponse).error_code == ErrorCode.NONE
+        )
         joined = connection.ask(wanted, 3, JoinGroupResponse)
         assert joined.error_code == ErrorCode.NONE
         assignment = SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"")
-        synced = SyncGroupRequest(group_id=_GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assignment])
+        synced = SyncGroupRequest(
+            group_id=_GROUP, generation_id=joined.generation_id, member_id=joined.member_id, assignments=[assignment]
+        )
         assert connection.ask(synced, 2, SyncGroupResponse).error_code == ErrorCode.NONE
         part = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
         commit = OffsetCommitRequest(
@@ -62,4 +76,6 @@ def test_the_offsets_of_a_classic_group_are_told_to_whoever_asks(
     with RawConnection(broker.bootstrap) as connection:
         (found,) = connection.ask(OffsetFetchRequest(groups=[asked]), 9, OffsetFetchResponse).groups
     assert found.error_code == ErrorCode.NONE
-    assert [(item.error_code, item.committed_offset) for topic in found.topics for item in topic.partitions] == [(ErrorCode.NONE, offset)]
+    assert [(item.error_code, item.committed_offset) for topic in found.topics for item in topic.partitions] == [
+        (ErrorCode.NONE, offset)
+    ]

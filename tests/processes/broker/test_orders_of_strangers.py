@@ -11,7 +11,12 @@ from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
-from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest, StopReplicaRequestPartitionState, StopReplicaRequestTopicState, StopReplicaResponse
+from jesenska.wire.messages.k05_stop_replica import (
+    StopReplicaRequest,
+    StopReplicaRequestPartitionState,
+    StopReplicaRequestTopicState,
+    StopReplicaResponse,
+)
 from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from jesenska.wire.messages.k56_alter_partition import AlterPartitionRequest, AlterPartitionResponse
@@ -19,7 +24,8 @@ from jesenska.wire.messages.k67_allocate_producer_ids import AllocateProducerIds
 from tests.raw_connection import RawConnection
 
 _GONE = StopReplicaRequestTopicState(
-    topic_name="t", partition_states=[StopReplicaRequestPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)]
+    topic_name="t",
+    partition_states=[StopReplicaRequestPartitionState(partition_index=0, leader_epoch=-2, delete_partition=True)],
 )
 
 
@@ -35,7 +41,9 @@ _GONE = StopReplicaRequestTopicState(
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Message) else "",
 )
-def test_what_brokers_send_each_other_is_refused(broker: BrokerProcess, request_of: Message, version: int, response: type[Message]) -> None:
+def test_what_brokers_send_each_other_is_refused(
+    broker: BrokerProcess, request_of: Message, version: int, response: type[Message]
+) -> None:
     with RawConnection(broker.bootstrap) as connection:
         answer: Any = connection.ask(request_of, version, response)
         assert answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -14,10 +14,20 @@ from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import MAGIC_OFFSET, Codec
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from tests.raw_connection import RawConnection
 from tests.units.records.old_messages import message_set
 
@@ -26,8 +36,13 @@ _NOW_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("produce") / "data") as running, RawConnection(running.bootstrap) as connection:
-        wanted = [CreateTopicsRequestTopic(name=name, num_partitions=4, replication_factor=1) for name in ("mixed", "ordered")]
+    with (
+        BrokerProcess(tmp_path_factory.mktemp("produce") / "data") as running,
+        RawConnection(running.bootstrap) as connection,
+    ):
+        wanted = [
+            CreateTopicsRequestTopic(name=name, num_partitions=4, replication_factor=1) for name in ("mixed", "ordered")
+        ]
         answer = connection.ask(CreateTopicsRequest(topics=wanted, timeout_ms=20_000), 5, CreateTopicsResponse)
         assert [topic.error_code for topic in answer.topics] == [ErrorCode.NONE] * 2
         yield running
@@ -38,7 +53,9 @@ def _values(connection: RawConnection, topic: str, partition: int) -> list[bytes
     offset = 0
     while True:
         part = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 22)
-        answer = connection.ask(FetchRequest(max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[part])]), 11, FetchResponse)
+        answer = connection.ask(
+            FetchRequest(max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[part])]), 11, FetchResponse
+        )
         records = answer.responses[0].partitions[0].records
         assert isinstance(records, memoryview)
         if not records:
@@ -49,13 +66,23 @@ def _values(connection: RawConnection, topic: str, partition: int) -> list[bytes
 
 def _request(topic: str, batches: dict[int, bytes], acks: int = 1) -> ProduceRequest:
     data = [ProduceRequestPartition(index=partition, records=batch) for partition, batch in batches.items()]
-    return ProduceRequest(acks=acks, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)])
+    return ProduceRequest(
+        acks=acks, timeout_ms=20_000, topic_data=[ProduceRequestTopic(name=topic, partition_data=data)]
+    )
 
 
 def test_small_large_and_compressed_batches_share_a_request(broker: BrokerProcess) -> None:
-    values = {0: [bytes(700_000)], 1: [b"small"] * 3, 2: [bytes([number]) * 30_000 for number in range(5)], 3: [b"plain"]}
+    values = {
+        0: [bytes(700_000)],
+        1: [b"small"] * 3,
+        2: [bytes([number]) * 30_000 for number in range(5)],
+        3: [b"plain"],
+    }
     codecs = {0: Codec.LZ4, 1: Codec.GZIP, 2: Codec.NONE, 3: Codec.NONE}
-    batches = {partition: bytes(encode_batch([(_NOW_MS, None, value, ()) for value in values[partition]], codecs[partition])) for partition in values}
+    batches = {
+        partition: bytes(encode_batch([(_NOW_MS, None, value, ()) for value in values[partition]], codecs[partition]))
+        for partition in values
+    }
     with RawConnection(broker.bootstrap) as connection:
         for turn in range(2):
             answer = connection.ask(_request("mixed", batches), 9, ProduceResponse)
@@ -75,18 +102,27 @@ def test_a_topic_with_a_codec_of_its_own_has_every_batch_in_it(broker: BrokerPro
     values = [b"small", bytes(100_000), b"old"]
     with RawConnection(broker.bootstrap) as connection:
         configs = [CreateTopicsRequestConfig(name="compression.type", value=target)]
-        made = CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=topic, num_partitions=1, replication_factor=1, configs=configs)], timeout_ms=20_000)
+        made = CreateTopicsRequest(
+            topics=[CreateTopicsRequestTopic(name=topic, num_partitions=1, replication_factor=1, configs=configs)],
+            timeout_ms=20_000,
+        )
         assert connection.ask(made, 5, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
         for codec in Codec:
             for value in values[:2]:
                 batch = bytes(encode_batch([(_NOW_MS, b"k", value, ())] * 2, codec))
                 answer = connection.ask(_request(topic, {0: batch}), 9, ProduceResponse)
                 assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-        answer = connection.ask(_request(topic, {0: bytes(message_set([(_NOW_MS, b"k", values[2])], 1))}), 2, ProduceResponse)
+        answer = connection.ask(
+            _request(topic, {0: bytes(message_set([(_NOW_MS, b"k", values[2])], 1))}), 2, ProduceResponse
+        )
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
-        assert _values(connection, topic, 0) == [value for _ in Codec for value in values[:2] for _ in range(2)] + [values[2]]
+        assert _values(connection, topic, 0) == [value for _ in Codec for value in values[:2] for _ in range(2)] + [
+            values[2]
+        ]
         part = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 22)
-        fetched = connection.ask(FetchRequest(max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[part])]), 11, FetchResponse)
+        fetched = connection.ask(
+            FetchRequest(max_wait_ms=0, topics=[FetchRequestTopic(topic=topic, partitions=[part])]), 11, FetchResponse
+        )
         records = fetched.responses[0].partitions[0].records
         assert isinstance(records, memoryview)
         assert {header.codec for _, header in iter_headers(records)} == {wanted}
@@ -110,7 +146,12 @@ def _record(**settings: Any) -> bytes:
     return bytes(encode_batch([(_NOW_MS, None, b"in a transaction", ())], **settings))
 
 
-_IN_TRANSACTION: dict[str, Any] = {"producer_id": 4711, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+_IN_TRANSACTION: dict[str, Any] = {
+    "producer_id": 4711,
+    "producer_epoch": 0,
+    "base_sequence": 0,
+    "is_transactional": True,
+}
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -124,7 +165,10 @@ def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerPr
         def codes(transactional_id: str | None, batches: dict[int, bytes]) -> list[int]:
             request = _request("mixed", batches)
             request.transactional_id = transactional_id
-            return [part.error_code for part in connection.ask(request, version, ProduceResponse).responses[0].partition_responses]
+            return [
+                part.error_code
+                for part in connection.ask(request, version, ProduceResponse).responses[0].partition_responses
+            ]
 
         refusal = ErrorCode.INVALID_PRODUCER_ID_MAPPING
         while codes("t", {3: _record(**_IN_TRANSACTION)}) != [refusal]:
@@ -142,7 +186,12 @@ def test_transactional_batches_are_refused_and_hold_nobody_back(broker: BrokerPr
         request = FetchRequest(
             isolation_level=1,
             max_wait_ms=0,
-            topics=[FetchRequestTopic(topic="mixed", partitions=[FetchRequestPartition(partition=3, fetch_offset=0, partition_max_bytes=1000)])],
+            topics=[
+                FetchRequestTopic(
+                    topic="mixed",
+                    partitions=[FetchRequestPartition(partition=3, fetch_offset=0, partition_max_bytes=1000)],
+                )
+            ],
         )
         part = connection.ask(request, 11, FetchResponse).responses[0].partitions[0]
         assert part.last_stable_offset == part.high_watermark
@@ -157,7 +206,9 @@ def test_what_of_a_request_with_transactional_batches_is_told_first(broker: Brok
         def codes(batches: dict[int, bytes], acks: int = -1, transactional_id: str | None = None) -> list[int]:
             request = _request("mixed", batches)
             request.acks, request.transactional_id = acks, transactional_id
-            return [part.error_code for part in connection.ask(request, 8, ProduceResponse).responses[0].partition_responses]
+            return [
+                part.error_code for part in connection.ask(request, 8, ProduceResponse).responses[0].partition_responses
+            ]
 
         refused, corrupt = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ErrorCode.CORRUPT_MESSAGE
         assert codes({2: _record(), 3: transactional}, acks=2) == [refused, refused]

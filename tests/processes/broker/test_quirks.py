@@ -45,7 +45,9 @@ _NEVER_ANNOUNCED_HALF_BUILT = (36, 68, 69, 71, 72, 76, 78)
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    with BrokerProcess(tmp_path_factory.mktemp("quirks") / "data", settings={"group.initial.rebalance.delay.ms": "0"}) as running:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("quirks") / "data", settings={"group.initial.rebalance.delay.ms": "0"}
+    ) as running:
         yield running
 
 
@@ -62,7 +64,10 @@ def _ranges(connection: RawConnection) -> dict[int, tuple[int, int]]:
 
 def _ids(connection: RawConnection, version: int, *names: str) -> dict[str | None, uuid.UUID]:
     wanted = [MetadataRequestTopic(name=name) for name in names]
-    return {topic.name: topic.topic_id for topic in connection.ask(MetadataRequest(topics=wanted), version, MetadataResponse).topics}
+    return {
+        topic.name: topic.topic_id
+        for topic in connection.ask(MetadataRequest(topics=wanted), version, MetadataResponse).topics
+    }
 
 
 # --- versions --------------------------------------------------------------------------------------------------------
@@ -78,9 +83,13 @@ def test_an_answer_to_api_versions_has_the_oldest_header(connection: RawConnecti
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767])
-def test_api_versions_above_ours_is_answered_in_version_0_with_our_range(connection: RawConnection, version: int) -> None:
+def test_api_versions_above_ours_is_answered_in_version_0_with_our_range(
+    connection: RawConnection, version: int
+) -> None:
     """Java 4, librdkafka, franz-go: they come back with the range of key 18, on the same connection."""
-    connection.send_frame(bytes(request_head(_API_VERSIONS, version, 7, "new", 2)) + encode(ApiVersionsRequest(**_SOFTWARE), 4))
+    connection.send_frame(
+        bytes(request_head(_API_VERSIONS, version, 7, "new", 2)) + encode(ApiVersionsRequest(**_SOFTWARE), 4)
+    )
     frame = connection.receive_frame()
     assert struct.unpack_from(">i", frame) == (7,)
     answer = decode(ApiVersionsResponse, 0, memoryview(frame)[4:])
@@ -102,7 +111,9 @@ def test_no_feature_that_begins_at_0_is_announced_and_a_nameless_client_is_refus
     answer = connection.ask(ApiVersionsRequest(**_SOFTWARE), 3, ApiVersionsResponse)
     assert answer.supported_features == []
     assert [item.min_version_level for item in answer.finalized_features] == [2]
-    refused = connection.ask(ApiVersionsRequest(client_software_name="not a name!", client_software_version="1"), 3, ApiVersionsResponse)
+    refused = connection.ask(
+        ApiVersionsRequest(client_software_name="not a name!", client_software_version="1"), 3, ApiVersionsResponse
+    )
     assert refused.error_code == ErrorCode.INVALID_REQUEST
 
 
@@ -110,7 +121,9 @@ def test_what_clients_begin_with_is_announced_from_0_on(connection: RawConnectio
     """librdkafka up to 2.11 turns compression off without Produce 0, and lz4 and its groups without FindCoordinator 0;
     GSSAPI there needs JoinGroup 0; kafkajs ignores minima."""
     ranges = _ranges(connection)
-    assert {key: ranges[key][0] for key in (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19)} == dict.fromkeys((0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19), 0)
+    assert {key: ranges[key][0] for key in (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19)} == dict.fromkeys(
+        (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19), 0
+    )
 
 
 def test_nothing_is_announced_that_is_not_built(connection: RawConnection) -> None:
@@ -128,7 +141,9 @@ def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection:
     assert name in {topic.name for topic in connection.ask(MetadataRequest(topics=[]), 0, MetadataResponse).topics}
     for version in range(1, 14):
         assert connection.ask(MetadataRequest(topics=[]), version, MetadataResponse).topics == []
-        assert name in {topic.name for topic in connection.ask(MetadataRequest(topics=None), version, MetadataResponse).topics}
+        assert name in {
+            topic.name for topic in connection.ask(MetadataRequest(topics=None), version, MetadataResponse).topics
+        }
 
 
 def test_every_topic_has_an_id_and_keeps_it(connection: RawConnection) -> None:
@@ -140,7 +155,9 @@ def test_every_topic_has_an_id_and_keeps_it(connection: RawConnection) -> None:
     for version in (10, 11, 12, 13):
         assert _ids(connection, version, *names) == ids
     wanted = [MetadataRequestTopic(topic_id=ids["first"], name=None)]
-    assert [topic.name for topic in connection.ask(MetadataRequest(topics=wanted), 12, MetadataResponse).topics] == ["first"]
+    assert [topic.name for topic in connection.ask(MetadataRequest(topics=wanted), 12, MetadataResponse).topics] == [
+        "first"
+    ]
 
 
 def test_a_topic_is_everywhere_once_its_creation_is_answered(broker: BrokerProcess, connection: RawConnection) -> None:
@@ -181,7 +198,9 @@ def test_answers_come_in_the_order_of_the_requests(connection: RawConnection) ->
 def test_a_produce_without_acks_has_no_answer_at_all(connection: RawConnection) -> None:
     """Everybody with acks=0: the next answer belongs to the next request."""
     topic = create(connection, "unanswered")
-    data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=0, records=encode_batch([(_NOW_MS, None, b"x", ())]))])
+    data = ProduceRequestTopic(
+        name=topic, partition_data=[ProduceRequestPartition(index=0, records=encode_batch([(_NOW_MS, None, b"x", ())]))]
+    )
     connection.send_frame(connection.frame(ProduceRequest(acks=0, timeout_ms=1000, topic_data=[data]), 3))
     assert connection.ask(MetadataRequest(topics=[]), 1, MetadataResponse).brokers
     assert fetch(connection, topic, 4).high_watermark == 1
@@ -190,7 +209,10 @@ def test_a_produce_without_acks_has_no_answer_at_all(connection: RawConnection) 
 def test_a_fetch_inside_a_batch_gets_the_whole_batch_however_large(connection: RawConnection) -> None:
     """Everybody: the client leaves out what it has, and a first batch comes even where it exceeds the limit."""
     topic = create(connection, "inside")
-    assert produce(connection, topic, 3, encode_batch([(_NOW_MS, None, bytes(1000), ()) for _ in range(10)])).error_code == ErrorCode.NONE
+    assert (
+        produce(connection, topic, 3, encode_batch([(_NOW_MS, None, bytes(1000), ()) for _ in range(10)])).error_code
+        == ErrorCode.NONE
+    )
     part = fetch(connection, topic, 4, offset=7, max_bytes=1)
     assert isinstance(part.records, memoryview)
     assert [record.offset for record in decode_batches(part.records)] == list(range(10))
@@ -219,8 +241,18 @@ def test_an_epoch_that_is_not_the_leaders_is_told_apart(connection: RawConnectio
         part = FetchRequestPartition(partition=0, partition_max_bytes=1 << 20, current_leader_epoch=current)
         request = FetchRequest(topics=[FetchRequestTopic(topic=topic, partitions=[part])])
         assert connection.ask(request, 9, FetchResponse).responses[0].partitions[0].error_code == code
-        asked = [ListOffsetsRequestTopic(name=topic, partitions=[ListOffsetsRequestPartition(timestamp=-1, current_leader_epoch=current)])]
-        assert connection.ask(ListOffsetsRequest(replica_id=-1, topics=asked), 4, ListOffsetsResponse).topics[0].partitions[0].error_code == code
+        asked = [
+            ListOffsetsRequestTopic(
+                name=topic, partitions=[ListOffsetsRequestPartition(timestamp=-1, current_leader_epoch=current)]
+            )
+        ]
+        assert (
+            connection.ask(ListOffsetsRequest(replica_id=-1, topics=asked), 4, ListOffsetsResponse)
+            .topics[0]
+            .partitions[0]
+            .error_code
+            == code
+        )
 
 
 def test_our_lz4_has_independent_blocks() -> None:
@@ -233,7 +265,9 @@ def test_our_lz4_has_independent_blocks() -> None:
 _NOT_YET = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.NOT_COORDINATOR)
 
 
-def _join(connection: RawConnection, version: int, group: str, member: str = "", rebalance_ms: int | None = None) -> JoinGroupResponse:
+def _join(
+    connection: RawConnection, version: int, group: str, member: str = "", rebalance_ms: int | None = None
+) -> JoinGroupResponse:
     request = JoinGroupRequest(
         group_id=group,
         session_timeout_ms=10_000,
@@ -253,7 +287,9 @@ def _join(connection: RawConnection, version: int, group: str, member: str = "",
 
 
 @pytest.mark.parametrize("version", range(10))
-def test_a_new_member_is_named_at_once_or_told_to_come_back_with_its_name(connection: RawConnection, version: int) -> None:
+def test_a_new_member_is_named_at_once_or_told_to_come_back_with_its_name(
+    connection: RawConnection, version: int
+) -> None:
     """KIP-394: from version 4 on the name comes first, so that clients which give up do not leave members behind."""
     first = _join(connection, version, f"named-{version}")
     assert first.member_id
@@ -263,7 +299,9 @@ def test_a_new_member_is_named_at_once_or_told_to_come_back_with_its_name(connec
 
 
 @pytest.mark.parametrize(("version", "rebalance_ms"), [(0, None), (1, 0), (5, 0)])
-def test_a_member_without_a_rebalance_timeout_gets_its_session_timeout(broker: BrokerProcess, version: int, rebalance_ms: int | None) -> None:
+def test_a_member_without_a_rebalance_timeout_gets_its_session_timeout(
+    broker: BrokerProcess, version: int, rebalance_ms: int | None
+) -> None:
     """0.9 clients have none, some later ones send 0: the group waits for them all the same when another joins."""
     group = f"patient-{version}"
     with RawConnection(broker.bootstrap) as one, RawConnection(broker.bootstrap) as other:
@@ -298,7 +336,10 @@ def test_each_member_that_leaves_is_answered(connection: RawConnection, version:
     answer = connection.ask(request, version, LeaveGroupResponse)
     assert answer.error_code == ErrorCode.NONE
     if version >= 3:
-        assert [(item.member_id, item.error_code) for item in answer.members] == [(member, ErrorCode.NONE), ("nobody", ErrorCode.UNKNOWN_MEMBER_ID)]
+        assert [(item.member_id, item.error_code) for item in answer.members] == [
+            (member, ErrorCode.NONE),
+            ("nobody", ErrorCode.UNKNOWN_MEMBER_ID),
+        ]
 
 
 @pytest.mark.parametrize("version", range(7))
@@ -309,5 +350,9 @@ def test_a_coordinator_is_found_one_by_one_and_in_one_go(connection: RawConnecti
     _join(connection, 0, one)
     request = FindCoordinatorRequest(coordinator_keys=groups) if version >= 4 else FindCoordinatorRequest(key=one)
     answer = connection.ask(request, version, FindCoordinatorResponse)
-    found = [(item.key, item.error_code, item.node_id) for item in answer.coordinators] if version >= 4 else [(one, answer.error_code, answer.node_id)]
+    found = (
+        [(item.key, item.error_code, item.node_id) for item in answer.coordinators]
+        if version >= 4
+        else [(one, answer.error_code, answer.node_id)]
+    )
     assert found == [(group, ErrorCode.NONE, 1) for group in groups]

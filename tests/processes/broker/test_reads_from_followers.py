@@ -18,12 +18,23 @@ from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.client.consumer import Consumer
 from jesenska.config.replica_selectors import RACK_AWARE
 from jesenska.controller.effects import TopicPartitions
-from jesenska.controller.orders import Stop
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.orders.requests import Stop
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.net.channel import Channel
 from jesenska.replication.partition import Partition
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
 from tests.on_a_loop import on_a_loop
 from tests.processes.broker.test_follower_fetches import _channel
 from tests.processes.broker.test_several_brokers import Cluster, cluster
@@ -56,25 +67,37 @@ class Followed:
         data = [ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(index=0, records=make_batch())])]
         channel = await _channel(broker or self.leader)
         try:
-            answer = await channel.request(ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), ProduceResponse, timeout_seconds=30, at_most=9)
+            answer = await channel.request(
+                ProduceRequest(acks=1, timeout_ms=1000, topic_data=data), ProduceResponse, timeout_seconds=30, at_most=9
+            )
         finally:
             channel.close()
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NONE
 
     async def fetch(
-        self, offset: int | None, *, epoch: int = -1, version: int = 12, max_wait_ms: int = 30_000, session: tuple[int, int] = (0, -1)
+        self,
+        offset: int | None,
+        *,
+        epoch: int = -1,
+        version: int = 12,
+        max_wait_ms: int = 30_000,
+        session: tuple[int, int] = (0, -1),
     ) -> FetchResponse:
         """Without an offset nothing is named."""
         request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1])
         if offset is not None:
             part = FetchRequestPartition(fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20)
-            request.topics = [FetchRequestTopic(topic="t", topic_id=self.follower.view.topics["t"].topic_id, partitions=[part])]
+            request.topics = [
+                FetchRequestTopic(topic="t", topic_id=self.follower.view.topics["t"].topic_id, partitions=[part])
+            ]
         return await self._channel.request(request, FetchResponse, timeout_seconds=60, at_most=version)
 
     async def first(self, offset: int | None, **options: Any) -> FetchResponsePartition:
         return (await self.fetch(offset, **options)).responses[0].partitions[0]
 
-    async def waiting(self, offset: int, *, in_session: bool = False, epoch: int = -1) -> asyncio.Future[FetchResponsePartition]:
+    async def waiting(
+        self, offset: int, *, in_session: bool = False, epoch: int = -1
+    ) -> asyncio.Future[FetchResponsePartition]:
         """A fetch that waits at the follower."""
         if in_session:
             begun = await self.fetch(offset, epoch=epoch, max_wait_ms=0, session=(0, 0))
@@ -106,7 +129,9 @@ async def followed(data: Path, **settings: str) -> AsyncIterator[Followed]:
 
 @pytest.mark.parametrize("in_session", [False, True])
 @on_a_loop
-async def test_a_consumer_that_waits_at_a_follower_is_told_of_what_is_committed(tmp_path: Path, in_session: bool) -> None:
+async def test_a_consumer_that_waits_at_a_follower_is_told_of_what_is_committed(
+    tmp_path: Path, in_session: bool
+) -> None:
     async with followed(tmp_path) as one:
         for offset in (1, 2):
             answer = await one.waiting(offset, in_session=in_session)
@@ -117,7 +142,9 @@ async def test_a_consumer_that_waits_at_a_follower_is_told_of_what_is_committed(
 
 @pytest.mark.parametrize("in_session", [False, True])
 @on_a_loop
-async def test_a_consumer_that_waits_at_a_follower_is_answered_when_that_leads(tmp_path: Path, in_session: bool) -> None:
+async def test_a_consumer_that_waits_at_a_follower_is_answered_when_that_leads(
+    tmp_path: Path, in_session: bool
+) -> None:
     async with followed(tmp_path) as one:
         answer = await one.waiting(1, in_session=in_session, epoch=0)
         await one.brokers.stop(one.leader.broker_id)
@@ -131,14 +158,18 @@ async def test_a_consumer_that_waits_at_a_follower_is_answered_when_that_leads(t
 
 @pytest.mark.parametrize("in_session", [False, True])
 @on_a_loop
-async def test_a_consumer_that_waits_at_a_follower_is_sent_away_when_that_gives_up_its_replica(tmp_path: Path, in_session: bool) -> None:
+async def test_a_consumer_that_waits_at_a_follower_is_sent_away_when_that_gives_up_its_replica(
+    tmp_path: Path, in_session: bool
+) -> None:
     async with followed(tmp_path) as one:
         answer = await one.waiting(1, in_session=in_session)
         # As a controller orders it of a broker that is about to stop.
         assert not await one.follower.replication.replicas.stop([Stop(_KEY, 0, False)])
         assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         # It is told to follow again.
-        await one.follower.replication.replicas.lead_and_follow([TopicPartitions(one.brokers.controller.control.topics.facts.topics["t"], (0,))])
+        await one.follower.replication.replicas.lead_and_follow(
+            [TopicPartitions(one.brokers.controller.control.topics.facts.topics["t"], (0,))]
+        )
         answer = await one.waiting(1, in_session=in_session)
         await one.brokers.controller.control.topics.delete("t")
         assert (await answer).error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -149,11 +180,15 @@ async def test_followers_answer_consumers_without_a_setting(tmp_path: Path) -> N
     async with followed(tmp_path, **{"replica.selector.class": "", "replica.fetch.wait.max.ms": "20"}) as one:
         for version in (4, 10, 11, 17):
             found = await one.first(0, version=version)
-            assert (found.error_code, bool(found.records)) == ((ErrorCode.NONE, True) if version >= 11 else (ErrorCode.NOT_LEADER_OR_FOLLOWER, False))
+            assert (found.error_code, bool(found.records)) == (
+                (ErrorCode.NONE, True) if version >= 11 else (ErrorCode.NOT_LEADER_OR_FOLLOWER, False)
+            )
 
 
 @on_a_loop
-async def test_our_client_reads_from_the_follower_of_its_rack_and_from_the_leader_when_that_is_gone(tmp_path: Path) -> None:
+async def test_our_client_reads_from_the_follower_of_its_rack_and_from_the_leader_when_that_is_gone(
+    tmp_path: Path,
+) -> None:
     async with followed(tmp_path) as one:
         host, port = one.leader.endpoint_for("PLAINTEXT")
         client = ClientCluster(f"{host}:{port}", retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01)

@@ -20,7 +20,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import BROKER, DELETE, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import BROKER, DELETE, TOPIC, Admin, ConfigChange, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, MAX_TIMESTAMP, list_offsets
@@ -42,7 +42,9 @@ def run(broker: BrokerProcess, work: Callable[[Cluster], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-async def read_all(cluster: Cluster, topic: str, partition: int = 0, count: int = -1) -> list[tuple[bytes | None, bytes | None]]:
+async def read_all(
+    cluster: Cluster, topic: str, partition: int = 0, count: int = -1
+) -> list[tuple[bytes | None, bytes | None]]:
     key = TopicPartition(topic, partition)
     end = (await list_offsets(cluster, {key: LATEST}))[key].offset
     found: list[tuple[bytes | None, bytes | None]] = []
@@ -92,7 +94,16 @@ def test_offsets_are_found_by_time(broker: BrokerProcess) -> None:
         async with Producer(cluster, batch_size=300) as producer:
             for number in range(100):
                 await producer.send("times", b"x" * 50, timestamp_ms=1_000_000 + number * 10)
-        for asked, expected in [(0, 0), (1_000_000, 0), (1_000_501, 51), (1_000_990, 99), (1_000_991, -1), (EARLIEST, 0), (LATEST, 100), (MAX_TIMESTAMP, 99)]:
+        for asked, expected in [
+            (0, 0),
+            (1_000_000, 0),
+            (1_000_501, 51),
+            (1_000_990, 99),
+            (1_000_991, -1),
+            (EARLIEST, 0),
+            (LATEST, 100),
+            (MAX_TIMESTAMP, 99),
+        ]:
             assert (await list_offsets(cluster, {key: asked}))[key].offset == expected, asked
 
     run(broker, work)
@@ -105,7 +116,9 @@ def test_topics_are_created_described_expanded_and_deleted(broker: BrokerProcess
         assert len((await cluster.topic("life")).partitions) == 3
         assert isinstance((await admin.create_topics([NewTopic("life")]))["life"], TopicAlreadyExistsError)
         assert isinstance((await admin.create_topics([NewTopic("bad name")]))["bad name"], InvalidTopicException)
-        assert isinstance((await admin.create_topics([NewTopic("odd", configs={"no.such": "1"})]))["odd"], InvalidConfigError)
+        assert isinstance(
+            (await admin.create_topics([NewTopic("odd", configs={"no.such": "1"})]))["odd"], InvalidConfigError
+        )
         assert (await admin.create_partitions({"life": 5}))["life"] is None
         assert len((await cluster.topic("life")).partitions) == 5
         assert await admin.delete_topics(["life"]) == {"life": None}
@@ -128,7 +141,11 @@ def test_settings_change_while_running_and_take_effect(broker: BrokerProcess) ->
             await producer.flush()
             assert isinstance(future.exception(), KafkaError)
             assert future.exception().code == ErrorCode.MESSAGE_TOO_LARGE  # type: ignore[union-attr]
-            await admin.alter_configs(TOPIC, "tuned", [ConfigChange("max.message.bytes", None, DELETE), ConfigChange("min.insync.replicas", "2")])
+            await admin.alter_configs(
+                TOPIC,
+                "tuned",
+                [ConfigChange("max.message.bytes", None, DELETE), ConfigChange("min.insync.replicas", "2")],
+            )
             # A topic with one replica asks for one in sync, whatever the setting says: as in Apache Kafka 3.9.1 and
             # 4.3.1 (1.0.2 refuses it).
             future = await producer.send("tuned", bytes(500), partition=0)
@@ -184,7 +201,9 @@ def test_a_stopped_broker_starts_again_with_everything(tmp_path: Path) -> None:
 
         async def check(cluster: Cluster) -> None:
             assert (await Admin(cluster).describe_cluster()).cluster_id == cluster_id
-            assert [value for _, value in await read_all(cluster, "kept", 1)] == [b"%d" % number for number in range(1, 100, 2)]
+            assert [value for _, value in await read_all(cluster, "kept", 1)] == [
+                b"%d" % number for number in range(1, 100, 2)
+            ]
             info = await cluster.topic("kept")
             assert [item.leader_epoch for item in info.partitions] == [0, 0]
             configs = {item.name: item.value for item in await Admin(cluster).describe_configs(TOPIC, "kept")}
@@ -195,7 +214,9 @@ def test_a_stopped_broker_starts_again_with_everything(tmp_path: Path) -> None:
         running.start()
 
         async def after_crash(cluster: Cluster) -> None:
-            assert [value for _, value in await read_all(cluster, "kept")] == [b"%d" % number for number in range(0, 100, 2)]
+            assert [value for _, value in await read_all(cluster, "kept")] == [
+                b"%d" % number for number in range(0, 100, 2)
+            ]
             assert [item.leader_epoch for item in (await cluster.topic("kept")).partitions] == [1, 1]
 
         run(running, after_crash)

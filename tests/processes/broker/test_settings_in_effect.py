@@ -14,19 +14,24 @@ import pytest
 
 from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.errors import InvalidConfigError
-from jesenska.broker.derived_settings import check_rules_of, cleaner_settings_of, directory_settings_of, log_config_of
-from jesenska.broker.groups import group_settings_of
+from jesenska.broker.coordinators.groups import group_settings_of
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
-from jesenska.broker.zookeeper_home import ZooKeeperHome
+from jesenska.broker.settings.derived_settings import (
+    check_rules_of,
+    cleaner_settings_of,
+    directory_settings_of,
+    log_config_of,
+)
+from jesenska.broker.tree.zookeeper_home import ZooKeeperHome
 from jesenska.config.layers import BrokerConfig, TopicConfig
-from jesenska.log.directory_settings import DirectorySettings
-from jesenska.log.log_cleaner import CleanerSettings
+from jesenska.log.compaction.log_cleaner import CleanerSettings
+from jesenska.log.directory.directory_settings import DirectorySettings
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.registration import ensure_paths
-from jesenska.metadata.zookeeper.server import ZooKeeperServer
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
@@ -74,7 +79,9 @@ _NOW_MS = 1_000_000
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else None,
 )
-def test_a_topics_log_takes_what_it_does_not_say_itself_from_the_broker(settings: dict[str, str], changed: dict[str, Any]) -> None:
+def test_a_topics_log_takes_what_it_does_not_say_itself_from_the_broker(
+    settings: dict[str, str], changed: dict[str, Any]
+) -> None:
     default = log_config_of(TopicConfig({}, BrokerConfig({})))
     found = log_config_of(TopicConfig({}, BrokerConfig(settings)))
     assert found == replace(default, **changed)
@@ -89,15 +96,33 @@ _EARLIEST_MS = _NOW_MS - (2**63 - 1)
     ("topic", "broker", "limits"),
     [
         ({}, {}, (_EARLIEST_MS, _NOW_MS + 3_600_000)),
-        ({"message.timestamp.before.max.ms": "10"}, {"log.message.timestamp.before.max.ms": "99"}, (_NOW_MS - 10, _NOW_MS + 3_600_000)),
-        ({"message.timestamp.after.max.ms": "20"}, {"log.message.timestamp.after.max.ms": "99"}, (_EARLIEST_MS, _NOW_MS + 20)),
-        ({}, {"log.message.timestamp.before.max.ms": "30", "log.message.timestamp.after.max.ms": "40"}, (_NOW_MS - 30, _NOW_MS + 40)),
+        (
+            {"message.timestamp.before.max.ms": "10"},
+            {"log.message.timestamp.before.max.ms": "99"},
+            (_NOW_MS - 10, _NOW_MS + 3_600_000),
+        ),
+        (
+            {"message.timestamp.after.max.ms": "20"},
+            {"log.message.timestamp.after.max.ms": "99"},
+            (_EARLIEST_MS, _NOW_MS + 20),
+        ),
+        (
+            {},
+            {"log.message.timestamp.before.max.ms": "30", "log.message.timestamp.after.max.ms": "40"},
+            (_NOW_MS - 30, _NOW_MS + 40),
+        ),
         ({"message.timestamp.difference.max.ms": "50"}, {}, (_NOW_MS - 50, _NOW_MS + 50)),
         ({}, {"log.message.timestamp.difference.max.ms": "60"}, (_NOW_MS - 60, _NOW_MS + 60)),
-        ({"message.timestamp.difference.max.ms": "50", "message.timestamp.after.max.ms": "7"}, {}, (_NOW_MS - 50, _NOW_MS + 7)),
+        (
+            {"message.timestamp.difference.max.ms": "50", "message.timestamp.after.max.ms": "7"},
+            {},
+            (_NOW_MS - 50, _NOW_MS + 7),
+        ),
     ],
 )
-def test_timestamps_may_be_as_far_from_now_as_the_topic_says_else_the_broker(topic: dict[str, str], broker: dict[str, str], limits: tuple[int, int]) -> None:
+def test_timestamps_may_be_as_far_from_now_as_the_topic_says_else_the_broker(
+    topic: dict[str, str], broker: dict[str, str], limits: tuple[int, int]
+) -> None:
     config = TopicConfig(topic, BrokerConfig(broker))
     moving = check_rules_of(config, log_config_of(config))
     rules = moving.at(_NOW_MS)
@@ -120,7 +145,9 @@ def test_timestamps_may_be_as_far_from_now_as_the_topic_says_else_the_broker(top
         ({"compression.type": "zstd", "compression.zstd.level": "-5"}, 4, -5),
     ],
 )
-def test_a_topics_batches_get_the_codec_and_level_that_it_or_the_broker_says(settings: dict[str, str], codec: int, level: int | None) -> None:
+def test_a_topics_batches_get_the_codec_and_level_that_it_or_the_broker_says(
+    settings: dict[str, str], codec: int, level: int | None
+) -> None:
     for topic, broker in ((settings, {}), ({}, settings)):
         config = TopicConfig(topic, BrokerConfig(broker))
         rules = check_rules_of(config, log_config_of(config)).at(_NOW_MS)
@@ -174,7 +201,11 @@ def test_groups_take_their_limits_and_times_from_the_broker() -> None:
     found = group_settings_of(BrokerConfig(settings))
     assert (found.min_session_timeout_ms, found.max_session_timeout_ms, found.initial_rebalance_delay_ms) == (1, 20, 3)
     assert (found.max_size, found.offset_metadata_max_bytes) == (4, 5)
-    assert (found.offsets_retention_ms, found.offsets_retention_check_interval_ms, found.offsets_commit_timeout_ms) == (360_000, 7, 8)
+    assert (found.offsets_retention_ms, found.offsets_retention_check_interval_ms, found.offsets_commit_timeout_ms) == (
+        360_000,
+        7,
+        8,
+    )
 
 
 @pytest.mark.parametrize(("setting", "backlog"), [({"socket.listen.backlog.size": "7"}, 7), ({}, 1024)])
@@ -190,7 +221,9 @@ def test_a_broker_without_a_number_takes_one_above_the_reserved_ones_and_listens
             # Of a socket that listens the system tells the backlog in the sixth number (tcpi_sacked).
             (listener,) = broker.serving.listeners
             told = listener._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-            assert struct.unpack_from("=6I", told, 8)[5] == min(backlog, int(Path("/proc/sys/net/core/somaxconn").read_text()))
+            assert struct.unpack_from("=6I", told, 8)[5] == min(
+                backlog, int(Path("/proc/sys/net/core/somaxconn").read_text())
+            )
         finally:
             await broker.stop()
 
@@ -223,7 +256,10 @@ def test_answers_list_as_many_partitions_and_requests_are_as_large_as_the_broker
             assert connection.is_closed()
         with RawConnection(broker.bootstrap) as connection:
             name = "n" * 200
-            fits = CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=f"{name}{number}", num_partitions=-2) for number in range(20)], timeout_ms=1000)
+            fits = CreateTopicsRequest(
+                topics=[CreateTopicsRequestTopic(name=f"{name}{number}", num_partitions=-2) for number in range(20)],
+                timeout_ms=1000,
+            )
             assert 4000 < len(connection.frame(fits, 7)) <= 5000
             assert len(connection.ask(fits, 7, CreateTopicsResponse).topics) == 20
 
@@ -234,7 +270,9 @@ def test_a_zookeeper_is_asked_so_many_things_at_a_time(tmp_path: Path) -> None:
         server = ZooKeeperServer(tree, SystemClock(), ServerConfig())
         await server.start(listening_socket("127.0.0.1", 0))
         try:
-            home = await ZooKeeperHome.open(f"127.0.0.1:{server.port}", BrokerConfig({"zookeeper.max.in.flight.requests": "3"}), Machine())
+            home = await ZooKeeperHome.open(
+                f"127.0.0.1:{server.port}", BrokerConfig({"zookeeper.max.in.flight.requests": "3"}), Machine()
+            )
             try:
                 await ensure_paths(home.store)
                 for number in range(20):

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.derived_settings import link_settings_of
 from jesenska.broker.server import Broker, Serving
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.broker.settings.derived_settings import link_settings_of
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.effects import TopicPartitions
-from jesenska.controller.orders import Metadata, Orderer
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.orders.requests import Metadata, Orderer
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
-from jesenska.replication.follower_link import LinkSettings
+from jesenska.replication.follower.link import LinkSettings
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from tests.processes.broker.test_shared_tree import on, run, until
 from tests.raw_connection import RawConnection
@@ -40,8 +40,14 @@ class Cluster:
     async def start(self, *broker_ids: int, **settings: str) -> None:
         made = []
         for broker_id in broker_ids:
-            own = {"broker.id": str(broker_id), "log.dirs": str(self._data / str(broker_id)), "listeners": "PLAINTEXT://127.0.0.1:0"}
-            self.brokers[broker_id] = broker = Broker(BrokerConfig({"offsets.topic.num.partitions": "1", **own, **self._settings, **settings}))
+            own = {
+                "broker.id": str(broker_id),
+                "log.dirs": str(self._data / str(broker_id)),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+            }
+            self.brokers[broker_id] = broker = Broker(
+                BrokerConfig({"offsets.topic.num.partitions": "1", **own, **self._settings, **settings})
+            )
             made.append(broker.start())
         await asyncio.gather(*made)
         await until(lambda: all(broker.view.brokers.keys() == self.brokers.keys() for broker in self.brokers.values()))
@@ -73,7 +79,9 @@ async def cluster(data: Path, count: int, settings: dict[str, str] | None = None
                 await made.stop(broker_id)
 
 
-def with_cluster(data: Path, count: int, work: Callable[[Cluster], Awaitable[None]], settings: dict[str, str] | None = None) -> None:
+def with_cluster(
+    data: Path, count: int, work: Callable[[Cluster], Awaitable[None]], settings: dict[str, str] | None = None
+) -> None:
     async def main() -> None:
         async with cluster(data, count, settings) as made:
             await work(made)
@@ -145,7 +153,12 @@ def test_the_controller_is_asked_again_to_take_over_as_often_as_set(tmp_path: Pa
         await stopping.stop()
         assert len(asked) == 1 + retries
 
-    with_cluster(tmp_path, 2, work, {"controlled.shutdown.max.retries": str(retries), "controlled.shutdown.retry.backoff.ms": "10"})
+    with_cluster(
+        tmp_path,
+        2,
+        work,
+        {"controlled.shutdown.max.retries": str(retries), "controlled.shutdown.retry.backoff.ms": "10"},
+    )
 
 
 def test_first_replicas_lead_again_after_a_while(tmp_path: Path) -> None:
@@ -161,7 +174,11 @@ def test_first_replicas_lead_again_after_a_while(tmp_path: Path) -> None:
         tmp_path,
         2,
         work,
-        {"auto.leader.rebalance.enable": "true", "leader.imbalance.check.interval.seconds": "1", "leader.imbalance.per.broker.percentage": "10"},
+        {
+            "auto.leader.rebalance.enable": "true",
+            "leader.imbalance.check.interval.seconds": "1",
+            "leader.imbalance.per.broker.percentage": "10",
+        },
     )
 
 
@@ -204,7 +221,9 @@ def test_only_the_controller_takes_a_stop(tmp_path: Path) -> None:
 def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
         other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
-        client = ClientCluster(",".join("{}:{}".format(*broker.endpoint_for("PLAINTEXT")) for broker in brokers.brokers.values()))
+        client = ClientCluster(
+            ",".join("{}:{}".format(*broker.endpoint_for("PLAINTEXT")) for broker in brokers.brokers.values())
+        )
         try:
             await client.refresh([])
             client.controller_id = other.broker_id
@@ -222,8 +241,15 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
         leader = brokers.controller.broker_id  # what a broker has replicas of itself, it is told by another order
         orderer = Orderer(leader, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(leader, 0, (leader,), 1))
-        far, near = (TopicView(name, TopicNode({number: (leader,)}, uuid.uuid4()), 0, {number: state}) for name, number in (("far", 2**31 - 1), ("near", 3)))
-        told = Metadata((TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))), (), brokers.controller.control.topics.facts.brokers)
+        far, near = (
+            TopicView(name, TopicNode({number: (leader,)}, uuid.uuid4()), 0, {number: state})
+            for name, number in (("far", 2**31 - 1), ("near", 3))
+        )
+        told = Metadata(
+            (TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))),
+            (),
+            brokers.controller.control.topics.facts.brokers,
+        )
         await other.control.orders.update_metadata(orderer, told)
         assert "far" not in other.view.topics
         await other.control.orders.update_metadata(orderer, Metadata(told.topics[1:], (), told.brokers))
@@ -238,11 +264,15 @@ def test_replicas_of_which_clients_are_told_later_than_of_others_are_kept(tmp_pa
         other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
         orderer = Orderer(brokers.controller.broker_id, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(other.broker_id, 0, (other.broker_id,), 1))
-        topic = TopicView("later", TopicNode({0: (other.broker_id,), 1: (other.broker_id,)}, uuid.uuid4()), 0, {0: state, 1: state})
+        topic = TopicView(
+            "later", TopicNode({0: (other.broker_id,), 1: (other.broker_id,)}, uuid.uuid4()), 0, {0: state, 1: state}
+        )
         assert await other.control.orders.lead_and_follow(orderer, [TopicPartitions(topic, (0, 1))]) == {}
         facts = brokers.controller.control.topics.facts
         for number in (0, 1):
-            await other.control.orders.update_metadata(orderer, Metadata((TopicPartitions(topic, (number,)),), (), facts.brokers))
+            await other.control.orders.update_metadata(
+                orderer, Metadata((TopicPartitions(topic, (number,)),), (), facts.brokers)
+            )
         assert [partition.is_served for partition in other.view.topics["later"].partitions] == [True, True]
 
     with_cluster(tmp_path, 2, work)

@@ -14,8 +14,18 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.limits import WAITING_PRODUCES_PER_CONNECTION
 from jesenska.broker.server import Broker
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from tests.processes.broker.test_acks_all import FOLLOWER, led_with_a_follower
 from tests.processes.broker.test_shared_tree import until
 from tests.raw_connection import RawConnection, read_answer
@@ -80,9 +90,13 @@ async def _served(directory: Path) -> AsyncIterator[tuple[Broker, _Client]]:
         await broker.stop()
 
 
-def _produce(topic: str = "t", *, acks: int = -1, timeout_ms: int = 60_000, value_bytes: int = 10) -> tuple[Message, int]:
+def _produce(
+    topic: str = "t", *, acks: int = -1, timeout_ms: int = 60_000, value_bytes: int = 10
+) -> tuple[Message, int]:
     partition = ProduceRequestPartition(records=make_batch(value_bytes=value_bytes))
-    return ProduceRequest(acks=acks, timeout_ms=timeout_ms, topic_data=[ProduceRequestTopic(name=topic, partition_data=[partition])]), _PRODUCE
+    return ProduceRequest(
+        acks=acks, timeout_ms=timeout_ms, topic_data=[ProduceRequestTopic(name=topic, partition_data=[partition])]
+    ), _PRODUCE
 
 
 def _list_offsets() -> tuple[Message, int]:
@@ -98,7 +112,9 @@ def _followed_to(broker: Broker, offset: int) -> None:
     broker.view.topics["t"].partitions[0].follower_fetched(FOLLOWER, offset, _end(broker))
 
 
-def test_requests_are_written_before_the_first_is_answered_and_another_kind_of_request_waits_for_all(tmp_path: Path) -> None:
+def test_requests_are_written_before_the_first_is_answered_and_another_kind_of_request_waits_for_all(
+    tmp_path: Path,
+) -> None:
     async def main() -> None:
         async with _served(tmp_path) as (broker, client):
             client.send(_produce(), _produce(), _produce(), _list_offsets(), _produce())
@@ -106,7 +122,11 @@ def test_requests_are_written_before_the_first_is_answered_and_another_kind_of_r
             assert await client.has_nothing()
             assert _end(broker) == 3
             _followed_to(broker, 3)
-            assert [await client.produced() for _ in range(3)] == [(ErrorCode.NONE, 0), (ErrorCode.NONE, 1), (ErrorCode.NONE, 2)]
+            assert [await client.produced() for _ in range(3)] == [
+                (ErrorCode.NONE, 0),
+                (ErrorCode.NONE, 1),
+                (ErrorCode.NONE, 2),
+            ]
             answer = await client.answer(ListOffsetsResponse, _LIST_OFFSETS)
             assert isinstance(answer, ListOffsetsResponse)
             assert answer.topics[0].partitions[0].offset == 3
@@ -141,7 +161,10 @@ def test_a_request_whose_time_is_up_is_answered_in_its_turn(tmp_path: Path) -> N
             await until(lambda: _end(broker) == 2 and len(broker.waiting) == 1)
             assert await client.has_nothing()
             _followed_to(broker, 2)
-            assert [await client.produced() for _ in range(2)] == [(ErrorCode.NONE, 0), (ErrorCode.REQUEST_TIMED_OUT, -1)]
+            assert [await client.produced() for _ in range(2)] == [
+                (ErrorCode.NONE, 0),
+                (ErrorCode.REQUEST_TIMED_OUT, -1),
+            ]
 
     asyncio.run(asyncio.wait_for(main(), 60))
 

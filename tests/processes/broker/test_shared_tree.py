@@ -22,14 +22,14 @@ from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST
 from jesenska.client.producer import Producer
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError
 from jesenska.metadata.watches import WatchEvent
-from jesenska.metadata.zookeeper.client import connect
-from jesenska.metadata.zookeeper.server import ZooKeeperServer
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.client.client import connect
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from tests.served_tree import served
 
@@ -54,7 +54,15 @@ async def until(condition: Callable[[], bool]) -> None:
 @contextlib.asynccontextmanager
 async def broker_on(data: Path, settings: dict[str, str]) -> AsyncIterator[Broker]:
     broker = Broker(
-        BrokerConfig({"log.dirs": str(data), "broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1"} | settings)
+        BrokerConfig(
+            {
+                "log.dirs": str(data),
+                "broker.id": "0",
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "offsets.topic.num.partitions": "1",
+            }
+            | settings
+        )
     )
     try:
         await broker.start()
@@ -105,7 +113,11 @@ async def goes_round(broker: Broker, topic: str, partition: int, value: bytes) -
 
 def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) -> None:
     async def work() -> None:
-        async with served() as server, broker_on(tmp_path, on(server, "/kafka")) as broker, tool(f"127.0.0.1:{server.port}/kafka") as store:
+        async with (
+            served() as server,
+            broker_on(tmp_path, on(server, "/kafka")) as broker,
+            tool(f"127.0.0.1:{server.port}/kafka") as store,
+        ):
             topics = broker.view.topics
             await store.create(paths.topic_config("old"), nodes.encode_config({"retention.ms": "12345"}))
             await store.create(paths.topic("old"), OLD_TOPIC)
@@ -129,7 +141,9 @@ def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) 
             await store.create(paths.CONFIG_CHANGE_PREFIX, b'"old"', sequential=True)  # 0.8.2's form
             await until(lambda: topics["old"].config.integer("retention.ms") == 777)
             await store.set(paths.topic_config("old"), nodes.encode_config({"retention.ms": "888"}))
-            await store.create(paths.CONFIG_CHANGE_PREFIX, b'{"version":1,"entity_type":"topics","entity_name":"old"}', sequential=True)
+            await store.create(
+                paths.CONFIG_CHANGE_PREFIX, b'{"version":1,"entity_type":"topics","entity_name":"old"}', sequential=True
+            )
             await until(lambda: topics["old"].config.integer("retention.ms") == 888)
 
             await store.create(paths.delete_topic("old"))
@@ -143,7 +157,11 @@ def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) 
 
 def test_topics_that_the_broker_made_are_others_to_change_and_the_reverse(tmp_path: Path) -> None:
     async def work() -> None:
-        async with served() as server, broker_on(tmp_path, on(server)) as broker, tool(f"127.0.0.1:{server.port}") as store:
+        async with (
+            served() as server,
+            broker_on(tmp_path, on(server)) as broker,
+            tool(f"127.0.0.1:{server.port}") as store,
+        ):
             await broker.control.topics.create(TopicCreation("mine", 1, 1))
             data, stat = await store.get(paths.topic("mine"))
             await store.set(paths.topic("mine"), data.replace(b'{"0":[0]}', b'{"0":[0],"1":[0]}'), stat.version)
@@ -165,7 +183,11 @@ def test_topics_that_the_broker_made_are_others_to_change_and_the_reverse(tmp_pa
 
 def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def work() -> None:
-        async with served() as server, broker_on(tmp_path, on(server) | {"delete.topic.enable": "false"}) as broker, tool(f"127.0.0.1:{server.port}") as store:
+        async with (
+            served() as server,
+            broker_on(tmp_path, on(server) | {"delete.topic.enable": "false"}) as broker,
+            tool(f"127.0.0.1:{server.port}") as store,
+        ):
             await broker.control.topics.create(TopicCreation("mine", 2, 1))
             await store.create(paths.topic("not json"), b"{")
             await store.create(paths.topic("broken"), b"{")
@@ -177,8 +199,16 @@ def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: py
             for name in ("mine", "never-was"):
                 await store.create(paths.delete_topic(name))
             await store.create(paths.PREFERRED_REPLICA_ELECTION, nodes.encode_partitions([TopicPartition("mine", 0)]))
-            await store.create(paths.REASSIGN_PARTITIONS, nodes.encode_reassignment({TopicPartition("mine", 0): (7,), TopicPartition("other", 0): (0,)}))
-            for path in (paths.delete_topic("mine"), paths.delete_topic("never-was"), paths.PREFERRED_REPLICA_ELECTION, paths.REASSIGN_PARTITIONS):
+            await store.create(
+                paths.REASSIGN_PARTITIONS,
+                nodes.encode_reassignment({TopicPartition("mine", 0): (7,), TopicPartition("other", 0): (0,)}),
+            )
+            for path in (
+                paths.delete_topic("mine"),
+                paths.delete_topic("never-was"),
+                paths.PREFERRED_REPLICA_ELECTION,
+                paths.REASSIGN_PARTITIONS,
+            ):
                 await until_gone(store, path)
             await goes_round(broker, "mine", 0, b"still here")
 
@@ -196,7 +226,11 @@ def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: py
 
 def test_an_expired_session_is_replaced_and_the_place_taken_again(tmp_path: Path) -> None:
     async def work() -> None:
-        async with served() as server, broker_on(tmp_path, on(server)) as broker, tool(f"127.0.0.1:{server.port}") as store:
+        async with (
+            served() as server,
+            broker_on(tmp_path, on(server)) as broker,
+            tool(f"127.0.0.1:{server.port}") as store,
+        ):
             await broker.control.topics.create(TopicCreation("before", 1, 1))
             before, epoch = broker.place.store.session_id, broker.control.topics.facts.controller_epoch
             states: list[SessionState] = []
@@ -264,10 +298,18 @@ def test_producers_without_an_id_are_told_to_try_again_while_the_tree_is_away(tm
 
 def test_a_controller_that_was_taken_away_is_claimed_again(tmp_path: Path) -> None:
     async def work() -> None:
-        async with served() as server, broker_on(tmp_path, on(server)) as broker, tool(f"127.0.0.1:{server.port}") as store:
+        async with (
+            served() as server,
+            broker_on(tmp_path, on(server)) as broker,
+            tool(f"127.0.0.1:{server.port}") as store,
+        ):
             epoch = broker.control.topics.facts.controller_epoch
             await store.delete(paths.CONTROLLER)
-            await until(lambda: broker.control.topics.is_controller and broker.control.topics.facts.controller_epoch == epoch + 1)
+            await until(
+                lambda: (
+                    broker.control.topics.is_controller and broker.control.topics.facts.controller_epoch == epoch + 1
+                )
+            )
             await broker.control.topics.create(TopicCreation("t", 1, 1))
 
     run(work)
@@ -297,7 +339,12 @@ def test_what_a_crash_left_is_waited_for(tmp_path: Path) -> None:
             node = nodes.BrokerRegistration((), 0)
             await crashed.create(paths.broker(0), node.encode(), ephemeral=True)
             told: list[str] = []
-            broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0"} | on(server, session_ms=2000)))
+            broker = Broker(
+                BrokerConfig(
+                    {"log.dirs": str(tmp_path), "broker.id": "0", "listeners": "PLAINTEXT://127.0.0.1:0"}
+                    | on(server, session_ms=2000)
+                )
+            )
             starting = asyncio.ensure_future(broker.start(told.append))
             await until(lambda: bool(told))
             assert "/brokers/ids/0 is held by a session that may be ending" in told[0]
@@ -313,7 +360,10 @@ def test_what_a_crash_left_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": "200"}, "There is no ZooKeeper at 127.0.0.1:1"),
+        (
+            {"zookeeper.connect": "127.0.0.1:1", "zookeeper.connection.timeout.ms": "200"},
+            "There is no ZooKeeper at 127.0.0.1:1",
+        ),
         ({"zookeeper.connect": "localhost:port"}, "zookeeper.connect=localhost:port is not understood"),
         ({"jesenska.zookeeper.listener": "2181"}, "jesenska.zookeeper.listener=2181 is no address"),
     ],
@@ -331,11 +381,16 @@ def test_the_tree_takes_as_many_connections_of_a_host_as_the_broker_does(tmp_pat
     """Tools of 0.8 leave connections behind: ZooKeeper's own limit of 60 would end them."""
 
     async def work() -> None:
-        async with broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0"}) as broker, contextlib.AsyncExitStack() as tools:
+        async with (
+            broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0"}) as broker,
+            contextlib.AsyncExitStack() as tools,
+        ):
             assert broker.tree_served_at is not None
             for _ in range(70):
                 await tools.enter_async_context(tool("{}:{}".format(*broker.tree_served_at)))
-        async with broker_on(tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0", "max.connections.per.ip": "2"}) as broker:
+        async with broker_on(
+            tmp_path, {"jesenska.zookeeper.listener": "127.0.0.1:0", "max.connections.per.ip": "2"}
+        ) as broker:
             assert broker.tree_served_at is not None
             address = "{}:{}".format(*broker.tree_served_at)
             async with tool(address), tool(address):

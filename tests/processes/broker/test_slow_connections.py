@@ -17,7 +17,12 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from jesenska.wire.messages.k03_metadata import MetadataRequest
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
@@ -57,14 +62,23 @@ def _produce(connection: RawConnection, size: int) -> int:
     """The offset of one record."""
     batch = bytes(encode_batch([(1_700_000_000_000, None, os.urandom(size), ())]))
     data = ProduceRequestTopic(name=_TOPIC, partition_data=[ProduceRequestPartition(index=0, records=batch)])
-    answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse).responses[0].partition_responses[0]
+    answer = (
+        connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse)
+        .responses[0]
+        .partition_responses[0]
+    )
     assert answer.error_code == ErrorCode.NONE
     return answer.base_offset
 
 
 def _fetch(offset: int, max_bytes: int, max_wait_ms: int = 600_000) -> FetchRequest:
     partition = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=max_bytes)
-    return FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, topics=[FetchRequestTopic(topic=_TOPIC, partitions=[partition])])
+    return FetchRequest(
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=max_bytes,
+        topics=[FetchRequestTopic(topic=_TOPIC, partitions=[partition])],
+    )
 
 
 class Client(threading.Thread):
@@ -124,7 +138,12 @@ def _framed(frame: bytes) -> bytes:
 def test_thousands_of_silent_slow_and_deaf_connections_harm_nobody(many_files: None, tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, RawConnection(broker.bootstrap) as first:
         topic = CreateTopicsRequestTopic(name=_TOPIC, num_partitions=1, replication_factor=1)
-        assert first.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), 5, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+        assert (
+            first.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), 5, CreateTopicsResponse)
+            .topics[0]
+            .error_code
+            == ErrorCode.NONE
+        )
         for _ in range(50):
             _produce(first, 50_000)
         beginnings = [

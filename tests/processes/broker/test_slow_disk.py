@@ -19,13 +19,23 @@ from jesenska.base.errors import ErrorCode
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.files import FileLayer
+from jesenska.log.disk.files import FileLayer
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic, ListOffsetsResponse
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsRequestPartition,
+    ListOffsetsRequestTopic,
+    ListOffsetsResponse,
+)
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsRequest,
@@ -114,8 +124,12 @@ class Client:
 
     async def fetch(self, offset: int) -> int:
         """The base offset of the first batch that comes."""
-        asked = FetchRequestTopic(topic=_TOPIC, partitions=[FetchRequestPartition(fetch_offset=offset, partition_max_bytes=1000)])
-        answer = await self.ask(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[asked]), 12, FetchResponse)
+        asked = FetchRequestTopic(
+            topic=_TOPIC, partitions=[FetchRequestPartition(fetch_offset=offset, partition_max_bytes=1000)]
+        )
+        answer = await self.ask(
+            FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[asked]), 12, FetchResponse
+        )
         part = answer.responses[0].partitions[0]
         assert part.error_code == ErrorCode.NONE
         assert isinstance(part.records, memoryview)
@@ -129,7 +143,12 @@ class Client:
 
 @asynccontextmanager
 async def running(data: Path, files: FileLayer) -> AsyncIterator[Broker]:
-    settings = {"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "broker.id": "0", "log.retention.ms": "-1"}
+    settings = {
+        "log.dirs": str(data),
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "broker.id": "0",
+        "log.retention.ms": "-1",
+    }
     broker = Broker(BrokerConfig(settings), Machine(files=files))
     await broker.start()
     try:
@@ -150,9 +169,14 @@ def with_segments(tmp_path: Path, work: Callable[[Broker, SlowFiles, Client, Cli
     async def main() -> None:
         async with running(tmp_path, FileLayer()) as broker:
             client = Client(bootstrap_of(broker))
-            configs = [CreateTopicsRequestConfig(name=name, value=value) for name, value in (("segment.bytes", "2000"), ("index.interval.bytes", "400"))]
+            configs = [
+                CreateTopicsRequestConfig(name=name, value=value)
+                for name, value in (("segment.bytes", "2000"), ("index.interval.bytes", "400"))
+            ]
             wanted = CreateTopicsRequestTopic(name=_TOPIC, num_partitions=1, replication_factor=1, configs=configs)
-            assert (await client.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)).topics[0].error_code == 0
+            assert (
+                await client.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
+            ).topics[0].error_code == 0
             for _ in range(30):
                 assert await client.produce() is ErrorCode.NONE
             client.connection.socket.close()
@@ -181,7 +205,9 @@ async def held_up(files: SlowFiles, asking: asyncio.Task[object], others: Callab
 
 
 async def ask_for_versions(client: Client) -> None:
-    answer = await client.ask(ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse)
+    answer = await client.ask(
+        ApiVersionsRequest(client_software_name="t", client_software_version="1"), 3, ApiVersionsResponse
+    )
     assert answer.error_code == ErrorCode.NONE
 
 
@@ -251,8 +277,12 @@ def test_a_broker_that_stops_while_a_log_rolls_stops_in_order(tmp_path: Path, ca
 def test_a_connection_that_is_closed_while_its_fetch_waits_for_the_disk_leaves_nothing_behind(tmp_path: Path) -> None:
     async def work(broker: Broker, files: SlowFiles, one: Client, other: Client) -> None:
         files.hold()
-        asked = FetchRequestTopic(topic=_TOPIC, partitions=[FetchRequestPartition(fetch_offset=3, partition_max_bytes=1000)])
-        one.connection.send_frame(one.connection.frame(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[asked]), 12))
+        asked = FetchRequestTopic(
+            topic=_TOPIC, partitions=[FetchRequestPartition(fetch_offset=3, partition_max_bytes=1000)]
+        )
+        one.connection.send_frame(
+            one.connection.frame(FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, topics=[asked]), 12)
+        )
         async with asyncio.timeout(20):
             while not files.waiting:
                 await asyncio.sleep(0)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.clock import ManualClock
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.metadata.embedded import EmbeddedTree
@@ -30,7 +30,9 @@ def refused(data: Path, *arguments: str) -> str:
 
 def refused_with(*arguments: str) -> str:
     """The one sentence of a broker that must not start with these words."""
-    done = subprocess.run([sys.executable, "-m", "jesenska", "up", *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "jesenska", "up", *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     (line,) = [line for line in done.stderr.splitlines() if " WARNING " not in line]
@@ -40,7 +42,11 @@ def refused_with(*arguments: str) -> str:
 
 
 def contents(data: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(data)): path.read_bytes() for path in data.rglob("*") if path.is_file() and path.name != ".lock"}
+    return {
+        str(path.relative_to(data)): path.read_bytes()
+        for path in data.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
 
 
 @pytest.fixture
@@ -71,7 +77,9 @@ def test_a_taken_port_for_zookeepers_clients_is_told_as_theirs(tmp_path: Path, m
         stranger.listen()
         port = stranger.getsockname()[1]
         said = refused(tmp_path / "data", "--port", "0", "--zookeeper-port", str(port), *more)
-    assert said == f"Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}."
+    assert (
+        said == f"Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}."
+    )
 
 
 def test_a_second_broker_on_the_same_data_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
@@ -100,7 +108,10 @@ def test_a_directory_that_is_named_twice_is_refused(tmp_path: Path, other: str) 
 
 
 def test_an_empty_name_is_no_directory() -> None:
-    assert refused_with("--port", "0", "--data", "") == "argument --data: '' names no directory: write its path; jesenska up --help lists the options."
+    assert (
+        refused_with("--port", "0", "--data", "")
+        == "argument --data: '' names no directory: write its path; jesenska up --help lists the options."
+    )
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -113,12 +124,17 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_data_of_another_cluster_are_refused(used: Path) -> None:
     """Somebody has put the logs of one cluster beside the metadata of another."""
     properties = used / "meta.properties"
-    lines = ["cluster.id=BkqKvcOWQuuOhwNvbYx_og" if line.startswith("cluster.id=") else line for line in properties.read_text().splitlines()]
+    lines = [
+        "cluster.id=BkqKvcOWQuuOhwNvbYx_og" if line.startswith("cluster.id=") else line
+        for line in properties.read_text().splitlines()
+    ]
     properties.write_text("\n".join(lines) + "\n")
     before = contents(used)
     said = refused(used)
     assert "belongs to cluster BkqKvcOWQuuOhwNvbYx_og, but this broker is of cluster" in said
-    assert {name: data for name, data in contents(used).items() if name.endswith(".properties")} == {"meta.properties": before["meta.properties"]}
+    assert {name: data for name, data in contents(used).items() if name.endswith(".properties")} == {
+        "meta.properties": before["meta.properties"]
+    }
 
 
 def test_data_of_another_broker_are_refused(used: Path) -> None:
@@ -151,13 +167,23 @@ def test_after_a_refusal_the_directory_can_be_used(used: Path) -> None:
         assert broker.stop() == 0
 
 
-@pytest.mark.parametrize(("is_empty", "words"), [(True, "holds partitions (precious-0 is one)"), (False, "knows no cluster")])
-def test_partitions_beside_metadata_that_know_no_cluster_are_refused(tmp_path: Path, is_empty: bool, words: str) -> None:
+@pytest.mark.parametrize(
+    ("is_empty", "words"), [(True, "holds partitions (precious-0 is one)"), (False, "knows no cluster")]
+)
+def test_partitions_beside_metadata_that_know_no_cluster_are_refused(
+    tmp_path: Path, is_empty: bool, words: str
+) -> None:
     """A file of no bytes is what a full disk or a broken copy leaves. The other one is a tree in which no broker has
     ever been."""
     data = tmp_path / "data"
     with BrokerProcess(data) as broker, RawConnection(broker.bootstrap) as connection:
-        connection.ask(CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name="precious", num_partitions=1, replication_factor=1)]), 0, CreateTopicsResponse)
+        connection.ask(
+            CreateTopicsRequest(
+                topics=[CreateTopicsRequestTopic(name="precious", num_partitions=1, replication_factor=1)]
+            ),
+            0,
+            CreateTopicsResponse,
+        )
         broker.stop()
     (data / METADATA_FILE).unlink()
     if is_empty:
@@ -187,7 +213,10 @@ def test_metadata_that_are_older_than_the_logs_are_refused_and_the_newest_are_ta
     _move_metadata(data, newest)
     _move_metadata(old, data)
     said = refused(data)
-    assert said.startswith(f"The log directory {data} is newer than the metadata file {METADATA_FILE} of the first of them: precious-0 has heard of leader")
+    assert said.startswith(
+        f"The log directory {data} is newer than the metadata file {METADATA_FILE} of the first of them: precious-0 "
+        f"has heard of leader"
+    )
     assert "jesenska tree rebuild" in said
     _move_metadata(data, old)
     _move_metadata(newest, data)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import KafkaError
-from jesenska.client.admin import BROKER, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.admin import BROKER, TOPIC, Admin, ConfigChange, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
 

@@ -18,9 +18,18 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
-from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic, CreatePartitionsResponse
+from jesenska.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
 from tests.raw_connection import RawConnection
 from tests.units.log.log_harness import make_batch
 
@@ -43,11 +52,17 @@ def no_more_files(broker: BrokerProcess) -> Iterator[None]:
 
 def create(connection: RawConnection, topic: str, partitions: int) -> int:
     wanted = CreateTopicsRequestTopic(name=topic, num_partitions=partitions, replication_factor=1)
-    return connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse).topics[0].error_code
+    return (
+        connection.ask(CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), 5, CreateTopicsResponse)
+        .topics[0]
+        .error_code
+    )
 
 
 def produce(connection: RawConnection, topic: str, partition: int) -> int:
-    data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=partition, records=make_batch())])
+    data = ProduceRequestTopic(
+        name=topic, partition_data=[ProduceRequestPartition(index=partition, records=make_batch())]
+    )
     answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse)
     return answer.responses[0].partition_responses[0].error_code
 
@@ -65,7 +80,9 @@ def test_partitions_that_get_no_logs_get_them_later(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker, RawConnection(broker.bootstrap) as connection:
         assert create(connection, "wide", 1) == ErrorCode.NONE
         with no_more_files(broker):
-            request = CreatePartitionsRequest(topics=[CreatePartitionsRequestTopic(name="wide", count=40, assignments=None)], timeout_ms=20_000)
+            request = CreatePartitionsRequest(
+                topics=[CreatePartitionsRequestTopic(name="wide", count=40, assignments=None)], timeout_ms=20_000
+            )
             connection.ask(request, 3, CreatePartitionsResponse)
             assert produce(connection, "wide", 39) == ErrorCode.KAFKA_STORAGE_ERROR
         ends = time.monotonic() + 20
@@ -102,8 +119,10 @@ def test_whoever_has_no_descriptors_left_says_so_and_what_to_do(tmp_path: Path) 
     file.write_text(f"dataDir={tmp_path}/data\nclientPort=0\nclientPortAddress=127.0.0.1\n")
     said: list[str] = []
     while not (said and " is up at " in said[-1]):
-        said.append(_first_words(6 + len(said), "jesenska.cli.zookeeper_server_start", str(file)))
+        said.append(_first_words(6 + len(said), "jesenska.cli.zookeeper.zookeeper_server_start", str(file)))
     assert len(said) > 2
-    said += [_first_words(6, "jesenska.cli.kafka_topics", "--bootstrap-server", "127.0.0.1:1", "--list")]
+    said += [_first_words(6, "jesenska.cli.kafka.topics.kafka_topics", "--bootstrap-server", "127.0.0.1:1", "--list")]
     for line in said:
-        assert " is up at " in line or re.search(r"oo many open files\): allow this process more open files \(ulimit -n, LimitNOFILE\)\.$", line), line
+        assert " is up at " in line or re.search(
+            r"oo many open files\): allow this process more open files \(ulimit -n, LimitNOFILE\)\.$", line
+        ), line

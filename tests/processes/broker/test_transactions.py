@@ -11,7 +11,13 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse, FetchResponsePartition
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponsePartition,
+)
 from jesenska.wire.messages.k03_metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
@@ -28,7 +34,11 @@ from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequestTopic,
     WriteTxnMarkersResponse,
 )
-from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic, DescribeProducersResponse
+from jesenska.wire.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersRequestTopic,
+    DescribeProducersResponse,
+)
 from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tests.conformance.transaction_table import GROUP, SETTINGS, TOPIC, Asked, Broker, Who
 from tests.raw_connection import Answer, RawConnection
@@ -59,12 +69,16 @@ class Client(Broker):
 
     def fetch(self, partition: int = 0, *, committed: bool = True) -> FetchResponsePartition:
         wanted = FetchRequestPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
-        request = FetchRequest(isolation_level=int(committed), max_wait_ms=0, topics=[FetchRequestTopic(topic=TOPIC, partitions=[wanted])])
+        request = FetchRequest(
+            isolation_level=int(committed), max_wait_ms=0, topics=[FetchRequestTopic(topic=TOPIC, partitions=[wanted])]
+        )
         return self.ask(request, 11, FetchResponse).responses[0].partitions[0]
 
     def committed(self, *, stable: bool = False) -> tuple[int, int]:
         """Error and offset of the group's first partition; -1 without one."""
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)], require_stable=stable)
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)], require_stable=stable
+        )
         topics = self.ask(request, 8, OffsetFetchResponse).groups[0].topics
         if not topics:
             return ErrorCode.NONE, -1
@@ -73,7 +87,9 @@ class Client(Broker):
 
     def commit(self, offset: int) -> int:
         partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-        request = OffsetCommitRequest(group_id=GROUP, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])])
+        request = OffsetCommitRequest(
+            group_id=GROUP, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])]
+        )
         return self.ask(request, 8, OffsetCommitResponse).topics[0].partitions[0].error_code
 
     def listed(self, **filters: object) -> dict[str, str]:
@@ -81,7 +97,9 @@ class Client(Broker):
         assert answer.error_code == ErrorCode.NONE
         return {item.transactional_id: item.transaction_state for item in answer.transaction_states}
 
-    def marker(self, who: Who, *, commits: bool, coordinator_epoch: int = 0, version: int = 2, transaction_version: int = 0) -> int:
+    def marker(
+        self, who: Who, *, commits: bool, coordinator_epoch: int = 0, version: int = 2, transaction_version: int = 0
+    ) -> int:
         marker = WriteTxnMarkersRequestMarker(
             producer_id=who.producer_id,
             producer_epoch=who.epoch,
@@ -110,10 +128,14 @@ def process(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def started(directory: Path, **settings: str) -> BrokerProcess:
-    return BrokerProcess(directory, settings=SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}, warm=True)
+    return BrokerProcess(
+        directory, settings=SETTINGS | {name.replace("_", "."): value for name, value in settings.items()}, warm=True
+    )
 
 
-def test_records_of_a_transaction_are_seen_when_it_is_committed_and_never_when_it_is_aborted(process: BrokerProcess) -> None:
+def test_records_of_a_transaction_are_seen_when_it_is_committed_and_never_when_it_is_aborted(
+    process: BrokerProcess,
+) -> None:
     with Client(process) as client:
         asked = client.begin("a")
         assert client.produce(asked, asked.producer, 12) == ErrorCode.NONE
@@ -125,7 +147,9 @@ def test_records_of_a_transaction_are_seen_when_it_is_committed_and_never_when_i
         assert client.produce(asked, following, 12) == ErrorCode.NONE
         assert client.end(asked, following, 5, commits=False).error_code == ErrorCode.NONE
         until(lambda: client.fetch().last_stable_offset == 4)
-        assert [(item.producer_id, item.first_offset) for item in client.fetch().aborted_transactions or ()] == [(following.producer_id, 2)]
+        assert [(item.producer_id, item.first_offset) for item in client.fetch().aborted_transactions or ()] == [
+            (following.producer_id, 2)
+        ]
 
 
 def test_an_open_transaction_is_open_after_a_kill_and_ends_by_its_producer(process: BrokerProcess) -> None:
@@ -195,7 +219,11 @@ def test_the_partition_of_a_topic_that_is_deleted_holds_up_no_transaction(proces
     with Client(process) as client:
         asked = client.begin("a")
         assert client.produce(asked, asked.producer, 12) == ErrorCode.NONE
-        client.ask(DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name=TOPIC)], timeout_ms=20_000), 6, DeleteTopicsResponse)
+        client.ask(
+            DeleteTopicsRequest(topics=[DeleteTopicsRequestTopic(name=TOPIC)], timeout_ms=20_000),
+            6,
+            DeleteTopicsResponse,
+        )
         assert client.end(asked, asked.producer, 5, commits=True).error_code == ErrorCode.NONE
         assert client.settled("a")[1] == "CompleteCommit"
 
@@ -210,20 +238,29 @@ def test_transactions_are_listed_by_state_producer_and_duration(process: BrokerP
         assert client.listed(state_filters=["Ongoing"]) == {"listed-1": "Ongoing"}
         assert client.listed(producer_id_filters=[other.producer.producer_id]) == {"listed-2": "Empty"}
         # As Apache Kafka 4.3.1 answers: an id that never had a transaction has none that began too late.
-        assert client.listed(duration_filter=3_600_000, state_filters=["Empty", "Ongoing"]).keys() & found.keys() == {"listed-2"}
+        assert client.listed(duration_filter=3_600_000, state_filters=["Empty", "Ongoing"]).keys() & found.keys() == {
+            "listed-2"
+        }
         until(lambda: client.listed(duration_filter=20).keys() & found.keys() == {"listed-1", "listed-2"})
 
 
 def test_a_transaction_that_hangs_is_found_among_the_producers_and_ended_by_a_marker(tmp_path: Path) -> None:
     """Without verification a late batch opens a transaction that no coordinator knows."""
-    with started(tmp_path / "data", transaction_partition_verification_enable="false") as process, Client(process) as client:
+    with (
+        started(tmp_path / "data", transaction_partition_verification_enable="false") as process,
+        Client(process) as client,
+    ):
         client.prepare()
         asked = client.begin("a")
         assert client.produce(asked, asked.producer, 9) == ErrorCode.NONE
         assert client.describe("a")[1] == "Empty"
         request = DescribeProducersRequest(topics=[DescribeProducersRequestTopic(name=TOPIC, partition_indexes=[0])])
         (found,) = client.ask(request, 0, DescribeProducersResponse).topics[0].partitions[0].active_producers
-        assert (found.producer_id, found.current_txn_start_offset, found.coordinator_epoch) == (asked.producer.producer_id, 0, -1)
+        assert (found.producer_id, found.current_txn_start_offset, found.coordinator_epoch) == (
+            asked.producer.producer_id,
+            0,
+            -1,
+        )
         assert client.marker(asked.producer, commits=False) == ErrorCode.NONE
         assert client.fetch().last_stable_offset == 2
 
@@ -235,16 +272,29 @@ def test_markers_are_refused_by_epochs(process: BrokerProcess, version: int) -> 
         asked = client.begin("a")
         client.produce(asked, asked.producer, 12)
         assert client.marker(asked.producer, commits=True, coordinator_epoch=5, version=version) == ErrorCode.NONE
-        assert client.marker(asked.producer, commits=True, coordinator_epoch=4, version=version) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        assert (
+            client.marker(asked.producer, commits=True, coordinator_epoch=4, version=version)
+            == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        )
         older = asked.producer._replace(epoch=0)
-        assert client.marker(older, commits=True, coordinator_epoch=5, version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
+        assert (
+            client.marker(older, commits=True, coordinator_epoch=5, version=version) == ErrorCode.INVALID_PRODUCER_EPOCH
+        )
         assert client.marker(Who(-1, -1), commits=True, version=version) == ErrorCode.UNKNOWN_SERVER_ERROR
         if version >= 2:
-            assert client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-1) == ErrorCode.UNKNOWN_SERVER_ERROR
-            assert client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-128) == ErrorCode.NONE
+            assert (
+                client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-1)
+                == ErrorCode.UNKNOWN_SERVER_ERROR
+            )
+            assert (
+                client.marker(Who(4712, 0), commits=True, version=version, transaction_version=-128) == ErrorCode.NONE
+            )
         twice = [
             WriteTxnMarkersRequestMarker(
-                producer_id=4711, producer_epoch=0, coordinator_epoch=epoch, topics=[WriteTxnMarkersRequestTopic(name=TOPIC, partition_indexes=numbers)]
+                producer_id=4711,
+                producer_epoch=0,
+                coordinator_epoch=epoch,
+                topics=[WriteTxnMarkersRequestTopic(name=TOPIC, partition_indexes=numbers)],
             )
             for epoch, numbers in ((5, [0]), (4, [1, 0]))
         ]
@@ -253,7 +303,9 @@ def test_markers_are_refused_by_epochs(process: BrokerProcess, version: int) -> 
         assert codes == {0: ErrorCode.TRANSACTION_COORDINATOR_FENCED, 1: ErrorCode.NONE}
 
 
-def test_with_transaction_version_2_a_late_marker_does_not_end_the_transaction_that_is_open_now(process: BrokerProcess) -> None:
+def test_with_transaction_version_2_a_late_marker_does_not_end_the_transaction_that_is_open_now(
+    process: BrokerProcess,
+) -> None:
     with Client(process) as client:
         asked = client.begin("a")
         client.produce(asked, asked.producer, 12)
@@ -274,8 +326,14 @@ def test_time_outs_beyond_the_setting_are_refused(tmp_path: Path) -> None:
 
 
 def test_ids_that_are_not_used_are_forgotten_in_time(tmp_path: Path) -> None:
-    settings = {"transactional.id.expiration.ms": "300", "transaction.remove.expired.transaction.cleanup.interval.ms": "100"}
-    with BrokerProcess(tmp_path / "data", settings=SETTINGS | settings, warm=True) as process, Client(process) as client:
+    settings = {
+        "transactional.id.expiration.ms": "300",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    with (
+        BrokerProcess(tmp_path / "data", settings=SETTINGS | settings, warm=True) as process,
+        Client(process) as client,
+    ):
         client.begin("a")
         until(lambda: client.describe("a")[0] == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
 
@@ -289,7 +347,10 @@ def test_the_topic_has_the_partitions_and_settings_that_are_asked_for(tmp_path: 
 
 
 def test_without_verification_old_clients_write_unasked(tmp_path: Path) -> None:
-    with started(tmp_path / "data", transaction_partition_verification_enable="false") as process, Client(process) as client:
+    with (
+        started(tmp_path / "data", transaction_partition_verification_enable="false") as process,
+        Client(process) as client,
+    ):
         client.prepare()
         asked = client.begin("a")
         assert client.produce(asked, asked.producer, 11) == ErrorCode.NONE
@@ -300,17 +361,26 @@ def test_without_verification_old_clients_write_unasked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", (9, 11, 12))
-def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partition_is_in_the_transaction(tmp_path: Path, version: int) -> None:
+def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partition_is_in_the_transaction(
+    tmp_path: Path, version: int
+) -> None:
     """Nobody coordinates yet. Old clients try this error again, and not those of coordinators."""
     with started(tmp_path / "data") as process, Client(process) as client:
-        client.ask(CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=TOPIC, num_partitions=1, replication_factor=1)]), 5, CreateTopicsResponse)
+        client.ask(
+            CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=TOPIC, num_partitions=1, replication_factor=1)]),
+            5,
+            CreateTopicsResponse,
+        )
         assert client.produce(Asked("a", Who(1, 0)), Who(1, 0), version) == ErrorCode.NOT_ENOUGH_REPLICAS
 
 
 def test_a_leader_asks_again_while_the_transaction_before_is_being_ended(tmp_path: Path) -> None:
     """add.partitions.to.txn.retry.backoff.ms and add.partitions.to.txn.retry.backoff.max.ms."""
     settings = {"add.partitions.to.txn.retry.backoff.ms": "5", "add.partitions.to.txn.retry.backoff.max.ms": "20000"}
-    with BrokerProcess(tmp_path / "data", settings=SETTINGS | settings, warm=True) as process, Client(process) as client:
+    with (
+        BrokerProcess(tmp_path / "data", settings=SETTINGS | settings, warm=True) as process,
+        Client(process) as client,
+    ):
         client.prepare()
         asked = client.begin("a")
         who = asked.producer

@@ -10,7 +10,11 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.testing import BrokerProcess
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
-from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate, UpdateFeaturesResponse
+from jesenska.wire.messages.k57_update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesRequestFeatureUpdate,
+    UpdateFeaturesResponse,
+)
 from tests.conformance.transaction_table import SETTINGS, Asked, Broker
 from tests.raw_connection import RawConnection
 
@@ -24,9 +28,14 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
-def _update(link: RawConnection, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False) -> UpdateFeaturesResponse:
+def _update(
+    link: RawConnection, *updates: tuple[str, int, int], version: int = 2, validate_only: bool = False
+) -> UpdateFeaturesResponse:
     items = [
-        UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=level, **({"upgrade_type": way} if version else {})) for name, level, way in updates
+        UpdateFeaturesRequestFeatureUpdate(
+            feature=name, max_version_level=level, **({"upgrade_type": way} if version else {})
+        )
+        for name, level, way in updates
     ]
     request = UpdateFeaturesRequest(feature_updates=items, validate_only=validate_only)
     return link.ask(request, version, UpdateFeaturesResponse)
@@ -35,7 +44,9 @@ def _update(link: RawConnection, *updates: tuple[str, int, int], version: int = 
 def _level(link: RawConnection) -> tuple[int, int]:
     """What is finalised (0: nothing), and the epoch."""
     answer = link.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 4, ApiVersionsResponse)
-    return next((item.max_version_level for item in answer.finalized_features if item.name == _NAME), 0), answer.finalized_features_epoch
+    return next(
+        (item.max_version_level for item in answer.finalized_features if item.name == _NAME), 0
+    ), answer.finalized_features_epoch
 
 
 def test_a_level_goes_down_and_up_and_outlives_a_start(broker: BrokerProcess) -> None:

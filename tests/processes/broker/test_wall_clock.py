@@ -18,8 +18,20 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.machine import Machine
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.topics import TopicCreation
-from jesenska.groups.events import CommitOffsets, CommittedOffset, ErrorAnswer, Event, Heartbeat, Join, JoinAnswer, PartitionsAnswer, Response, Sync, SyncAnswer
+from jesenska.controller.plans.topics import TopicCreation
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    ErrorAnswer,
+    Event,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    PartitionsAnswer,
+    Response,
+    Sync,
+    SyncAnswer,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
 from tests.raw_connection import RawConnection
 
@@ -46,7 +58,15 @@ class SetClock:
 async def running(data: Path, clock: SetClock, **settings: str) -> Any:
     given = {name.replace("_", "."): value for name, value in settings.items()}
     broker = Broker(
-        BrokerConfig({"log.dirs": str(data), "listeners": "PLAINTEXT://127.0.0.1:0", "offsets.topic.num.partitions": "1", **given}), Machine(clock=clock)
+        BrokerConfig(
+            {
+                "log.dirs": str(data),
+                "listeners": "PLAINTEXT://127.0.0.1:0",
+                "offsets.topic.num.partitions": "1",
+                **given,
+            }
+        ),
+        Machine(clock=clock),
     )
     try:
         await broker.start()
@@ -64,7 +84,9 @@ async def ask(broker: Broker, make: Callable[[int], Event], kind: type[R]) -> R:
 
 
 def joining(session_ms: int, rebalance_ms: int = 60_000, member: str = "") -> Callable[[int], Event]:
-    return lambda token: Join(token, "g", member, None, "c", "/127.0.0.1", session_ms, rebalance_ms, "consumer", (("range", b"m"),))
+    return lambda token: Join(
+        token, "g", member, None, "c", "/127.0.0.1", session_ms, rebalance_ms, "consumer", (("range", b"m"),)
+    )
 
 
 def synced(answer: JoinAnswer) -> Callable[[int], Event]:
@@ -79,7 +101,9 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 def test_a_silent_member_is_expelled_and_a_live_one_is_not(tmp_path: Path, set_ms: int) -> None:
     async def main() -> None:
         clock = SetClock()
-        async with running(tmp_path, clock, group_min_session_timeout_ms="1", group_initial_rebalance_delay_ms="0") as broker:
+        async with running(
+            tmp_path, clock, group_min_session_timeout_ms="1", group_initial_rebalance_delay_ms="0"
+        ) as broker:
             await broker.coordinators.groups.ensure_topic()
             silent = await ask(broker, joining(200), JoinAnswer)
             second = asyncio.create_task(ask(broker, joining(60_000), JoinAnswer))
@@ -99,7 +123,9 @@ def test_a_silent_member_is_expelled_and_a_live_one_is_not(tmp_path: Path, set_m
             coordinator = broker.coordinators.groups.coordinator_of("g")
             while again.member_id in coordinator.groups["g"].members:
                 await asyncio.sleep(0.01)
-            alive = await ask(broker, lambda token: Heartbeat(token, "g", rejoined.generation_id, live.member_id), ErrorAnswer)
+            alive = await ask(
+                broker, lambda token: Heartbeat(token, "g", rejoined.generation_id, live.member_id), ErrorAnswer
+            )
             assert alive.error is ErrorCode.REBALANCE_IN_PROGRESS
 
     run(main)
@@ -117,7 +143,9 @@ def test_a_commit_behind_a_disk_that_hangs_is_answered(tmp_path: Path, set_ms: i
             try:
                 key = TopicPartition("t", 0)
                 offsets = ((key, CommittedOffset(1, -1, "", clock.now_ms())),)
-                waiting = asyncio.create_task(ask(broker, lambda token: CommitOffsets(token, "g", -1, "", None, offsets), PartitionsAnswer))
+                waiting = asyncio.create_task(
+                    ask(broker, lambda token: CommitOffsets(token, "g", -1, "", None, offsets), PartitionsAnswer)
+                )
                 await asyncio.sleep(0)
                 clock.ahead_ms = set_ms
                 assert (await waiting).partitions[key] is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -133,7 +161,11 @@ def fetch(broker_at: str, topic: str) -> FetchResponse:
         max_wait_ms=300,
         min_bytes=1,
         max_bytes=1000,
-        topics=[FetchRequestTopic(topic=topic, partitions=[FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)])],
+        topics=[
+            FetchRequestTopic(
+                topic=topic, partitions=[FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)]
+            )
+        ],
     )
     with RawConnection(broker_at) as connection:
         return connection.ask(request, 4, FetchResponse)

@@ -25,7 +25,13 @@ def hops(request: str) -> list[tuple[str, str]]:
 def trace() -> list[list[str]]:
     environment = {**os.environ, "JESENSKA_PURE": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.processes.broker.trace_of_requests"], cwd=_ROOT, env=environment, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-m", "tests.processes.broker.trace_of_requests"],
+        cwd=_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     return [line.split("\t") for line in done.stdout.splitlines()]
 
@@ -36,4 +42,6 @@ def test_a_request_goes_the_way_that_is_written_down(request_name: str, trace: l
     assert 10 <= len(way) <= _HOPS_MAX
     calls = iter([(file, function) for name, file, function in trace if name == request_name])
     for file, function in way:
-        assert any(called.startswith(file) and name == function for called, name in calls), f"{file} {function} is not next"
+        assert any(called.startswith(file) and name == function for called, name in calls), (
+            f"{file} {function} is not next"
+        )

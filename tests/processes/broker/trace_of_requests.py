@@ -54,8 +54,15 @@ async def main(directory: Path) -> None:
 
             await ask(MetadataRequest(topics=[MetadataRequestTopic(name="t")]), 9)
             wanted = FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1 << 20)
-            produce = ProduceRequest(acks=1, topic_data=[ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(records=make_batch())])])
-            fetch = FetchRequest(min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(topic="t", partitions=[wanted])])
+            produce = ProduceRequest(
+                acks=1,
+                topic_data=[
+                    ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(records=make_batch())])
+                ],
+            )
+            fetch = FetchRequest(
+                min_bytes=1, max_bytes=1 << 20, topics=[FetchRequestTopic(topic="t", partitions=[wanted])]
+            )
             # What is made at first use is made.
             for _ in range(2):
                 await ask(produce, 9)

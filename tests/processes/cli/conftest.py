@@ -84,7 +84,9 @@ def tool_process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[
 def process_of(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A tool in a process of its own, ended with the block whatever happens in it."""
     command = [sys.executable, "-m", f"jesenska.cli.{name}", *arguments]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals)
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals
+    )
     with process:
         try:
             yield process

@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 
 from jesenska.base.errors import InvalidReplicationFactorError, KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin, GroupDescription
 from jesenska.client.producer import Producer
 from jesenska.testing import BrokerProcess
 
@@ -47,14 +47,17 @@ async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
         await asyncio.sleep(0.1)
 
 
-def fill(broker: Reachable, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None) -> None:
+def fill(
+    broker: Reachable, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None
+) -> None:
     """A topic with this many numbers, the same count in each partition; adds to it if it is there."""
 
     async def work(cluster: Cluster) -> None:
         await _create(cluster, topic, partitions)
         async with Producer(cluster) as producer:
             sent = [
-                await producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=timestamp_ms) for number in range(start, start + count)
+                await producer.send(topic, b"%d" % number, partition=number % partitions, timestamp_ms=timestamp_ms)
+                for number in range(start, start + count)
             ]
             await producer.flush()
         assert all(future.result().offset >= 0 for future in sent)

@@ -9,19 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import kafka_console_producer, kafka_consumer_groups, kafka_streams_application_reset, kafka_topics
+from jesenska.cli.kafka.groups import kafka_consumer_groups, kafka_streams_application_reset
+from jesenska.cli.kafka.records import kafka_console_producer
+from jesenska.cli.kafka.topics import kafka_topics
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool, tool_process
 
 RESET = kafka_streams_application_reset.main
-INTERNAL = ("-s-changelog", "-x-repartition", "-j-subscription-response-topic", "-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic")
+INTERNAL = (
+    "-s-changelog",
+    "-x-repartition",
+    "-j-subscription-response-topic",
+    "-KTABLE-FK-JOIN-SUBSCRIPTION-REGISTRATION-0000000006-topic",
+)
 
 
 @pytest.fixture
 def application(at: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     """An id. There are a topic `<id>.in` of two partitions with ten records, internal topics and one of the user."""
     name: str = request.node.name.partition("[")[0].replace("_", "-")[:60]
-    for topic in (f"{name}.in", f"{name}-of-the-user", f"other-{name}-x-repartition", *(name + ending for ending in INTERNAL)):
+    for topic in (
+        f"{name}.in",
+        f"{name}-of-the-user",
+        f"other-{name}-x-repartition",
+        *(name + ending for ending in INTERNAL),
+    ):
         at(kafka_topics.main, "--create", "--topic", topic, "--partitions", "2")
     file = tmp_path / "lines"
     file.write_text("".join(f"{number}\t{number}\n" for number in range(10)))
@@ -44,11 +56,18 @@ def topics_of(at: Tool, name: str) -> set[str]:
 def test_internal_topics_go_and_all_others_stay(at: Tool, application: str) -> None:
     before = topics_of(at, application)
     tried = at(RESET, "--application-id", application, "--dry-run")
-    assert (tried.code, tried.lines[0]) == (0, "----Dry run displays the actions which will be performed when running Streams Reset Tool----")
+    assert (tried.code, tried.lines[0]) == (
+        0,
+        "----Dry run displays the actions which will be performed when running Streams Reset Tool----",
+    )
     assert topics_of(at, application) == before
     done = at(RESET, "--application-id", application)
     internal = sorted(application + ending for ending in INTERNAL)
-    assert done.lines == ["No input or intermediate topics specified. Skipping seek.", f"Deleting inferred internal topics [{', '.join(internal)}]", "Done."]
+    assert done.lines == [
+        "No input or intermediate topics specified. Skipping seek.",
+        f"Deleting inferred internal topics [{', '.join(internal)}]",
+        "Done.",
+    ]
     assert "--state-dir" in done.err
     assert before - topics_of(at, application) == set(internal)
 
@@ -62,7 +81,9 @@ def test_only_the_internal_topics_that_are_named_go(at: Tool, application: str) 
     assert before - topics_of(at, application) == {f"{application}-s-changelog"}
 
 
-def test_input_topics_begin_where_it_is_said_and_intermediate_topics_end(at: Tool, application: str, tmp_path: Path) -> None:
+def test_input_topics_begin_where_it_is_said_and_intermediate_topics_end(
+    at: Tool, application: str, tmp_path: Path
+) -> None:
     topic, flags = f"{application}.in", ("--application-id", application, "--input-topics", f"{application}.in")
     assert at(RESET, "--application-id", application, "--intermediate-topics", topic).code == 0
     ends = committed(at, application, topic)
@@ -79,7 +100,13 @@ def test_input_topics_begin_where_it_is_said_and_intermediate_topics_end(at: Too
     file.write_text(f"{topic},1,1\n")
     assert at(RESET, *flags, "--from-file", str(file), "--dry-run", "--output", "json").lines == [
         json.dumps(
-            {"dryRun": True, "offsets": [{"topic": topic, "partition": 1, "offset": 1}], "deletedTopics": [], "missingTopics": [], "removedState": False},
+            {
+                "dryRun": True,
+                "offsets": [{"topic": topic, "partition": 1, "offset": 1}],
+                "deletedTopics": [],
+                "missingTopics": [],
+                "removedState": False,
+            },
             separators=(",", ":"),
         )
     ]
@@ -94,7 +121,9 @@ def test_an_unknown_topic_is_named_and_the_rest_is_done(at: Tool, application: s
     assert committed(at, application, f"{application}.in") == {0: 0, 1: 0}
 
 
-def test_a_running_application_is_left_alone_unless_its_members_are_removed_by_force(tool: Tool, fast_broker: BrokerProcess) -> None:
+def test_a_running_application_is_left_alone_unless_its_members_are_removed_by_force(
+    tool: Tool, fast_broker: BrokerProcess
+) -> None:
     def at(*arguments: str) -> tuple[int, str, str]:
         result = tool(RESET, "--bootstrap-server", fast_broker.bootstrap, *arguments)
         return result.code, result.out, result.err
@@ -114,10 +143,14 @@ def test_a_running_application_is_left_alone_unless_its_members_are_removed_by_f
         member.kill()
         member.wait()
         assert at("--application-id", "busy", "--input-topics", topic, "--force")[0] == 0
-    assert "busy-x-repartition" not in tool(kafka_topics.main, "--bootstrap-server", fast_broker.bootstrap, "--list").lines
+    assert (
+        "busy-x-repartition" not in tool(kafka_topics.main, "--bootstrap-server", fast_broker.bootstrap, "--list").lines
+    )
 
 
-def test_state_goes_with_state_dir_but_not_while_the_application_runs(at: Tool, application: str, tmp_path: Path) -> None:
+def test_state_goes_with_state_dir_but_not_while_the_application_runs(
+    at: Tool, application: str, tmp_path: Path
+) -> None:
     flags = ("--application-id", application, "--state-dir", str(tmp_path))
     state = tmp_path / application
     assert at(RESET, *flags, "--internal-topics", f"{application}-s-changelog").lines[1] == "There is none."

@@ -12,12 +12,13 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, InvalidConfigError, KafkaError, UnknownMemberIdError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli import jesenska, kafka_configs, kafka_topics
-from jesenska.client.admin import BRANCH_OF, TOPIC, Admin, ConfigChange, NewTopic
-from jesenska.client.branched_offsets import within
+from jesenska.cli import jesenska
+from jesenska.cli.kafka.topics import kafka_configs, kafka_topics
+from jesenska.client.administration.admin import BRANCH_OF, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.administration.branched_offsets import within
+from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
-from jesenska.client.group_admin import GroupAdmin, OffsetAndMetadata
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Result, Tool, tool_process
@@ -53,15 +54,33 @@ def settings_of(broker: BrokerProcess, topic: str) -> dict[str, str | None]:
     """The topic's own."""
 
     async def work(cluster: Cluster) -> dict[str, str | None]:
-        return {entry.name: entry.value for entry in await Admin(cluster).describe_configs(TOPIC, topic) if entry.source == 1}
+        return {
+            entry.name: entry.value
+            for entry in await Admin(cluster).describe_configs(TOPIC, topic)
+            if entry.source == 1
+        }
 
     return ask(broker, work)
 
 
-def test_a_branch_has_partitions_settings_and_records_of_its_source(branch: Branch, tool: Tool, fast_broker: BrokerProcess) -> None:
+def test_a_branch_has_partitions_settings_and_records_of_its_source(
+    branch: Branch, tool: Tool, fast_broker: BrokerProcess
+) -> None:
     at = ("--bootstrap-server", fast_broker.bootstrap)
     assert (
-        tool(kafka_topics.main, *at, "--create", "--topic", "orders", "--partitions", "3", "--config", "retention.ms=-1", "--config", "segment.bytes=2000").code
+        tool(
+            kafka_topics.main,
+            *at,
+            "--create",
+            "--topic",
+            "orders",
+            "--partitions",
+            "3",
+            "--config",
+            "retention.ms=-1",
+            "--config",
+            "segment.bytes=2000",
+        ).code
         == 0
     )
     fill(fast_broker, "orders", 3, 600)
@@ -86,7 +105,10 @@ def test_a_branch_has_partitions_settings_and_records_of_its_source(branch: Bran
 def test_any_client_can_ask_for_a_branch(tool: Tool, fast_broker: BrokerProcess) -> None:
     fill(fast_broker, "plain", 2, 10)
     at = ("--bootstrap-server", fast_broker.bootstrap)
-    assert tool(kafka_topics.main, *at, "--create", "--topic", "by-setting", "--config", "jesenska.branch.of=plain").code == 0
+    assert (
+        tool(kafka_topics.main, *at, "--create", "--topic", "by-setting", "--config", "jesenska.branch.of=plain").code
+        == 0
+    )
     assert values(fast_broker, "by-setting", 2) == values(fast_broker, "plain", 2)
     described = tool(kafka_configs.main, *at, "--describe", "--topic", "by-setting").out
     assert "jesenska.branch.of=plain " in described
@@ -126,7 +148,10 @@ def test_numbers_that_are_those_of_the_source_are_taken(fast_broker: BrokerProce
     fill(fast_broker, "source", 2, 2)
     broker_id = ask(fast_broker, lambda cluster: Admin(cluster).topics())["source"].partitions[0].leader
     assert refused(fast_broker, NewTopic("same-numbers", 2, 1, configs={BRANCH_OF: "source"})) is None
-    assert refused(fast_broker, NewTopic("same-replicas", configs={BRANCH_OF: "source"}, assignment=[[broker_id]] * 2)) is None
+    assert (
+        refused(fast_broker, NewTopic("same-replicas", configs={BRANCH_OF: "source"}, assignment=[[broker_id]] * 2))
+        is None
+    )
 
 
 def test_where_a_branch_comes_from_cannot_be_changed(fast_broker: BrokerProcess) -> None:
@@ -154,7 +179,12 @@ def test_mistakes_are_one_sentence(branch: Branch, fast_broker: BrokerProcess, t
     fill(fast_broker, "source", 2, 2)
     missing = branch("nobody", "x")
     assert (missing.code, missing.out) == (1, "")
-    assert missing.err == "jesenska branch: There is no topic 'nobody': kafka-topics --list shows what there is.\n".replace("jesenska branch", "jesenska")
+    assert (
+        missing.err
+        == "jesenska branch: There is no topic 'nobody': kafka-topics --list shows what there is.\n".replace(
+            "jesenska branch", "jesenska"
+        )
+    )
     there = branch("source", "source")
     assert (there.code, there.err.count("\n")) == (1, 1)
     assert "already" in there.err
@@ -171,7 +201,10 @@ def test_the_answer_as_json(branch: Branch, fast_broker: BrokerProcess) -> None:
     assert answer == {
         "source": "for-json",
         "topic": "as-json",
-        "partitions": [{"partition": 0, "startOffset": 0, "endOffset": 3}, {"partition": 1, "startOffset": 0, "endOffset": 2}],
+        "partitions": [
+            {"partition": 0, "startOffset": 0, "endOffset": 3},
+            {"partition": 1, "startOffset": 0, "endOffset": 2},
+        ],
         "groups": [{"group": "json-group", "offsets": {"1": 1}}],
     }
 
@@ -195,17 +228,30 @@ def test_groups_stand_in_the_branch_where_they_stand_in_the_source(branch: Branc
     assert committed(fast_broker, "reader-b") == {TopicPartition("read", 1): 0, TopicPartition("read-again", 1): 0}
 
 
-def test_a_group_with_members_gets_its_offsets_in_a_branch_once_and_goes_on(branch: Branch, fast_broker: BrokerProcess) -> None:
+def test_a_group_with_members_gets_its_offsets_in_a_branch_once_and_goes_on(
+    branch: Branch, fast_broker: BrokerProcess
+) -> None:
     fill(fast_broker, "in-use", 1, 20)
     commit(fast_broker, "at-work", {TopicPartition("in-use", 0): 7})
-    with tool_process(fast_broker, "kafka_console_consumer", "--topic", "in-use", "--group", "at-work", "--consumer-property", "enable.auto.commit=false"):
+    with tool_process(
+        fast_broker,
+        "kafka_console_consumer",
+        "--topic",
+        "in-use",
+        "--group",
+        "at-work",
+        "--consumer-property",
+        "enable.auto.commit=false",
+    ):
         until_shared(fast_broker, "at-work", 1, 1)
         assert branch("in-use", "beside", "--groups").code == 0
         assert committed(fast_broker, "at-work") == {TopicPartition("in-use", 0): 7, TopicPartition("beside", 0): 7}
         fill(fast_broker, "no-branch", 1, 1)
 
         async def alter(cluster: Cluster, topic: str) -> KafkaError | None:
-            return (await GroupAdmin(cluster).alter_offsets("at-work", {TopicPartition(topic, 0): 1}))[TopicPartition(topic, 0)]
+            return (await GroupAdmin(cluster).alter_offsets("at-work", {TopicPartition(topic, 0): 1}))[
+                TopicPartition(topic, 0)
+            ]
 
         # Neither what it has already, nor a topic that it reads, nor one that is no branch.
         for topic in ("beside", "in-use", "no-branch"):
@@ -218,12 +264,21 @@ def test_a_group_that_reads_the_branch_itself_is_told_apart(branch: Branch, fast
     assert branch("first", "second").code == 0
     commit(fast_broker, "of-both", {TopicPartition("second", 0): 2})
     with tool_process(
-        fast_broker, "kafka_console_consumer", "--include", "second|nothing", "--group", "of-both", "--consumer-property", "enable.auto.commit=false"
+        fast_broker,
+        "kafka_console_consumer",
+        "--include",
+        "second|nothing",
+        "--group",
+        "of-both",
+        "--consumer-property",
+        "enable.auto.commit=false",
     ):
         until_shared(fast_broker, "of-both", 1, 1)
 
         async def alter(cluster: Cluster) -> KafkaError | None:
-            return (await GroupAdmin(cluster).alter_offsets("of-both", {TopicPartition("second", 0): 1}))[TopicPartition("second", 0)]
+            return (await GroupAdmin(cluster).alter_offsets("of-both", {TopicPartition("second", 0): 1}))[
+                TopicPartition("second", 0)
+            ]
 
         assert isinstance(ask(fast_broker, alter), UnknownMemberIdError)
 
@@ -252,7 +307,9 @@ def test_an_unfinished_branch_is_made_after_a_crash_of_the_broker(tmp_path: Path
             broker.start()
             topics = ask(broker, lambda cluster: Admin(cluster).topics())
             if name in topics:
-                assert {number: len(found) for number, found in values(broker, name, 40).items()} == dict.fromkeys(range(40), 10)
+                assert {number: len(found) for number, found in values(broker, name, 40).items()} == dict.fromkeys(
+                    range(40), 10
+                )
                 assert settings_of(broker, name) == {BRANCH_OF: "orders"}
             seen.add(name in topics)
     assert True in seen

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 
-from jesenska.cli import kafka_broker_api_versions
+from jesenska.cli.kafka.cluster import kafka_broker_api_versions
 from jesenska.wire.registry import APIS
 from tests.processes.cli.conftest import Tool
 

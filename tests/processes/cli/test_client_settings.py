@@ -7,15 +7,18 @@ from typing import Any
 import pytest
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.cli import kafka_console_consumer, kafka_topics
-from jesenska.cli.console_reading import fetch_options, group_options
-from jesenska.cli.tool import connection_options
+from jesenska.cli.kafka.records import kafka_console_consumer
+from jesenska.cli.kafka.records.console_reading import fetch_options, group_options
+from jesenska.cli.kafka.topics import kafka_topics
+from jesenska.cli.shared.tool import connection_options
 from jesenska.client.cluster import Cluster
-from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Table
 from tests.processes.cli.conftest import Tool
 
-_TABLES = pytest.mark.parametrize("table", [PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS], ids=lambda table: table.kind)
+_TABLES = pytest.mark.parametrize(
+    "table", [PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS], ids=lambda table: table.kind
+)
 
 
 @_TABLES
@@ -98,7 +101,14 @@ def test_a_consumer_takes_the_limits_that_are_given() -> None:
 
 
 def test_a_member_takes_the_times_that_are_given() -> None:
-    found = group_options(settings(session_timeout_ms="9000", max_poll_interval_ms="8000", heartbeat_interval_ms="2000", auto_commit_interval_ms="7000"))
+    found = group_options(
+        settings(
+            session_timeout_ms="9000",
+            max_poll_interval_ms="8000",
+            heartbeat_interval_ms="2000",
+            auto_commit_interval_ms="7000",
+        )
+    )
     assert (found["session_timeout_seconds"], found["max_poll_interval_seconds"]) == (9, 8)
     assert (found["heartbeat_seconds"], found["auto_commit_seconds"]) == (2, 7)
     assert group_options(settings(enable_auto_commit="false"))["auto_commit_seconds"] is None

@@ -23,7 +23,15 @@ TOOLS = (
 
 @pytest.fixture(scope="module")
 def bootstrap(broker: BrokerProcess) -> str:
-    command = [sys.executable, "-m", "jesenska.cli.kafka_verifiable_producer", "--bootstrap-server", broker.bootstrap, "--topic", "closed-streams"]
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska.cli.kafka.records.kafka_verifiable_producer",
+        "--bootstrap-server",
+        broker.bootstrap,
+        "--topic",
+        "closed-streams",
+    ]
     subprocess.run([*command, "--max-messages", "3"], check=True, stdout=subprocess.DEVNULL, timeout=60)
     return broker.bootstrap
 

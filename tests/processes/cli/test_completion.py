@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli.completion import script
+from jesenska.cli.commands.completion import script
 from jesenska.cli.jesenska import main
 from jesenska.testing import BrokerProcess
 from tests.old_requests import create
 from tests.raw_connection import RawConnection
 
-_TOOLS = sorted(entry.name for entry in entry_points(group="console_scripts") if entry.module.startswith("jesenska.cli."))
+_TOOLS = sorted(
+    entry.name for entry in entry_points(group="console_scripts") if entry.module.startswith("jesenska.cli.")
+)
 
 pytestmark = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
 
@@ -34,7 +36,10 @@ def bash_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _tab(bash_script: Path, line: str, directory: Path | None = None) -> list[str]:
     """What bash would offer behind this line. What it says on stderr would stand in the middle of what is being typed:
     nothing."""
-    program = 'set -u; source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _jesenska; printf "%s\\n" ${COMPREPLY[@]+"${COMPREPLY[@]}"}'
+    program = (
+        'set -u; source "$1"; COMP_LINE=$2 COMP_POINT=${#2}; _jesenska; printf "%s\\n" '
+        '${COMPREPLY[@]+"${COMPREPLY[@]}"}'
+    )
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "--norc", "--noprofile", "-c", program, "bash", bash_script, line],
@@ -59,7 +64,9 @@ def test_the_command_prints_the_script(capsys: pytest.CaptureFixture[str]) -> No
 def test_every_flag_of_every_tool_is_offered_under_both_names(bash_script: Path, tool: str) -> None:
     entry = next(iter(entry_points(group="console_scripts", name=tool)))
     parser: argparse.ArgumentParser = vars(import_module(entry.module))["_parser"]()
-    wanted = sorted(name for action in parser._actions if action.help != argparse.SUPPRESS for name in action.option_strings)
+    wanted = sorted(
+        name for action in parser._actions if action.help != argparse.SUPPRESS for name in action.option_strings
+    )
     assert wanted
     for typed in (tool, f"bin/{tool}" if tool == "jesenska" else f"bin/{tool}.sh"):
         assert _tab(bash_script, f"{typed} -") == wanted
@@ -67,7 +74,11 @@ def test_every_flag_of_every_tool_is_offered_under_both_names(bash_script: Path,
 
 def test_each_tool_is_registered_under_both_names(bash_script: Path) -> None:
     said = subprocess.run(
-        ["bash", "--norc", "--noprofile", "-c", 'source "$1"; complete -p', "bash", bash_script], capture_output=True, text=True, check=True, timeout=30
+        ["bash", "--norc", "--noprofile", "-c", 'source "$1"; complete -p', "bash", bash_script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
     ).stdout
     names = {line.split()[-1] for line in said.splitlines() if "-F _jesenska" in line}
     assert names == {*_TOOLS, *(f"{name}.sh" for name in _TOOLS if name != "jesenska")}
@@ -87,7 +98,23 @@ def test_each_tool_is_registered_under_both_names(bash_script: Path) -> None:
         ("kafka-topics --partitions ", []),
         ("kafka-producer-perf-test --producer-props acks=1 compression.t", ["compression.type="]),
         ("kafka-server-start server.properties --override num.part", ["num.partitions="]),
-        ("jesenska ", ["branch", "completion", "export", "forget-broker", "import", "init", "settings", "status", "streams", "tree", "up", "verify"]),
+        (
+            "jesenska ",
+            [
+                "branch",
+                "completion",
+                "export",
+                "forget-broker",
+                "import",
+                "init",
+                "settings",
+                "status",
+                "streams",
+                "tree",
+                "up",
+                "verify",
+            ],
+        ),
         ("jesenska streams ", ["describe", "explain", "run"]),
         ("jesenska tree ", ["backup", "inventory", "rebuild", "restore"]),
         ("jesenska up --log-level d", ["debug"]),
@@ -112,7 +139,10 @@ def test_topics_of_the_cluster_on_the_line_are_offered(bash_script: Path, broker
     with RawConnection(broker.bootstrap) as connection:
         create(connection, "completed-one")
         create(connection, "completed-two")
-    for line in (f"kafka-topics --bootstrap-server {broker.bootstrap} --topic compl", f"kafka-console-producer --broker-list={broker.bootstrap} --topic compl"):
+    for line in (
+        f"kafka-topics --bootstrap-server {broker.bootstrap} --topic compl",
+        f"kafka-console-producer --broker-list={broker.bootstrap} --topic compl",
+    ):
         assert _tab(bash_script, line) == ["completed-one", "completed-two"]
 
 
@@ -132,7 +162,9 @@ def test_zsh_is_told_every_flag_with_what_it_is_for() -> None:
     text = script("zsh")
     assert text.startswith("#compdef jesenska kafka-broker-api-versions kafka-broker-api-versions.sh ")
     assert "'--bootstrap-server=[The Kafka server to connect to.]:HOST\\:PORT[,...]: '" in text
-    assert "'--output=[How to answer: as Kafka'\\''s tool does, or as JSON (default: text).]:OUTPUT:(text json)'" in text
+    assert (
+        "'--output=[How to answer: as Kafka'\\''s tool does, or as JSON (default: text).]:OUTPUT:(text json)'" in text
+    )
     assert "'--topic=[The topic; for all actions but --create a regular expression.]:TOPIC:_jesenska_topics'" in text
     # The values that follow the first of --producer-props.
     assert "'*:NAME=VALUE:_jesenska_settings producer'" in text

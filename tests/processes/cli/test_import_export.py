@@ -13,17 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import importing
+from jesenska.cli.commands import importing
 from jesenska.cli.jesenska import main
-from jesenska.interchange import journal_file, raft_retirement
+from jesenska.interchange import journal_file
 from jesenska.interchange.journal_file import read_tree
 from jesenska.interchange.nodes import Node
-from jesenska.interchange.raft_records import PartitionRecord, TopicRecord, write_record
-from jesenska.log.directory_lock import DirectoryLock
-from jesenska.log.files import FileLayer
+from jesenska.interchange.raft import retirement
+from jesenska.interchange.raft.records import PartitionRecord, TopicRecord, write_record
+from jesenska.log.directory.directory_lock import DirectoryLock
+from jesenska.log.disk.files import FileLayer
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_cluster_id
 from jesenska.metadata.store import Store
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
 from jesenska.testing.process import ServerFailedError
@@ -98,7 +99,8 @@ def test_what_was_imported_is_served(tool: Tool, data: Path) -> None:
     trial = tool(main, "import", str(data), *from_files, "--dry-run")
     assert (trial.code, trial.out) == (
         0,
-        f"Would import broker 1 of cluster {_CLUSTER}: 1 topics with 1 partitions; 0 partitions have segments of a format from before 0.11. "
+        f"Would import broker 1 of cluster {_CLUSTER}: 1 topics with 1 partitions; 0 partitions have segments of a "
+        f"format from before 0.11. "
         "Nothing was changed.\n",
     )
     assert contents(data) == before
@@ -124,19 +126,41 @@ def test_what_was_imported_is_served(tool: Tool, data: Path) -> None:
 
 _REFUSALS: list[tuple[str, Callable[[Path], list[str]], str]] = [
     ("no source", lambda data: [], "Nothing says where the metadata are: give Kafka's ZooKeeper with --zookeeper"),
-    ("both", lambda data: ["--zookeeper", "x:1", "--zookeeper-data", "y"], "--zookeeper and --zookeeper-data were both given"),
-    ("chroot", lambda data: ["--zookeeper", "x:1", "--chroot", "/kafka"], "--chroot and --zookeeper-logs belong to --zookeeper-data"),
-    ("bad chroot", lambda data: ["--zookeeper-data", str(data.parent / "zookeeper"), "--chroot", "kafka"], "--chroot kafka is no path"),
-    ("no chroot", lambda data: ["--zookeeper-data", str(data.parent / "zookeeper"), "--chroot", "/kafka"], "has no node /kafka"),
+    (
+        "both",
+        lambda data: ["--zookeeper", "x:1", "--zookeeper-data", "y"],
+        "--zookeeper and --zookeeper-data were both given",
+    ),
+    (
+        "chroot",
+        lambda data: ["--zookeeper", "x:1", "--chroot", "/kafka"],
+        "--chroot and --zookeeper-logs belong to --zookeeper-data",
+    ),
+    (
+        "bad chroot",
+        lambda data: ["--zookeeper-data", str(data.parent / "zookeeper"), "--chroot", "kafka"],
+        "--chroot kafka is no path",
+    ),
+    (
+        "no chroot",
+        lambda data: ["--zookeeper-data", str(data.parent / "zookeeper"), "--chroot", "/kafka"],
+        "has no node /kafka",
+    ),
     ("metadata", lambda data: ["--metadata", str(data)], "--metadata belongs to KRaft mode"),
     ("broker id", lambda data: ["--broker-id", "2"], "belongs to broker 1, and --broker-id says 2"),
     ("nobody there", lambda data: ["--zookeeper", "127.0.0.1:1"], "No ZooKeeper answers at 127.0.0.1:1"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(arguments, said) for _, arguments, said in _REFUSALS], ids=[name for name, _, _ in _REFUSALS])
-def test_wrong_arguments_are_one_sentence(tool: Tool, data: Path, arguments: Callable[[Path], list[str]], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jesenska.cli.tree._CONNECT_MS", 200)
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(arguments, said) for _, arguments, said in _REFUSALS],
+    ids=[name for name, _, _ in _REFUSALS],
+)
+def test_wrong_arguments_are_one_sentence(
+    tool: Tool, data: Path, arguments: Callable[[Path], list[str]], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jesenska.cli.shared.zookeeper_option._CONNECT_MS", 200)
     before = contents(data)
     done = tool(main, "import", str(data), *arguments(data))
     assert done.code == 1
@@ -182,7 +206,9 @@ def _old_format_after_a_crash(data: Path) -> None:
         (_old_format_after_a_crash, "was not closed in order, and t-0 has a format from before 0.11"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_changes(tool: Tool, data: Path, prepare: Callable[[Path], None], said: str) -> None:
+def test_what_does_not_fit_is_refused_and_nothing_changes(
+    tool: Tool, data: Path, prepare: Callable[[Path], None], said: str
+) -> None:
     prepare(data)
     before = contents(data)
     done = tool(main, "import", str(data), "--zookeeper-data", str(data.parent / "zookeeper"))
@@ -215,7 +241,9 @@ def test_a_broker_is_not_started_on_what_was_not_imported(data: Path) -> None:
     assert not (data / "jesenska-metadata.db").exists()
 
 
-def test_a_crash_while_the_tree_is_written_leaves_the_directory_as_it_was(tool: Tool, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_while_the_tree_is_written_leaves_the_directory_as_it_was(
+    tool: Tool, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(self: FileLayer, source: Path, target: Path) -> None:
         raise OSError(28, "No space left on device")
 
@@ -239,7 +267,7 @@ def test_a_raft_directory_is_imported_from_its_own_log(tool: Tool, raft: Path) -
     assert "leave --zookeeper and --zookeeper-data away" in tool(main, "import", str(raft), "--zookeeper", "x:1").err
     assert tool(main, "import", str(raft)).code == 0
     assert not (raft / "__cluster_metadata-0").exists()
-    with tarfile.open(raft / raft_retirement.ARCHIVE) as kept:
+    with tarfile.open(raft / retirement.ARCHIVE) as kept:
         properties, log = (kept.extractfile(name) for name in ("meta.properties", f"__cluster_metadata-0/{0:020d}.log"))
         assert properties is not None
         assert log is not None
@@ -248,7 +276,9 @@ def test_a_raft_directory_is_imported_from_its_own_log(tool: Tool, raft: Path) -
 
 
 @pytest.mark.parametrize("step", ["archive", "write_meta_properties", "remove_log"])
-def test_a_raft_import_that_is_interrupted_goes_on(tool: Tool, raft: Path, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_raft_import_that_is_interrupted_goes_on(
+    tool: Tool, raft: Path, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """At each step either the directory is a whole one of KRaft mode, or no broker starts on it until the import has
     been repeated."""
 
@@ -256,7 +286,7 @@ def test_a_raft_import_that_is_interrupted_goes_on(tool: Tool, raft: Path, step:
         raise OSError(5, "Input/output error", "the disk")
 
     with monkeypatch.context() as patched:
-        patched.setattr(raft_retirement, step, stops)
+        patched.setattr(retirement, step, stops)
         done = tool(main, "import", str(raft))
     assert (done.code, "the disk cannot be written" in done.err) == (1, True)
     is_kafkas = (raft / "meta.properties").read_text() == _RAFT_PROPERTIES
@@ -265,11 +295,13 @@ def test_a_raft_import_that_is_interrupted_goes_on(tool: Tool, raft: Path, step:
     assert "KRaft mode" in refused(raft)
     before = contents(raft)
     trial = tool(main, "import", str(raft), "--dry-run")
-    assert (trial.code, "has the metadata of a broker of jesenska already" in trial.err) == ((0, False) if is_kafkas else (1, True))
+    assert (trial.code, "has the metadata of a broker of jesenska already" in trial.err) == (
+        (0, False) if is_kafkas else (1, True)
+    )
     assert contents(raft) == before
     done = tool(main, "import", str(raft))
     assert (done.code, "is finished now" in done.out) == (0, not is_kafkas)
-    with tarfile.open(raft / raft_retirement.ARCHIVE) as kept:
+    with tarfile.open(raft / retirement.ARCHIVE) as kept:
         properties = kept.extractfile("meta.properties")
         assert properties is not None
         assert properties.read().decode() == _RAFT_PROPERTIES
@@ -325,7 +357,9 @@ def test_exported_and_imported_again_everything_is_the_same(tool: Tool, tmp_path
     assert "it was exported already" in tool(main, "export", str(directory), "--zookeeper", where).err
     assert tool(main, "import", str(directory), "--zookeeper", where).code == 0
     again = read_tree(directory)
-    assert {path: node.data for path, node in again.items()} == {path: node.data or None for path, node in own.items() if not re.search(r"_change_\d", path)}
+    assert {path: node.data for path, node in again.items()} == {
+        path: node.data or None for path, node in own.items() if not re.search(r"_change_\d", path)
+    }
     with BrokerProcess(directory) as broker, RawConnection(broker.bootstrap) as connection:
         assert fetch(connection, "t", 4).high_watermark == 1
         assert broker.stop() == 0
@@ -340,15 +374,22 @@ def test_an_export_does_not_touch_another_cluster_or_one_that_is_up(tool: Tool, 
         await store.create("/cluster/id", encode_cluster_id("another"))
 
     _in_tree(tree.address, another)
-    assert "holds cluster another, and these are" in tool(main, "export", str(data), "--zookeeper", tree.address, "--replace").err
-    with BrokerProcess(data.parent / "other", settings={"zookeeper.connect": f"{tree.address}/up", "broker.id": "5"}) as broker:
+    assert (
+        "holds cluster another, and these are"
+        in tool(main, "export", str(data), "--zookeeper", tree.address, "--replace").err
+    )
+    with BrokerProcess(
+        data.parent / "other", settings={"zookeeper.connect": f"{tree.address}/up", "broker.id": "5"}
+    ) as broker:
         said = tool(main, "export", str(data), "--zookeeper", f"{tree.address}/up", "--replace").err
         assert "Brokers are registered in The ZooKeeper at" in said
         assert broker.stop() == 0
     assert contents(data) == before
 
 
-def test_an_export_that_fails_on_the_way_can_be_repeated(tool: Tool, data: Path, tree: ServedTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_that_fails_on_the_way_can_be_repeated(
+    tool: Tool, data: Path, tree: ServedTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The cluster's id is written last: a broker of Kafka's that is started too soon stops."""
     assert tool(main, "import", str(data), "--zookeeper-data", str(data.parent / "zookeeper")).code == 0
     monkeypatch.setattr("jesenska.interchange.zookeeper_copy._PIECE_OPERATIONS", 3)
@@ -371,7 +412,9 @@ def test_an_export_that_fails_on_the_way_can_be_repeated(tool: Tool, data: Path,
     assert journal_file.has_tree(data)
 
 
-def test_an_export_over_this_clusters_metadata_takes_its_id_away_first(tool: Tool, data: Path, tree: ServedTree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_export_over_this_clusters_metadata_takes_its_id_away_first(
+    tool: Tool, data: Path, tree: ServedTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from_files = ["--zookeeper-data", str(data.parent / "zookeeper")]
     assert tool(main, "import", str(data), *from_files).code == 0
     assert tool(main, "export", str(data), "--zookeeper", tree.address, "--keep").code == 0
@@ -405,7 +448,10 @@ def test_several_directories_are_named_in_their_order(tool: Tool, data: Path) ->
     assert done.lines[-1] == f"  jesenska up --override log.dirs={first},{data}"
     assert journal_file.has_tree(first)
     assert not journal_file.has_tree(data)
-    with BrokerProcess(first, settings={"log.dirs": f"{first},{data}"}) as broker, RawConnection(broker.bootstrap) as connection:
+    with (
+        BrokerProcess(first, settings={"log.dirs": f"{first},{data}"}) as broker,
+        RawConnection(broker.bootstrap) as connection,
+    ):
         assert fetch(connection, "t", 4).high_watermark == 1
         assert broker.stop() == 0
     assert "no metadata that know them" in refused(data, "--port", "0", "--override", f"log.dirs={data},{first}")

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli import kafka_topics
-from jesenska.cli.kafka_configs import main, parse_settings
+from jesenska.cli.kafka.topics import kafka_topics
+from jesenska.cli.kafka.topics.kafka_configs import main, parse_settings
 from tests.processes.cli.conftest import Tool
 
 
@@ -53,11 +53,17 @@ def test_settings_come_from_a_file(at: Tool, topic: str, tmp_path: Path) -> None
     file.write_text("retention.ms=9\nsegment.bytes=1048576\n")
     assert at(main, "--alter", "--topic", topic, "--add-config-file", str(file)).code == 0
     (described,) = json.loads(at(main, "--describe", "--topic", topic, "--output", "json").out)
-    assert {item["name"]: item["value"] for item in described["configs"]} == {"retention.ms": "9", "segment.bytes": "1048576"}
+    assert {item["name"]: item["value"] for item in described["configs"]} == {
+        "retention.ms": "9",
+        "segment.bytes": "1048576",
+    }
 
 
 def test_a_broker_and_the_default_of_all_brokers_are_told_apart(at: Tool) -> None:
-    assert at(main, "--alter", "--broker", "1", "--add-config", "log.cleaner.threads=2").out == "Completed updating config for broker 1.\n"
+    assert (
+        at(main, "--alter", "--broker", "1", "--add-config", "log.cleaner.threads=2").out
+        == "Completed updating config for broker 1.\n"
+    )
     changed = at(main, "--alter", "--broker-defaults", "--add-config", "log.cleaner.threads=3")
     assert changed.out == "Completed updating default config for brokers in the cluster.\n"
     try:
@@ -87,22 +93,37 @@ def test_a_broker_and_the_default_of_all_brokers_are_told_apart(at: Tool) -> Non
         (["--alter", "--topic", "configured", "--add-config-file", "/there/is/none"], "cannot be read"),
         (["--alter", "--topic", "configured", "--add-config", "a=b", "--delete-config", "a"], "both set and deleted"),
         (["--alter", "--topic", "not-there", "--add-config", "retention.ms=1"], "not-there"),
-        (["--alter", "--broker", "1", "--add-config", "log.dirs=/elsewhere"], "Cannot update these configs dynamically"),
+        (
+            ["--alter", "--broker", "1", "--add-config", "log.dirs=/elsewhere"],
+            "Cannot update these configs dynamically",
+        ),
         (["--alter", "--broker", "9", "--add-config", "log.cleaner.threads=2"], "doesn't exist"),
         (["--alter", "--entity-type", "topics", "--add-config", "a=b"], "entity name"),
         (["--describe", "--topic", "not-there"], "doesn't exist"),
         (["--describe", "--broker", "9"], "doesn't exist"),
         (["--describe", "--broker", "x"], "integer broker id"),
         (["--alter", "--user", "anna", "--add-config", "producer_byte_rate=1"], "quotas are not built yet"),
-        (["--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"], "An entity-name or default entity must be specified"),
+        (
+            ["--alter", "--entity-type", "users", "--add-config", "producer_byte_rate=1"],
+            "An entity-name or default entity must be specified",
+        ),
         (["--alter", "--group", "g", "--add-config", "consumer.session.timeout.ms=50000"], "cannot be changed here"),
         (["--alter", "--client-metrics", "m", "--add-config", "interval.ms=1"], "cannot be changed here"),
         (["--alter", "--broker-logger", "1", "--add-config", "no.such=INFO"], "no.such does not exist"),
-        (["--describe", "--entity-type", "broker-loggers"], "An entity name must be specified with --describe of broker-loggers"),
+        (
+            ["--describe", "--entity-type", "broker-loggers"],
+            "An entity name must be specified with --describe of broker-loggers",
+        ),
         (["--describe", "--broker-logger", "one"], "must be a valid integer broker id"),
         (["--describe", "--ip", "nowhere.invalid"], "must be a valid IP or resolvable host"),
-        (["--describe", "--topic", "t", "--user", "a"], "Only 'users' and 'clients' entity types may be specified together"),
-        (["--describe", "--entity-type", "topics", "--entity-type", "topics"], "Duplicate entity type(s) specified: topics"),
+        (
+            ["--describe", "--topic", "t", "--user", "a"],
+            "Only 'users' and 'clients' entity types may be specified together",
+        ),
+        (
+            ["--describe", "--entity-type", "topics", "--entity-type", "topics"],
+            "Duplicate entity type(s) specified: topics",
+        ),
         (["--describe", "--topic", "t", "--topic", "u"], "more than once"),
         (["--describe", "--entity-type", "topics", "--entity-name", "t", "--entity-name", "u"], "more names"),
         (["--describe", "--entity-type", "groups", "--entity-default"], "--entity-default must not be specified"),
@@ -113,7 +134,9 @@ def test_a_broker_and_the_default_of_all_brokers_are_told_apart(at: Tool) -> Non
         ([], "exactly one action"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_exit_code_1(at: Tool, topic: str, arguments: list[str], says: str) -> None:
+def test_what_cannot_be_done_is_one_sentence_and_exit_code_1(
+    at: Tool, topic: str, arguments: list[str], says: str
+) -> None:
     result = at(main, *arguments)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert says in result.err
@@ -135,7 +158,7 @@ def test_what_is_not_a_setting_is_refused(text: str) -> None:
         parse_settings(text)
 
 
-@pytest.mark.parametrize("entity", ["--entity-type users", "--user anna", "--client-defaults", "--ip 127.0.0.1", "--user anna --client shop",
+@pytest.mark.parametrize("entity", ["--entity-type users", "--user anna", "--client-defaults", "--ip 127.0.0.1", "--user anna --client shop",  # noqa: E501
                                     "--entity-type groups", "--entity-type client-metrics"])  # fmt: skip
 def test_where_nothing_was_set_nothing_is_shown(at: Tool, entity: str) -> None:
     shown = at(main, "--describe", *entity.split())
@@ -156,13 +179,31 @@ def test_a_brokers_loggers_are_shown_and_changed(at: Tool) -> None:
         return line.split()[0].partition("=")[2]
 
     before = level()
-    assert at(main, "--alter", "--broker-logger", "1", "--add-config", "jesenska=DEBUG").out == "Completed updating config for broker-logger 1.\n"
+    assert (
+        at(main, "--alter", "--broker-logger", "1", "--add-config", "jesenska=DEBUG").out
+        == "Completed updating config for broker-logger 1.\n"
+    )
     assert level() == "DEBUG"
-    assert at(main, "--alter", "--entity-type", "broker-loggers", "--entity-name", "1", "--add-config", f"jesenska={before}").code == 0
+    assert (
+        at(
+            main,
+            "--alter",
+            "--entity-type",
+            "broker-loggers",
+            "--entity-name",
+            "1",
+            "--add-config",
+            f"jesenska={before}",
+        ).code
+        == 0
+    )
     assert level() == before
 
 
 def test_a_setting_that_there_is_not_is_told_with_the_one_that_was_meant(at: Tool, topic: str) -> None:
     wanted = "Unknown topic config name: retention (did you mean retention.ms?).\n"
     assert at(main, "--alter", "--topic", topic, "--add-config", "retention=5").err == f"kafka-configs: {wanted}"
-    assert at(kafka_topics.main, "--create", "--topic", "never-made", "--config", "retention=5").err == f"kafka-topics: {wanted}"
+    assert (
+        at(kafka_topics.main, "--create", "--topic", "never-made", "--config", "retention=5").err
+        == f"kafka-topics: {wanted}"
+    )

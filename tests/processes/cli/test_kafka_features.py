@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jesenska.cli import kafka_features
+from jesenska.cli.kafka.cluster import kafka_features
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
 
@@ -31,7 +31,8 @@ def test_features_are_described(at: Tool) -> None:
     head, _, epoch = line.rpartition("Epoch: ")
     assert int(epoch) > 0
     assert head == (
-        "Feature: transaction.version                       SupportedMinVersion: 0                SupportedMaxVersion: 2                "
+        "Feature: transaction.version                       SupportedMinVersion: 0                "
+        "SupportedMaxVersion: 2                "
         "FinalizedVersionLevel: 2                "
     )
     assert at(kafka_features.main, "describe", "--node-id", "1").lines == [line]
@@ -54,18 +55,30 @@ def test_a_feature_is_downgraded_disabled_and_upgraded(at: Tool) -> None:
 def test_what_is_refused_is_said_of_each_feature(at: Tool) -> None:
     result = at(kafka_features.main, "upgrade", "--feature", f"{_NAME}=9")
     assert (result.code, result.err) == (1, "1 out of 1 operation(s) failed.\n")
-    assert result.lines == [f"Could not upgrade {_NAME} to 9. {_WHY} 9 for feature {_NAME}. Broker 1 only supports versions 0-2."]
+    assert result.lines == [
+        f"Could not upgrade {_NAME} to 9. {_WHY} 9 for feature {_NAME}. Broker 1 only supports versions 0-2."
+    ]
     result = at(kafka_features.main, "disable", "--feature", "nope", "--feature", _NAME)
     assert (result.code, result.err) == (1, "2 out of 2 operation(s) failed.\n")
-    assert result.lines == [f"Could not disable {name}. {_WHY} 0 for feature nope. Feature nope not found." for name in ("nope", _NAME)]
+    assert result.lines == [
+        f"Could not disable {name}. {_WHY} 0 for feature nope. Feature nope not found." for name in ("nope", _NAME)
+    ]
     assert _level(at) == "2"
 
 
 def test_json_has_the_same(at: Tool) -> None:
     result = at(kafka_features.main, "--output", "json", "describe")
     (item,) = json.loads(result.out)
-    assert {**item, "epoch": 0} == {"feature": _NAME, "supportedMinVersion": 0, "supportedMaxVersion": 2, "finalizedVersionLevel": 2, "epoch": 0}
-    assert json.loads(at(kafka_features.main, "--output", "json", "upgrade", "--feature", f"{_NAME}=2").out) == [{"feature": _NAME, "level": 2, "error": None}]
+    assert {**item, "epoch": 0} == {
+        "feature": _NAME,
+        "supportedMinVersion": 0,
+        "supportedMaxVersion": 2,
+        "finalizedVersionLevel": 2,
+        "epoch": 0,
+    }
+    assert json.loads(at(kafka_features.main, "--output", "json", "upgrade", "--feature", f"{_NAME}=2").out) == [
+        {"feature": _NAME, "level": 2, "error": None}
+    ]
     result = at(kafka_features.main, "--output", "json", "upgrade", "--feature", f"{_NAME}=9")
     assert result.code == 1 and json.loads(result.out)[0]["error"].endswith("Broker 1 only supports versions 0-2.")
 
@@ -77,10 +90,22 @@ def test_json_has_the_same(at: Tool) -> None:
         (("disable",), "You must specify at least one feature to disable."),
         (("upgrade", "--feature", "a=1", "--feature", "a=2"), "Feature a was specified more than once."),
         (("upgrade", "--feature", "a"), "Can't parse feature=level string a: equals sign not found."),
-        (("upgrade", "--feature", "a=x"), "Can't parse feature=level string a=x: x is no level, which is a whole number up to 32767."),
-        (("upgrade", "--feature", "a=40000"), "Can't parse feature=level string a=40000: 40000 is no level, which is a whole number up to 32767."),
-        (("feature-dependencies", "--feature", "nope=1"), "Unknown feature: nope. The cluster has transaction.version."),
-        (("feature-dependencies", "--feature", f"{_NAME}=3"), f"Feature {_NAME} has no level 3: its levels are 0 to 2."),
+        (
+            ("upgrade", "--feature", "a=x"),
+            "Can't parse feature=level string a=x: x is no level, which is a whole number up to 32767.",
+        ),
+        (
+            ("upgrade", "--feature", "a=40000"),
+            "Can't parse feature=level string a=40000: 40000 is no level, which is a whole number up to 32767.",
+        ),
+        (
+            ("feature-dependencies", "--feature", "nope=1"),
+            "Unknown feature: nope. The cluster has transaction.version.",
+        ),
+        (
+            ("feature-dependencies", "--feature", f"{_NAME}=3"),
+            f"Feature {_NAME} has no level 3: its levels are 0 to 2.",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(at: Tool, arguments: tuple[str, ...], sentence: str) -> None:
@@ -90,4 +115,6 @@ def test_a_mistake_is_one_sentence(at: Tool, arguments: tuple[str, ...], sentenc
 
 
 def test_a_feature_has_no_dependencies(at: Tool) -> None:
-    assert at(kafka_features.main, "feature-dependencies", "--feature", f"{_NAME}=2").lines == [f"{_NAME}=2 has no dependencies."]
+    assert at(kafka_features.main, "feature-dependencies", "--feature", f"{_NAME}=2").lines == [
+        f"{_NAME}=2 has no dependencies."
+    ]

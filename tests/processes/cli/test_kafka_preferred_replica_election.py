@@ -10,11 +10,11 @@ from typing import TypeVar
 
 import pytest
 
-from jesenska.cli import kafka_preferred_replica_election
+from jesenska.cli.kafka.cluster import kafka_preferred_replica_election
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode
 from jesenska.metadata.store import Store
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import free_port
 from tests.processes.cli.conftest import Result, Tool
@@ -72,10 +72,11 @@ def file_of(directory: Path, *partitions: tuple[str, int]) -> str:
 
 
 def test_all_partitions_are_asked_for_in_the_tree(tool: Tool, tree: str) -> None:
-    written = '{"version":1,"partitions":[{"topic":"a","partition":0},{"topic":"a","partition":1},{"topic":"b","partition":0}]}'
+    written = '{"version":1,"partitions":[{"topic":"a","partition":0},{"topic":"a","partition":1},{"topic":"b","partition":0}]}'  # noqa: E501
     assert run(tool, tree) == Result(
         0,
-        f"Created preferred replica election path with {written}\nSuccessfully started preferred replica election for partitions Set(a-0, a-1, b-0)\n",
+        f"Created preferred replica election path with {written}\nSuccessfully started preferred replica election "
+        f"for partitions Set(a-0, a-1, b-0)\n",
         "",
     )
     assert asked(tree) == written.encode()
@@ -132,7 +133,11 @@ def test_the_controller_takes_the_wish_away(tool: Tool, tmp_path: Path) -> None:
 
 def test_a_broker_is_asked_and_says_what_became_of_each(at: Tool, broker: BrokerProcess, tmp_path: Path) -> None:
     fill(broker, "preferred", 2, 0)
-    result = at(kafka_preferred_replica_election.main, "--path-to-json-file", file_of(tmp_path, ("preferred", 1), ("preferred", 0)))
+    result = at(
+        kafka_preferred_replica_election.main,
+        "--path-to-json-file",
+        file_of(tmp_path, ("preferred", 1), ("preferred", 0)),
+    )
     assert result == Result(0, "Preferred replica already elected for partitions preferred-0, preferred-1\n", "")
     result = at(kafka_preferred_replica_election.main, "--path-to-json-file", file_of(tmp_path, ("preferred", 2)))
     assert result.code == 1
@@ -146,7 +151,10 @@ def test_a_broker_is_asked_and_says_what_became_of_each(at: Tool, broker: Broker
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--bootstrap-server", "h:1", "--zookeeper", "h:2"], "Exactly one of --bootstrap-server and --zookeeper must be provided"),
+        (
+            ["--bootstrap-server", "h:1", "--zookeeper", "h:2"],
+            "Exactly one of --bootstrap-server and --zookeeper must be provided",
+        ),
         (["--path-to-json-file", "/nowhere"], "The file /nowhere cannot be read"),
         (["--output", "json"], "No broker is named"),
         (["--zookeeper", "h:2", "--admin.config", "f"], "can only be used with --bootstrap-server"),

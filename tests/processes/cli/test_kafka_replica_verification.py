@@ -14,9 +14,10 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli import kafka_replica_verification, kafka_topics
-from jesenska.cli.replica_comparison import ChecksumsDiffer, MaxLag, OffsetsDiffer, ReplicaComparison
-from jesenska.client.admin import Admin
+from jesenska.cli.kafka.cluster import kafka_replica_verification
+from jesenska.cli.kafka.cluster.replica_comparison import ChecksumsDiffer, MaxLag, OffsetsDiffer, ReplicaComparison
+from jesenska.cli.kafka.topics import kafka_topics
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.replica_fetch import FetchedReplica
 from jesenska.records.batch import read_header
@@ -45,7 +46,9 @@ def comparison(*keys: TopicPartition) -> ReplicaComparison:
     return ReplicaComparison(dict.fromkeys(keys, (2, 1)), dict.fromkeys(keys, 0))
 
 
-def compare(compared: ReplicaComparison, on_1: FetchedReplica | None, on_2: FetchedReplica | None) -> Sequence[ChecksumsDiffer | OffsetsDiffer]:
+def compare(
+    compared: ReplicaComparison, on_1: FetchedReplica | None, on_2: FetchedReplica | None
+) -> Sequence[ChecksumsDiffer | OffsetsDiffer]:
     def answer(found: FetchedReplica | None) -> Mapping[TopicPartition, FetchedReplica]:
         return {} if found is None else {KEY: found}
 
@@ -104,7 +107,9 @@ def test_a_checksum_that_was_changed_on_a_disk_is_told_as_it_stands_there() -> N
     good = batch(0, b"value")
     damaged = bytearray(good)
     damaged[CRC_OFFSET : CRC_OFFSET + 4] = b"\0\0\0\1"
-    assert compare(comparison(KEY), replica(1, good), replica(1, damaged)) == [ChecksumsDiffer(KEY, 0, 1, checksum(good), 2, 1)]
+    assert compare(comparison(KEY), replica(1, good), replica(1, damaged)) == [
+        ChecksumsDiffer(KEY, 0, 1, checksum(good), 2, 1)
+    ]
 
 
 def test_the_leader_epoch_is_not_compared() -> None:
@@ -115,7 +120,9 @@ def test_the_leader_epoch_is_not_compared() -> None:
 
 def test_batches_that_end_elsewhere_end_the_comparison() -> None:
     compared = comparison(KEY)
-    found = compare(compared, replica(9, batch(0, b"a"), batch(1, b"b")), replica(9, batch(0, b"a"), batch(1, b"b", b"c")))
+    found = compare(
+        compared, replica(9, batch(0, b"a"), batch(1, b"b")), replica(9, batch(0, b"a"), batch(1, b"b", b"c"))
+    )
     assert found == [OffsetsDiffer(KEY, 1, 1, 2, 2)]
     assert compared.offsets == {KEY: 1}
 
@@ -165,7 +172,9 @@ _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}"
 
 def test_it_reports_as_often_as_it_is_told(at: Tool, broker: BrokerProcess) -> None:
     fill(broker, "verified", 1, 10)
-    result = at(kafka_replica_verification.main, "--topics-include", "verified", "--time", "-2", "--reports", "2", *_QUICK)
+    result = at(
+        kafka_replica_verification.main, "--topics-include", "verified", "--time", "-2", "--reports", "2", *_QUICK
+    )
     assert (result.code, result.err) == (0, "")
     started, *reports = result.lines
     assert re.fullmatch(rf"{_TIME}: verification process is started", started)
@@ -178,7 +187,17 @@ def test_it_reports_as_often_as_it_is_told(at: Tool, broker: BrokerProcess) -> N
 def test_it_begins_where_it_is_told(at: Tool, broker: BrokerProcess, time: str, offset: int) -> None:
     topic = f"verified-from{time}"
     fill(broker, topic, 2, 10, timestamp_ms=1000)
-    arguments = ["--topic-white-list", f"{topic}|never-was", "--time", time, "--reports", "1", "--output", "json", *_QUICK]
+    arguments = [
+        "--topic-white-list",
+        f"{topic}|never-was",
+        "--time",
+        time,
+        "--reports",
+        "1",
+        "--output",
+        "json",
+        *_QUICK,
+    ]
     started, report = (json.loads(line) for line in at(kafka_replica_verification.main, *arguments).lines)
     assert started.pop("timestamp") <= report.pop("timestamp")
     assert started == {"name": "started"}
@@ -189,7 +208,19 @@ def test_many_small_fetches_come_to_the_end(at: Tool, broker: BrokerProcess) -> 
     """Batches are larger than the fetch size: one partition a round gets one."""
     for number in range(4):
         fill(broker, "verified-slowly", 2, 10, start=10 * number)
-    arguments = ["--topics-include", "verified-slowly", "--time", "-2", "--fetch-size", "1", "--reports", "12", "--output", "json", *_QUICK]
+    arguments = [
+        "--topics-include",
+        "verified-slowly",
+        "--time",
+        "-2",
+        "--fetch-size",
+        "1",
+        "--reports",
+        "12",
+        "--output",
+        "json",
+        *_QUICK,
+    ]
     lags = [json.loads(line)["maxLag"] for line in at(kafka_replica_verification.main, *arguments).lines[1:]]
     assert lags == sorted(lags, reverse=True)
     assert lags[-1] == 0
@@ -198,7 +229,18 @@ def test_many_small_fetches_come_to_the_end(at: Tool, broker: BrokerProcess) -> 
 def test_a_topic_that_is_made_anew_is_read_from_its_end(tool: Tool, broker: BrokerProcess) -> None:
     """It is shorter than where the tool reads."""
     fill(broker, "anew", 1, 10)
-    arguments = ("--topics-include", "anew", "--time", "-1", "--max-wait-ms", "100", "--report-interval-ms", "0", "--output", "json")
+    arguments = (
+        "--topics-include",
+        "anew",
+        "--time",
+        "-1",
+        "--max-wait-ms",
+        "100",
+        "--report-interval-ms",
+        "0",
+        "--output",
+        "json",
+    )
     with tool_process(broker, "kafka_replica_verification", *arguments) as process:
         assert process.stdout is not None
         assert b'"offset":10' in b"".join(process.stdout.readline() for _ in range(2))
@@ -213,7 +255,9 @@ def test_a_topic_that_is_made_anew_is_read_from_its_end(tool: Tool, broker: Brok
 
 
 @pytest.mark.parametrize(("offset", "following"), [(3, 5), (30, 10)])
-def test_offsets_that_are_not_there_any_more_are_passed_over(broker: BrokerProcess, capsys: pytest.CaptureFixture[str], offset: int, following: int) -> None:
+def test_offsets_that_are_not_there_any_more_are_passed_over(
+    broker: BrokerProcess, capsys: pytest.CaptureFixture[str], offset: int, following: int
+) -> None:
     """What was deleted up to 5, and what ends at 10."""
     key = TopicPartition(f"trimmed-{offset}", 0)
     fill(broker, key.topic, 1, 10)
@@ -224,11 +268,16 @@ def test_offsets_that_are_not_there_any_more_are_passed_over(broker: BrokerProce
 
     assert ask(broker, work) == 0
     said = capsys.readouterr()
-    assert said.err == f"kafka-replica-verification: no replica of {key} has offset {offset} any more: it goes on at {following}.\n"
+    assert (
+        said.err
+        == f"kafka-replica-verification: no replica of {key} has offset {offset} any more: it goes on at {following}.\n"
+    )
     assert said.out.splitlines()[-1].endswith(f"max lag is 0 for partition {key} at offset 10 among 1 partitions")
 
 
-def verification(cluster: Cluster, compared: ReplicaComparison, *arguments: str) -> kafka_replica_verification._Verification:
+def verification(
+    cluster: Cluster, compared: ReplicaComparison, *arguments: str
+) -> kafka_replica_verification._Verification:
     options = kafka_replica_verification._parser().parse_args([*_QUICK, *arguments])
     return kafka_replica_verification._Verification(cluster, options, compared)
 
@@ -236,17 +285,24 @@ def verification(cluster: Cluster, compared: ReplicaComparison, *arguments: str)
 def two_replicas(monkeypatch: pytest.MonkeyPatch, on_1: FetchedReplica, on_2: FetchedReplica, *arguments: str) -> int:
     """What the tool does with what two brokers answer, whatever it asks for."""
 
-    async def fetch(_: Cluster, broker: int, offsets: Mapping[TopicPartition, int], **__: object) -> dict[TopicPartition, FetchedReplica]:
+    async def fetch(
+        _: Cluster, broker: int, offsets: Mapping[TopicPartition, int], **__: object
+    ) -> dict[TopicPartition, FetchedReplica]:
         return {KEY: on_1 if broker == 1 else on_2}
 
     monkeypatch.setattr(kafka_replica_verification, "fetch_replicas", fetch)
     return asyncio.run(verification(Cluster("127.0.0.1:1"), comparison(KEY), "--reports", "1", *arguments).run())
 
 
-def test_a_difference_is_told_and_ends_with_exit_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_difference_is_told_and_ends_with_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     ours, theirs = batch(0, b"a"), batch(0, b"A")
     assert two_replicas(monkeypatch, replica(1, ours), replica(1, theirs)) == 1
-    told = f"t-0 has unmatched checksum at offset 0; replica 1's checksum {checksum(ours)}; replica 2's checksum {checksum(theirs)}"
+    told = (
+        f"t-0 has unmatched checksum at offset 0; replica 1's checksum {checksum(ours)}; replica 2's checksum "
+        f"{checksum(theirs)}"
+    )
     assert re.fullmatch(rf"{_TIME}: partition {re.escape(told)}", capsys.readouterr().out.splitlines()[1])
     two_replicas(monkeypatch, replica(1, ours), replica(1, theirs), "--output", "json")
     document = json.loads(capsys.readouterr().out.splitlines()[1])
@@ -255,24 +311,47 @@ def test_a_difference_is_told_and_ends_with_exit_code_1(monkeypatch: pytest.Monk
     assert document == named | {"checksums": {"1": checksum(ours), "2": checksum(theirs)}}
 
 
-def test_batches_that_end_elsewhere_end_the_tool(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(JesenskaError, match="The replicas of t-0 on brokers 1 and 2 have other batches behind offset 0: "):
+def test_batches_that_end_elsewhere_end_the_tool(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(
+        JesenskaError, match="The replicas of t-0 on brokers 1 and 2 have other batches behind offset 0: "
+    ):
         two_replicas(monkeypatch, replica(9, batch(0, b"a")), replica(9, batch(0, b"a", b"b")))
-    assert re.fullmatch(rf"{_TIME}: partition t-0: replica 1's offset 0 doesn't match replica 2's offset 1", capsys.readouterr().out.splitlines()[1])
+    assert re.fullmatch(
+        rf"{_TIME}: partition t-0: replica 1's offset 0 doesn't match replica 2's offset 1",
+        capsys.readouterr().out.splitlines()[1],
+    )
 
 
-def test_an_error_is_told_once_between_two_reports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_told_once_between_two_reports(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     refused = failed(ErrorCode.NOT_LEADER_OR_FOLLOWER)
     assert two_replicas(monkeypatch, replica(1, batch(0, b"a")), refused, "--report-interval-ms", "1500") == 0
     said = capsys.readouterr()
     assert said.out.splitlines()[-1].endswith("max lag is 1 for partition t-0 at offset 0 among 1 partitions")
-    assert said.err == "kafka-replica-verification: broker 2: it answers NOT_LEADER_OR_FOLLOWER to a fetch of 1 partition (compared when it has them).\n"
+    assert (
+        said.err == "kafka-replica-verification: broker 2: it answers NOT_LEADER_OR_FOLLOWER to a fetch of 1 partition "
+        "(compared when it has them).\n"
+    )
 
 
 def test_a_broker_that_goes_away_is_waited_for(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data") as broker:
         fill(broker, "t", 1, 10)
-        arguments = ("--topics-include", "t", "--time", "-2", "--max-wait-ms", "100", "--report-interval-ms", "0", "--output", "json")
+        arguments = (
+            "--topics-include",
+            "t",
+            "--time",
+            "-2",
+            "--max-wait-ms",
+            "100",
+            "--report-interval-ms",
+            "0",
+            "--output",
+            "json",
+        )
         with tool_process(broker, "kafka_replica_verification", *arguments) as process:
             assert process.stdout is not None
 

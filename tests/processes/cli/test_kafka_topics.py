@@ -7,17 +7,25 @@ import re
 
 import pytest
 
-from jesenska.cli.kafka_topics import main
+from jesenska.cli.kafka.topics.kafka_topics import main
 from tests.processes.cli.conftest import Tool
 
 
 def test_create_says_so_and_describe_shows_kafkas_lines(at: Tool) -> None:
-    assert at(main, "--create", "--topic", "shown", "--partitions", "2", "--config", "retention.ms=-1").lines == ["Created topic shown."]
+    assert at(main, "--create", "--topic", "shown", "--partitions", "2", "--config", "retention.ms=-1").lines == [
+        "Created topic shown."
+    ]
     described = at(main, "--describe", "--topic", "shown")
     assert described.code == 0
     head, *partitions = described.lines
-    assert re.fullmatch(r"Topic: shown\tTopicId: [A-Za-z0-9_-]{22}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention\.ms=-1", head)
-    assert partitions == [f"\tTopic: shown\tPartition: {number}\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: " for number in (0, 1)]
+    assert re.fullmatch(
+        r"Topic: shown\tTopicId: [A-Za-z0-9_-]{22}\tPartitionCount: 2\tReplicationFactor: 1\tConfigs: retention\.ms=-1",
+        head,
+    )
+    assert partitions == [
+        f"\tTopic: shown\tPartition: {number}\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: "
+        for number in (0, 1)
+    ]
 
 
 def test_json_holds_what_the_text_says(at: Tool) -> None:
@@ -25,7 +33,9 @@ def test_json_holds_what_the_text_says(at: Tool) -> None:
     (topic,) = json.loads(at(main, "--describe", "--topic", "as-json", "--output", "json").out)
     assert topic["topic"] == "as-json"
     assert topic["configs"] == {"cleanup.policy": "compact"}
-    assert topic["partitions"] == [{"partition": 0, "leader": 1, "replicas": [1], "isr": [1], "elr": [], "lastKnownElr": []}]
+    assert topic["partitions"] == [
+        {"partition": 0, "leader": 1, "replicas": [1], "isr": [1], "elr": [], "lastKnownElr": []}
+    ]
 
 
 def test_topic_is_described_by_its_id(at: Tool) -> None:
@@ -65,7 +75,12 @@ def test_create_with_a_replica_assignment_sets_partitions_and_replicas(at: Tool)
 
 @pytest.mark.parametrize(
     ("assignment", "says"),
-    [("1,1:2", "Partition 1 has different replication factor"), ("x", "not a list of broker ids"), ("1:1", "duplicate entries"), ("", "not a list")],
+    [
+        ("1,1:2", "Partition 1 has different replication factor"),
+        ("x", "not a list of broker ids"),
+        ("1:1", "duplicate entries"),
+        ("", "not a list"),
+    ],
 )
 def test_a_wrong_replica_assignment_is_explained(at: Tool, assignment: str, says: str) -> None:
     result = at(main, "--create", "--topic", "misassigned", "--replica-assignment=" + (assignment or ","))
@@ -78,7 +93,10 @@ def test_alter_raises_partitions_and_refuses_fewer(at: Tool) -> None:
     assert (grown.code, grown.out) == (0, "")
     assert "PartitionCount: 4" in at(main, "--describe", "--topic", "grows").out
     shrunk = at(main, "--alter", "--topic", "grows", "--partitions", "3")
-    assert (shrunk.code, shrunk.err) == (1, "kafka-topics: The topic grows currently has 4 partition(s); 3 would not be an increase.\n")
+    assert (shrunk.code, shrunk.err) == (
+        1,
+        "kafka-topics: The topic grows currently has 4 partition(s); 3 would not be an increase.\n",
+    )
 
 
 def test_delete_takes_every_topic_that_the_pattern_matches(at: Tool) -> None:
@@ -92,7 +110,10 @@ def test_delete_takes_every_topic_that_the_pattern_matches(at: Tool) -> None:
 def test_a_missing_topic_fails_unless_if_exists_is_given(at: Tool, action: list[str]) -> None:
     result = at(main, *action, "--topic", "missing-topic")
     assert result.code == 1
-    assert result.err == "kafka-topics: Topic 'missing-topic' does not exist as expected: kafka-topics --list shows those that do.\n"
+    assert (
+        result.err
+        == "kafka-topics: Topic 'missing-topic' does not exist as expected: kafka-topics --list shows those that do.\n"
+    )
     assert at(main, *action, "--topic", "missing-topic", "--if-exists").code == 0
 
 
@@ -101,7 +122,9 @@ def test_filters_of_partitions_show_those_lines_only(at: Tool) -> None:
     at(main, "--create", "--topic", "filtered-plain")
     line = "\tTopic: filtered\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1\tElr: \tLastKnownElr: "
     assert at(main, "--describe", "--topic", "filtered.*", "--under-min-isr-partitions").lines == [line]
-    assert at(main, "--describe", "--topic", "filtered.*", "--at-min-isr-partitions").lines == [line.replace("filtered", "filtered-plain")]
+    assert at(main, "--describe", "--topic", "filtered.*", "--at-min-isr-partitions").lines == [
+        line.replace("filtered", "filtered-plain")
+    ]
     assert at(main, "--describe", "--topic", "filtered.*", "--under-replicated-partitions").out == ""
     assert at(main, "--describe", "--topic", "filtered.*", "--unavailable-partitions").out == ""
     overridden = at(main, "--describe", "--topic", "filtered.*", "--topics-with-overrides")
@@ -121,7 +144,10 @@ def test_a_name_that_could_collide_in_metrics_is_warned_about(at: Tool) -> None:
         (["--create", "--topic", "bad topic"], "bad topic"),
         (["--create", "--topic", "t", "--replication-factor", "3"], "replication factor of 3"),
         (["--create", "--topic", "t", "--config", "foo=bar"], "Unknown topic config name: foo"),
-        (["--create", "--topic", "t", "--config", "retention.ms=bar"], "Invalid value bar for configuration retention.ms"),
+        (
+            ["--create", "--topic", "t", "--config", "retention.ms=bar"],
+            "Invalid value bar for configuration retention.ms",
+        ),
         (["--create", "--topic", "t", "--config", "foo"], "write name=value"),
         (["--create", "--topic", "t", "--partitions", "0"], "greater than 0"),
         (["--create", "--topic", "t", "--replication-factor", "0"], "between 1 and 32767"),

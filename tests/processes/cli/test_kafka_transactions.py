@@ -11,14 +11,19 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli import kafka_transactions
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.cli.kafka.groups import kafka_transactions
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.transaction_admin import TransactionAdmin
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
-from jesenska.client.transaction_admin import TransactionAdmin
 from jesenska.records.encode import encode_batch
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from tests.processes.cli.conftest import Result, Tool
 from tests.raw_connection import RawConnection
 
@@ -63,7 +68,12 @@ def _hang(bootstrap: str) -> None:
         is_transactional=True,
     )
     partition = ProduceRequestPartition(index=0, records=batch)
-    request = ProduceRequest(transactional_id="hangs", acks=-1, timeout_ms=5000, topic_data=[ProduceRequestTopic(name="hanging", partition_data=[partition])])
+    request = ProduceRequest(
+        transactional_id="hangs",
+        acks=-1,
+        timeout_ms=5000,
+        topic_data=[ProduceRequestTopic(name="hanging", partition_data=[partition])],
+    )
     with RawConnection(bootstrap, 10.0) as connection:
         answer = connection.ask(request, 11, ProduceResponse)
     assert answer.responses[0].partition_responses[0].error_code == 0
@@ -82,7 +92,9 @@ def test_transactions_are_listed_with_their_coordinators(at: Tool) -> None:
     assert (committed[0], committed[1], committed[3]) == ("committed", "1", "CompleteCommit")
     assert (left[0], left[1], left[3]) == ("left open", "1", "Ongoing")
     assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "comm.*")) == [committed]
-    assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "(?i)COMMITTED|nobody's")) == [committed]
+    assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "(?i)COMMITTED|nobody's")) == [
+        committed
+    ]
     assert rows(at(kafka_transactions.main, "list", "--transactional-id-pattern", "comm")) == []
     assert rows(at(kafka_transactions.main, "list", "--duration-filter", "86400000")) == []
     assert left in rows(at(kafka_transactions.main, "list", "--duration-filter", "0"))
@@ -156,8 +168,14 @@ def test_a_transaction_is_terminated_by_force(at: Tool, broker: BrokerProcess) -
         (["find-hanging"], "requires either --topic or --broker-id"),
         (["find-hanging", "--broker-id", "1", "--partition", "0"], "requires --topic"),
         (["abort", "--topic", "t", "--partition", "0"], "must be identified either with --start-offset"),
-        (["abort", "--topic", "t", "--partition", "0", "--start-offset", "99"], "Could not find any open transactions starting at offset 99 on partition t-0"),
-        (["list", "--transactional-id-pattern", "("], "Broker 1 does not take '(' as a regular expression: write it in RE2's syntax."),
+        (
+            ["abort", "--topic", "t", "--partition", "0", "--start-offset", "99"],
+            "Could not find any open transactions starting at offset 99 on partition t-0",
+        ),
+        (
+            ["list", "--transactional-id-pattern", "("],
+            "Broker 1 does not take '(' as a regular expression: write it in RE2's syntax.",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_1(at: Tool, arguments: list[str], says: str) -> None:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from jesenska.cli import jesenska
-from jesenska.cli.log_lines import ONCE_A_MINUTE, OnceAMinute
+from jesenska.cli.shared.log_lines import ONCE_A_MINUTE, OnceAMinute
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool, heed_signals
 
@@ -39,7 +39,18 @@ def test_a_line_that_says_so_is_written_once_a_minute_for_each_of_its_values() -
 
 def test_a_broker_logs_json_into_a_file_and_stops_in_order_on_a_hang_up(tmp_path: Path) -> None:
     file = tmp_path / "logs" / "broker.json"
-    command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(tmp_path / "data"), "--log-level", "info"]
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska",
+        "up",
+        "--port",
+        "0",
+        "--data",
+        str(tmp_path / "data"),
+        "--log-level",
+        "info",
+    ]
     command += ["--log-format", "json", "--log-file", str(file)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=heed_signals)
     try:
@@ -60,7 +71,9 @@ def test_a_broker_logs_json_into_a_file_and_stops_in_order_on_a_hang_up(tmp_path
 
 def test_a_broker_that_was_started_with_nohup_outlives_a_hang_up(tmp_path: Path, tool: Tool) -> None:
     command = ["nohup", sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(tmp_path / "data")]
-    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             address = re.search(r"jesenska is up at (\S+)", process.stdout.readline())
@@ -77,7 +90,8 @@ def test_a_broker_ends_with_the_process_that_started_it(tmp_path: Path) -> None:
     """However that process ended: here it is killed while its broker runs."""
     program = (
         "import sys, time\nfrom pathlib import Path\nfrom jesenska.testing import BrokerProcess\n"
-        f"broker = BrokerProcess(Path({str(tmp_path / 'data')!r})).start()\nprint(broker.pid, flush=True)\nsys.stdin.read()\n"
+        f"broker = BrokerProcess(Path({str(tmp_path / 'data')!r})).start()\nprint(broker.pid, "
+        f"flush=True)\nsys.stdin.read()\n"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:

@@ -31,7 +31,7 @@ ASKS = {
     "kafka_consumer_perf_test": "--bootstrap-server @ --topic {} --messages 1 --timeout 100",
     "kafka_verifiable_consumer": "--bootstrap-server @ --topic {} --group-id mistakes",
     "kafka_broker_api_versions": "--bootstrap-server @",
-    "kafka_producer_perf_test": "--topic {} --num-records 1 --record-size 10 --throughput -1 --producer-props bootstrap.servers=@",
+    "kafka_producer_perf_test": "--topic {} --num-records 1 --record-size 10 --throughput -1 --producer-props bootstrap.servers=@",  # noqa: E501
     "kafka_console_producer": "--bootstrap-server @ --topic {}",
 }
 #: These make the topic, wait for it, or ask for none.
@@ -63,7 +63,9 @@ def main_of(name: str) -> Callable[[Sequence[str] | None], int]:
 def words(name: str, bootstrap: str, directory: Path) -> list[str]:
     file = directory / "offsets.json"
     file.write_text(json.dumps({"partitions": [{"topic": "never-was", "partition": 0, "offset": 1}], "version": 1}))
-    return [word.replace("@", bootstrap).replace("&", str(file)).replace("{}", "never-was") for word in ASKS[name].split()]
+    return [
+        word.replace("@", bootstrap).replace("&", str(file)).replace("{}", "never-was") for word in ASKS[name].split()
+    ]
 
 
 def sentence(said: str) -> str:

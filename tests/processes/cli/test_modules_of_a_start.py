@@ -36,9 +36,9 @@ _NOT_WANTED = (
     "jesenska.client",
     "jesenska.interchange",
     "jesenska.metadata.renewed_store",
-    "jesenska.metadata.zookeeper.client",
-    "jesenska.metadata.zookeeper.server",
-    "jesenska.metadata.zookeeper.serving",
+    "jesenska.metadata.zookeeper.client.client",
+    "jesenska.metadata.zookeeper.server.server",
+    "jesenska.metadata.zookeeper.server.serving",
     "jesenska.pipeline",
     "jesenska.testing",
     "logging.handlers",
@@ -57,7 +57,13 @@ _NOT_WANTED = (
 
 def modules_of_a_start(data: Path, *words: str) -> list[str]:
     """What is imported when clients can connect to `jesenska up`."""
-    done = subprocess.run([sys.executable, "-c", _PROGRAM, "--data", str(data), *words], capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, "--data", str(data), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
     assert done.returncode == 0, done.stderr
     return done.stderr.split()
 
@@ -79,6 +85,12 @@ def test_a_start_imports_no_more_modules_than_that(modules: list[str]) -> None:
 
 def test_who_asks_for_more_gets_its_modules(tmp_path: Path) -> None:
     modules = modules_of_a_start(
-        tmp_path / "data", "--zookeeper-port", "0", "--log-file", str(tmp_path / "log"), "--override", "jesenska.log.retention.policy=whole-hours"
+        tmp_path / "data",
+        "--zookeeper-port",
+        "0",
+        "--log-file",
+        str(tmp_path / "log"),
+        "--override",
+        "jesenska.log.retention.policy=whole-hours",
     )
-    assert {"importlib.metadata", "jesenska.metadata.zookeeper.server", "logging.handlers"} <= set(modules)
+    assert {"importlib.metadata", "jesenska.metadata.zookeeper.server.server", "logging.handlers"} <= set(modules)

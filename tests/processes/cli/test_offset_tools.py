@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli import kafka_console_producer, kafka_delete_records, kafka_get_offsets, kafka_topics
-from jesenska.cli.kafka_delete_records import read_offsets
+from jesenska.cli.kafka.records import kafka_console_producer
+from jesenska.cli.kafka.topics import kafka_delete_records, kafka_get_offsets, kafka_topics
+from jesenska.cli.kafka.topics.kafka_delete_records import read_offsets
 from tests.processes.cli.conftest import Result, Tool
 
 
@@ -32,7 +33,9 @@ def filled(at: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
 
 def offsets_of(at: Tool, topic: str, *arguments: str) -> dict[int, int]:
     lines = at(kafka_get_offsets.main, "--topic", topic, *arguments).lines
-    found = {int(partition): int(offset) for name, partition, offset in (line.split(":") for line in lines) if name == topic}
+    found = {
+        int(partition): int(offset) for name, partition, offset in (line.split(":") for line in lines) if name == topic
+    }
     assert len(found) == len(lines)
     return found
 
@@ -57,7 +60,10 @@ def test_partitions_are_chosen_by_number_and_by_rule(at: Tool, filled: str) -> N
     assert sorted(offsets_of(at, filled, "--partitions", "0,2")) == [0, 2]
 
     def ruled(rules: str) -> list[int]:
-        return [item["partition"] for item in json.loads(at(kafka_get_offsets.main, "--topic-partitions", rules, "--output", "json").out)]
+        return [
+            item["partition"]
+            for item in json.loads(at(kafka_get_offsets.main, "--topic-partitions", rules, "--output", "json").out)
+        ]
 
     assert ruled(f"{filled}:1") == [1]
     assert ruled(f"{filled}:1-") == [1, 2]
@@ -95,7 +101,11 @@ def test_records_before_the_offset_are_gone(at: Tool, tmp_path: Path, filled: st
     full = max(ends, key=lambda partition: ends[partition])
     deleted = delete(at, tmp_path, [{"topic": filled, "partition": full, "offset": 2}])
     assert deleted.code == 0
-    assert deleted.lines == ["Executing records delete operation", "Records delete operation completed:", f"partition: {filled}-{full}\tlow_watermark: 2"]
+    assert deleted.lines == [
+        "Executing records delete operation",
+        "Records delete operation completed:",
+        f"partition: {filled}-{full}\tlow_watermark: 2",
+    ]
     assert offsets_of(at, filled, "--time", "earliest")[full] == 2
     everything = delete(at, tmp_path, [{"topic": filled, "partition": full, "offset": -1}], "--output", "json")
     assert json.loads(everything.out) == [{"topic": filled, "partition": full, "lowWatermark": ends[full]}]
@@ -113,7 +123,10 @@ def test_a_partition_that_fails_does_not_keep_the_others_from_being_done(at: Too
     )
     assert result.code == 1
     assert result.lines[2:] == [
-        f"partition: {filled}-0\terror: {filled}-0: offset 300 is past the high watermark; -1 deletes everything up to it.",
+        (
+            f"partition: {filled}-0\terror: {filled}-0: offset 300 is past the high watermark; -1 deletes everything up "  # noqa: E501
+            f"to it."
+        ),
         "partition: not-there-0\terror: not-there-0 does not exist: kafka-topics --describe shows what does.",
         f"partition: {filled}-1\tlow_watermark: {offsets_of(at, filled)[1]}",
     ]
@@ -131,7 +144,11 @@ def test_a_partition_that_fails_does_not_keep_the_others_from_being_done(at: Too
         ('{"partitions": [{"topic": "t", "partition": 0}]}', "is not of the form"),
         ('{"partitions": [{"topic": "t", "partition": true, "offset": 1}]}', "is not of the form"),
         ('{"partitions": [{"topic": "t", "partition": 0, "offset": -2}]}', "is not of the form"),
-        ('{"partitions": [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "t", "partition": 0, "offset": 2}]}', "duplicate topic partitions: t-0"),
+        (
+            '{"partitions": [{"topic": "t", "partition": 0, "offset": 1}, {"topic": "t", "partition": 0, "offset": '
+            "2}]}",
+            "duplicate topic partitions: t-0",
+        ),
         ("[" * 100_000, "not a valid JSON"),
     ],
 )
@@ -149,7 +166,10 @@ def test_a_file_that_does_not_exist_is_named(at: Tool, tmp_path: Path) -> None:
 
 _JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["topic", "partition", "offset", "partitions", "version"]), inner),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["topic", "partition", "offset", "partitions", "version"]), inner)
+    ),
 )
 
 

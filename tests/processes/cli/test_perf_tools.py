@@ -13,17 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.cli import kafka_console_consumer, kafka_consumer_perf_test, kafka_get_offsets, kafka_producer_perf_test, kafka_transactions
-from jesenska.cli.kafka_producer_perf_test import Values
-from jesenska.cli.perf_figures import Consumed, Latencies, date_text
+from jesenska.cli.kafka.groups import kafka_transactions
+from jesenska.cli.kafka.records import kafka_console_consumer, kafka_consumer_perf_test, kafka_producer_perf_test
+from jesenska.cli.kafka.records.kafka_producer_perf_test import Values
+from jesenska.cli.kafka.records.perf_figures import Consumed, Latencies, date_text
+from jesenska.cli.kafka.topics import kafka_get_offsets
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Result, Tool
 from tests.processes.cli.groups import committed, fill
 
 _NUMBER = r"\d+\.\d+"
-_WINDOW = re.compile(rf"(\d+) records sent, {_NUMBER} records/sec \({_NUMBER} MB/sec\), {_NUMBER} ms avg latency, {_NUMBER} ms max latency\.")
+_WINDOW = re.compile(
+    rf"(\d+) records sent, {_NUMBER} records/sec \({_NUMBER} MB/sec\), {_NUMBER} ms avg latency, {_NUMBER} ms max "
+    rf"latency\."
+)
 _TOTAL = re.compile(
-    rf"(\d+)( steady state)? records sent, {_NUMBER} records/sec \({_NUMBER} MB/sec\), {_NUMBER} ms avg latency, {_NUMBER} ms max latency, "
+    rf"(\d+)( steady state)? records sent, {_NUMBER} records/sec \({_NUMBER} MB/sec\), {_NUMBER} ms avg latency, "
+    rf"{_NUMBER} ms max latency, "
     r"\d+ ms 50th, \d+ ms 95th, \d+ ms 99th, \d+ ms 99\.9th\."
 )
 Run = Callable[..., Result]
@@ -33,9 +39,17 @@ Run = Callable[..., Result]
 def produce(tool: Tool, fast_broker: BrokerProcess) -> Run:
     def run(topic: str, count: int, *arguments: str, rate: str = "-1") -> Result:
         return tool(
-            kafka_producer_perf_test.main, "--bootstrap-server", fast_broker.bootstrap, "--topic", topic, "--num-records", str(count),
-            "--throughput", rate, *arguments,
-        )  # fmt: skip
+            kafka_producer_perf_test.main,
+            "--bootstrap-server",
+            fast_broker.bootstrap,
+            "--topic",
+            topic,
+            "--num-records",
+            str(count),
+            "--throughput",
+            rate,
+            *arguments,
+        )
 
     return run
 
@@ -56,7 +70,9 @@ def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str, int], li
         at = ("--bootstrap-server", fast_broker.bootstrap, "--topic", topic)
         offsets = tool(kafka_get_offsets.main, *at).lines
         assert sum(int(line.rpartition(":")[2]) for line in offsets) == count
-        return tool(kafka_console_consumer.main, *at, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000").lines
+        return tool(
+            kafka_console_consumer.main, *at, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000"
+        ).lines
 
     return run
 
@@ -64,8 +80,12 @@ def values_of(tool: Tool, fast_broker: BrokerProcess) -> Callable[[str, int], li
 # --- the producer ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [[], ["--each-record"], ["--producer-props", "acks=1", "compression.type=zstd", "batch.size=1000"]])
-def test_every_record_is_sent_with_the_size_that_was_asked_for(produce: Run, values_of: Callable[[str, int], list[str]], arguments: list[str]) -> None:
+@pytest.mark.parametrize(
+    "arguments", [[], ["--each-record"], ["--producer-props", "acks=1", "compression.type=zstd", "batch.size=1000"]]
+)
+def test_every_record_is_sent_with_the_size_that_was_asked_for(
+    produce: Run, values_of: Callable[[str, int], list[str]], arguments: list[str]
+) -> None:
     topic = f"perf-size-{len(arguments)}"
     result = produce(topic, 3000, "--record-size", "50", *arguments)
     assert (result.code, result.err) == (0, "")
@@ -91,7 +111,9 @@ def test_values_are_drawn_from_a_file(produce: Run, values_of: Callable[[str, in
 
 
 def test_a_rate_is_kept_and_told_while_it_runs(produce: Run) -> None:
-    result = produce("perf-rate", 1000, "--record-size", "10", "--reporting-interval", "200", "--output", "json", rate="1000")
+    result = produce(
+        "perf-rate", 1000, "--record-size", "10", "--reporting-interval", "200", "--output", "json", rate="1000"
+    )
     document = json.loads(result.out)
     assert (document["records"], document["bytes"]) == (1000, 10_000)
     # Never faster than asked for; how much slower is the machine's affair.
@@ -105,13 +127,17 @@ def test_a_rate_is_kept_and_told_while_it_runs(produce: Run) -> None:
 
 def test_records_of_the_warm_up_are_left_out_of_the_second_summary(produce: Run) -> None:
     result = produce("perf-warm", 500, "--record-size", "10", "--warmup-records", "100")
-    assert result.lines[0] == "Warmup first 100 records. Steady state results will print after the complete test summary."
+    assert (
+        result.lines[0] == "Warmup first 100 records. Steady state results will print after the complete test summary."
+    )
     totals = [_TOTAL.fullmatch(line) for line in result.lines[-2:]]
     assert [match and (match[1], match[2]) for match in totals] == [("500", None), ("400", " steady state")]
 
 
 def test_records_that_the_broker_refuses_are_counted_and_the_exit_code_says_so(produce: Run) -> None:
-    refused = produce("perf-refused", 20, "--record-size", "1200000", "--producer-props", "max.request.size=2000000", "batch.size=1")
+    refused = produce(
+        "perf-refused", 20, "--record-size", "1200000", "--producer-props", "max.request.size=2000000", "batch.size=1"
+    )
     assert refused.code == 1
     assert "20 records were not acknowledged" in refused.err
     assert refused.lines[-1].startswith("0 records sent")
@@ -129,9 +155,15 @@ def test_records_that_the_broker_refuses_are_counted_and_the_exit_code_says_so(p
         (["--record-size", "10", "--num-records", "0"], "--num-records should be greater than zero"),
         (["--record-size", "10", "--warmup-records", "10"], "--warmup-records must be smaller"),
         (["--record-size", "10", "--transactional-id", ""], "--transactional-id is empty"),
-        (["--record-size", "10", "--transaction-duration-ms", "0"], "--transaction-duration-ms should be greater than zero"),
+        (
+            ["--record-size", "10", "--transaction-duration-ms", "0"],
+            "--transaction-duration-ms should be greater than zero",
+        ),
         (["--record-size", "10", "--transactional-id", "t", "--producer-props", "acks=1"], "idempotence"),
-        (["--record-size", "10", "--transactional-id", "t", "--producer-props", "transaction.timeout.ms=99999999"], "transaction.timeout.ms"),
+        (
+            ["--record-size", "10", "--transactional-id", "t", "--producer-props", "transaction.timeout.ms=99999999"],
+            "transaction.timeout.ms",
+        ),
         (["--record-size", "10", "--producer-props", "acks"], "'acks' is not a setting"),
         (["--record-size", "10", "--producer-props", "acks=2"], "acks"),
     ],
@@ -149,10 +181,22 @@ def test_a_mistake_of_the_producers_is_one_sentence(produce: Run, arguments: lis
         (["--producer-props", "transactional.id=perf-setting", "transaction.timeout.ms=30000"], "perf-setting"),
         (["--transaction-duration-ms", "60000"], "performance-producer-"),
         (["--transactional-id", "perf-each", "--each-record"], "perf-each"),
-        (["--transactional-id", "perf-often", "--transaction-duration-ms", "1", "--producer-props", "batch.size=1000"], "perf-often"),
+        (
+            [
+                "--transactional-id",
+                "perf-often",
+                "--transaction-duration-ms",
+                "1",
+                "--producer-props",
+                "batch.size=1000",
+            ],
+            "perf-often",
+        ),
     ],
 )
-def test_transactional_records_are_committed_under_the_id(produce: Run, tool: Tool, fast_broker: BrokerProcess, arguments: list[str], name: str) -> None:
+def test_transactional_records_are_committed_under_the_id(
+    produce: Run, tool: Tool, fast_broker: BrokerProcess, arguments: list[str], name: str
+) -> None:
     topic, at = f"perf-{name}", ("--bootstrap-server", fast_broker.bootstrap)
     # Enough records for many transactions of a millisecond, also where one of them takes long.
     count = 20_000 if name == "perf-often" else 2000
@@ -195,9 +239,17 @@ def test_everything_is_read_and_its_bytes_are_counted(fast_broker: BrokerProcess
     result = consume("--topic", "perf-read", "--num-records", "5000", "--group", "perf-readers")
     headings, line = (text.split(", ") for text in result.lines)
     assert headings == [
-        "start.time", "end.time", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec", "rebalance.time.ms", "fetch.time.ms",
-        "fetch.MB.sec", "fetch.nMsg.sec",
-    ]  # fmt: skip
+        "start.time",
+        "end.time",
+        "data.consumed.in.MB",
+        "MB.sec",
+        "data.consumed.in.nMsg",
+        "nMsg.sec",
+        "rebalance.time.ms",
+        "fetch.time.ms",
+        "fetch.MB.sec",
+        "fetch.nMsg.sec",
+    ]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}", time) for time in line[:2])
     assert (line[2], line[4]) == (f"{500_000 / 2**20:.4f}", "5000")
     assert (result.code, result.err) == (0, "")
@@ -210,12 +262,22 @@ def test_fewer_records_than_asked_for_end_with_a_warning(fast_broker: BrokerProc
     result = consume("--include", "perf-few-.", "--messages", "1000", "--timeout", "2000", "--output", "json")
     document = json.loads(result.out)
     assert (result.code, document["records"], document["bytes"], document["complete"]) == (0, 12, 12, False)
-    assert result.err.startswith("WARNING: Exiting before consuming the expected number of records: timeout (2000 ms) exceeded.")
+    assert result.err.startswith(
+        "WARNING: Exiting before consuming the expected number of records: timeout (2000 ms) exceeded."
+    )
 
 
 def test_details_are_a_line_for_each_interval(fast_broker: BrokerProcess, consume: Run) -> None:
     fill(fast_broker, "perf-details", 1, 10)
-    flags = ("--show-detailed-stats", "--reporting-interval", "100", "--timeout", "2000", "--date-format", "HH:mm 'Uhr'")
+    flags = (
+        "--show-detailed-stats",
+        "--reporting-interval",
+        "100",
+        "--timeout",
+        "2000",
+        "--date-format",
+        "HH:mm 'Uhr'",
+    )
     result = consume("--topic", "perf-details", "--num-records", "1000", *flags)
     assert result.lines[0].startswith("time, threadId, data.consumed.in.MB, ")
     lines = [line.split(", ") for line in result.lines[1:]]
@@ -235,7 +297,10 @@ def test_details_are_a_line_for_each_interval(fast_broker: BrokerProcess, consum
         (["--topic", "perf-none", "--num-records", "3"], "perf-none does not exist"),
         (["--include", "perf-none.*", "--num-records", "3"], "No topic matches"),
         (["--topic", "perf-read", "--num-records", "3", "--date-format", "QQ"], "'QQ' is not known"),
-        (["--topic", "perf-read", "--num-records", "3", "--group", "a", "--command-property", "group.id=b"], "do not match"),
+        (
+            ["--topic", "perf-read", "--num-records", "3", "--group", "a", "--command-property", "group.id=b"],
+            "do not match",
+        ),
         (["--topic", "perf-read", "--num-records", "3", "--print-metrics"], "Metrics are not published yet"),
     ],
 )
@@ -248,7 +313,10 @@ def test_a_mistake_of_the_consumers_is_one_sentence(consume: Run, arguments: lis
 # --- figures ---------------------------------------------------------------------------------------------------------
 
 
-@given(st.lists(st.tuples(st.floats(0, 5000), st.integers(1, 50)), min_size=1, max_size=50), st.sampled_from([0.5, 0.95, 0.99, 0.999]))
+@given(
+    st.lists(st.tuples(st.floats(0, 5000), st.integers(1, 50)), min_size=1, max_size=50),
+    st.sampled_from([0.5, 0.95, 0.99, 0.999]),
+)
 def test_a_percentile_is_the_one_of_all_records_in_order(samples: list[tuple[float, int]], share: float) -> None:
     latencies = Latencies(0.0)
     every: list[int] = []
@@ -256,16 +324,24 @@ def test_a_percentile_is_the_one_of_all_records_in_order(samples: list[tuple[flo
         latencies.add(latency, count, count * 3)
         every += [int(latency)] * count
     assert latencies.percentile(share) == sorted(every)[max(0, math.ceil(share * len(every)) - 1)]
-    assert (latencies.count, latencies.bytes_sent, latencies.max_ms) == (len(every), 3 * len(every), max(latency for latency, _ in samples))
+    assert (latencies.count, latencies.bytes_sent, latencies.max_ms) == (
+        len(every),
+        3 * len(every),
+        max(latency for latency, _ in samples),
+    )
 
 
 def test_lines_of_figures_are_kafkas() -> None:
     latencies = Latencies(10.0)
     latencies.add(1.5, 3, 3 * 2**20)
     latencies.add(7.25, 1, 2**20)
-    assert latencies.window_line(12.0) == "4 records sent, 2.0 records/sec (2.00 MB/sec), 2.9 ms avg latency, 7.2 ms max latency."
+    assert (
+        latencies.window_line(12.0)
+        == "4 records sent, 2.0 records/sec (2.00 MB/sec), 2.9 ms avg latency, 7.2 ms max latency."
+    )
     assert latencies.total_line(12.0) == (
-        "4 records sent, 2.000000 records/sec (2.00 MB/sec), 2.94 ms avg latency, 7.25 ms max latency, 1 ms 50th, 7 ms 95th, 7 ms 99th, 7 ms 99.9th."
+        "4 records sent, 2.000000 records/sec (2.00 MB/sec), 2.94 ms avg latency, 7.25 ms max latency, 1 ms 50th, 7 "
+        "ms 95th, 7 ms 99th, 7 ms 99.9th."
     )
     consumed = Consumed(0.0)
     consumed.add(10, 5 * 2**20)
@@ -274,7 +350,9 @@ def test_lines_of_figures_are_kafkas() -> None:
 
 
 def test_times_are_written_in_javas_patterns() -> None:
-    assert re.fullmatch(r"\d{4}/\d\d/\d\d T\d\d o'clock 007", date_text(1_600_000_000_007, "yyyy/MM/dd 'T'HH 'o''clock' SSS"))
+    assert re.fullmatch(
+        r"\d{4}/\d\d/\d\d T\d\d o'clock 007", date_text(1_600_000_000_007, "yyyy/MM/dd 'T'HH 'o''clock' SSS")
+    )
     for pattern in ("yyyy-MM-dd EEE", "yyyy 'open"):
         with pytest.raises(ValueError, match="the date format"):
             date_text(0, pattern)

@@ -15,15 +15,20 @@ from types import ModuleType
 import pytest
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli import kafka_server_start, kafka_server_stop, kafka_topics, zookeeper_server_stop
-from jesenska.cli.stopping import lock_holder
-from jesenska.cli.tool import read_properties
+from jesenska.cli.kafka.cluster import kafka_server_start, kafka_server_stop
+from jesenska.cli.kafka.topics import kafka_topics
+from jesenska.cli.shared.stopping import lock_holder
+from jesenska.cli.shared.tool import read_properties
+from jesenska.cli.zookeeper import zookeeper_server_stop
 from jesenska.testing import BrokerProcess
 from jesenska.testing.tree import TreeProcess
 from tests.processes.cli.conftest import Tool
 
 #: Locks a directory as Apache Kafka does: without writing its id.
-HOLD = "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print('locked',flush=True); sys.stdin.read()"
+HOLD = (
+    "import fcntl,sys; f=open(sys.argv[1],'r+'); fcntl.lockf(f,fcntl.LOCK_EX); print('locked',flush=True); "
+    "sys.stdin.read()"
+)
 
 
 @pytest.fixture
@@ -37,7 +42,16 @@ def test_a_broker_in_the_background_serves_and_is_stopped_by_its_configuration(
     tool: Tool, properties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOG_DIR", str(tmp_path / "logs"))
-    started = tool(kafka_server_start.main, "-daemon", "-name", "kafkaServer", "-loggc", str(properties), "--override", "num.partitions=4")
+    started = tool(
+        kafka_server_start.main,
+        "-daemon",
+        "-name",
+        "kafkaServer",
+        "-loggc",
+        str(properties),
+        "--override",
+        "num.partitions=4",
+    )
     holder = lock_holder(tmp_path / "one")
     try:
         assert started.code == 0, started.err
@@ -58,12 +72,15 @@ def test_a_broker_in_the_background_serves_and_is_stopped_by_its_configuration(
             os.kill(holder, signal.SIGKILL)
 
 
-def test_a_broker_that_cannot_start_in_the_background_says_why(tool: Tool, properties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_cannot_start_in_the_background_says_why(
+    tool: Tool, properties: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOG_DIR", str(tmp_path / "logs"))
     result = tool(kafka_server_start.main, "-daemon", str(properties), "--override", "num.partitions=many")
     assert (result.code, result.out) == (1, "")
     assert result.err == (
-        "kafka-server-start: The broker did not start: Invalid value many for configuration num.partitions: Not a number of type INT "
+        "kafka-server-start: The broker did not start: Invalid value many for configuration num.partitions: Not a "
+        "number of type INT "
         f"(more in {tmp_path / 'logs' / 'kafkaServer.out'}).\n"
     )
 
@@ -76,7 +93,9 @@ def test_a_broker_that_cannot_start_in_the_background_says_why(tool: Tool, prope
         ("zookeeper.ssl.client.enable=true\n", "zookeeper.ssl.client.enable"),
     ],
 )
-def test_a_configuration_that_cannot_be_served_stops_the_start(tool: Tool, tmp_path: Path, content: str, says: str) -> None:
+def test_a_configuration_that_cannot_be_served_stops_the_start(
+    tool: Tool, tmp_path: Path, content: str, says: str
+) -> None:
     file = tmp_path / "server.properties"
     file.write_text(content + f"log.dirs={tmp_path / 'logs'}\n")
     result = tool(kafka_server_start.main, str(file))
@@ -103,21 +122,30 @@ def test_a_broken_configuration_file_is_named_with_the_line(tool: Tool, tmp_path
 def test_a_broken_file_of_a_client_is_named_with_the_line(tmp_path: Path) -> None:
     file = tmp_path / "broken.properties"
     file.write_text("\nclient.id=\\uXYZW\n")
-    with pytest.raises(JesenskaError, match=r"^The file .*/broken\.properties is not in the format of a property file: Line 2 holds "):
+    with pytest.raises(
+        JesenskaError, match=r"^The file .*/broken\.properties is not in the format of a property file: Line 2 holds "
+    ):
         read_properties(str(file))
 
 
 @pytest.mark.parametrize("name", [kafka_server_stop, zookeeper_server_stop])
 def test_an_empty_name_of_a_directory_stops_nothing(tool: Tool, name: ModuleType) -> None:
     result = tool(name.main, "--data", "")
-    assert (result.code, result.out, "argument --data: '' names no directory: write its path;" in result.err) == (1, "", True)
+    assert (result.code, result.out, "argument --data: '' names no directory: write its path;" in result.err) == (
+        1,
+        "",
+        True,
+    )
 
 
 @pytest.mark.parametrize("text", ["", "# log.dirs=data\n", "What is this file?\n"])
 def test_a_file_that_sets_nothing_starts_no_broker(tool: Tool, tmp_path: Path, text: str) -> None:
     (tmp_path / "notes.txt").write_text(text)
     result = tool(kafka_server_start.main, str(tmp_path / "notes.txt"))
-    assert (result.code, "notes.txt sets nothing that a broker knows: name a server.properties" in result.err) == (1, True)
+    assert (result.code, "notes.txt sets nothing that a broker knows: name a server.properties" in result.err) == (
+        1,
+        True,
+    )
 
 
 def test_a_listener_without_a_name_is_told_how_to_write_it(tool: Tool, tmp_path: Path) -> None:
@@ -125,14 +153,19 @@ def test_a_listener_without_a_name_is_told_how_to_write_it(tool: Tool, tmp_path:
     result = tool(kafka_server_start.main, str(tmp_path / "server.properties"))
     assert (result.code, result.err) == (
         1,
-        "kafka-server-start: listeners holds '127.0.0.1:9092', which is no address; write NAME://host:port, as in PLAINTEXT://127.0.0.1:9092.\n",
+        "kafka-server-start: listeners holds '127.0.0.1:9092', which is no address; write NAME://host:port, as in "
+        "PLAINTEXT://127.0.0.1:9092.\n",
     )
 
 
 def test_an_interrupt_while_a_tool_is_still_being_read_shows_no_stack() -> None:
-    done = subprocess.run([sys.executable, "-c", "import jesenska.cli; raise KeyboardInterrupt"], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "import jesenska.cli; raise KeyboardInterrupt"], capture_output=True, check=False
+    )
     assert (done.returncode, done.stderr) == (-signal.SIGINT, b"")
-    done = subprocess.run([sys.executable, "-c", "import jesenska.cli; raise ValueError('seen')"], capture_output=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", "import jesenska.cli; raise ValueError('seen')"], capture_output=True, check=False
+    )
     assert (done.returncode, b"ValueError: seen" in done.stderr) == (1, True)
 
 
@@ -151,7 +184,9 @@ def test_stop_ends_the_broker_of_the_directory_and_waits(tool: Tool, tmp_path: P
         assert broker.stop() == 0
 
 
-def test_whoever_may_read_the_lock_is_told_who_holds_it_and_others_why_not(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_may_read_the_lock_is_told_who_holds_it_and_others_why_not(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with BrokerProcess(tmp_path / "data", warm=True) as broker:
         open_file = os.open
         refused = os.O_RDWR
@@ -166,11 +201,17 @@ def test_whoever_may_read_the_lock_is_told_who_holds_it_and_others_why_not(tool:
         refused = os.O_RDONLY
         result = tool(kafka_server_stop.main, "--data", str(tmp_path / "data"))
         assert (result.code, result.out) == (1, "")
-        assert result.err == f"kafka-server-stop: {tmp_path / 'data'} may not be looked into by this user: ask as the one whose server it is, or as root.\n"
+        assert (
+            result.err
+            == f"kafka-server-stop: {tmp_path / 'data'} may not be looked into by this user: ask as the one whose "
+            f"server it is, or as root.\n"
+        )
 
 
 @pytest.mark.parametrize("process", [BrokerProcess, TreeProcess])
-def test_a_server_that_is_told_to_stop_again_and_again_has_still_stopped_in_order(process: type[BrokerProcess | TreeProcess], tmp_path: Path) -> None:
+def test_a_server_that_is_told_to_stop_again_and_again_has_still_stopped_in_order(
+    process: type[BrokerProcess | TreeProcess], tmp_path: Path
+) -> None:
     with process(tmp_path) as server:
         ended = os.pidfd_open(server.pid)
         try:
@@ -181,12 +222,15 @@ def test_a_server_that_is_told_to_stop_again_and_again_has_still_stopped_in_orde
         assert server.stop() == 0
 
 
-def test_stop_without_arguments_means_the_data_directory_here(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stop_without_arguments_means_the_data_directory_here(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     nothing = tool(kafka_server_stop.main)
     assert (nothing.code, nothing.err) == (
         1,
-        "kafka-server-stop: No broker of jesenska runs on data: name its directory with --data, or its configuration file.\n",
+        "kafka-server-stop: No broker of jesenska runs on data: name its directory with --data, or its configuration "
+        "file.\n",
     )
     with BrokerProcess(tmp_path / "data") as broker:
         process = broker.pid
@@ -197,7 +241,9 @@ def test_a_process_that_only_has_a_dead_brokers_id_is_left_alone(tool: Tool, tmp
     with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as stranger:
         (tmp_path / ".lock").write_text(f"{stranger.pid}\n")
         assert tool(kafka_server_stop.main, "--data", str(tmp_path)).code == 1
-        with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as kafka:
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as kafka:
             assert kafka.stdout is not None
             assert kafka.stdout.readline() == b"locked\n"
             assert tool(kafka_server_stop.main, "--data", str(tmp_path)).code == 1
@@ -210,13 +256,22 @@ def test_a_process_that_only_has_a_dead_brokers_id_is_left_alone(tool: Tool, tmp
 
 
 def test_a_broker_that_does_not_stop_in_time_is_told(tool: Tool, tmp_path: Path) -> None:
-    code = "import fcntl,os,signal,sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); f=open(sys.argv[1],'w'); fcntl.lockf(f,fcntl.LOCK_EX); "
+    code = (
+        "import fcntl,os,signal,sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); f=open(sys.argv[1],'w'); "
+        "fcntl.lockf(f,fcntl.LOCK_EX); "
+    )
     code += "f.write(str(os.getpid())); f.flush(); print('locked',flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as stubborn:
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as stubborn:
         assert stubborn.stdout is not None
         assert stubborn.stdout.readline() == b"locked\n"
         result = tool(kafka_server_stop.main, "--data", str(tmp_path), "--timeout-seconds", "0.2")
-        assert (result.code, "has not stopped within 0.2 s" in result.err, str(stubborn.pid) in result.err) == (1, True, True)
+        assert (result.code, "has not stopped within 0.2 s" in result.err, str(stubborn.pid) in result.err) == (
+            1,
+            True,
+            True,
+        )
         assert stubborn.stdin is not None
         stubborn.stdin.close()
         assert stubborn.wait(30) == 0

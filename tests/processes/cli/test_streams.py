@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from jesenska.cli import streams
+from jesenska.cli.commands import streams
 from jesenska.cli.jesenska import main
 from jesenska.pipeline.streams.settings import StreamsConfig
 from tests.processes.cli.conftest import Tool
@@ -37,7 +37,11 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_program_is_described(tool: Tool, program: Path) -> None:
     described = tool(main, "streams", "describe", str(program))
     assert described.code == 0
-    assert described.lines[:3] == ["Topologies:", "   Sub-topology: 0", "    Source: KSTREAM-SOURCE-0000000000 (topics: [in])"]
+    assert described.lines[:3] == [
+        "Topologies:",
+        "   Sub-topology: 0",
+        "    Source: KSTREAM-SOURCE-0000000000 (topics: [in])",
+    ]
     as_json = tool(main, "streams", "describe", f"{program}:builder", "--output", "json")
     assert json.loads(as_json.out) == {"topology": described.out}
 
@@ -84,7 +88,9 @@ def test_what_an_application_lacks_is_said_before_spark_is_started(tool: Tool, p
     assert "did you mean commit.interval.ms?" in unknown.err
 
 
-def test_an_application_without_room_for_its_state_names_the_directory(tool: Tool, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_application_without_room_for_its_state_names_the_directory(
+    tool: Tool, program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Full:
         config = StreamsConfig({"application.id": "w", "bootstrap.servers": "h:1", "state.dir": str(tmp_path)})
         set_state_listener = process_available = staticmethod(lambda *_: None)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from jesenska.base.limits import TREE_ORDER_MAX_BYTES
-from jesenska.log.directory_lock import DirectoryLock
+from jesenska.log.directory.directory_lock import DirectoryLock
 from jesenska.metadata.store import SessionState, Store
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.net.listener import listening_socket
 from tests.on_a_loop import on_a_loop
 from tests.session_holder import SESSION_TIMEOUT_MS
@@ -30,9 +30,13 @@ _SECONDS = 50.0
 class Tree:
     """The process, its orders and answers."""
 
-    def __init__(self, directory: Path, *arguments: str, stdin: Any = subprocess.PIPE, descriptors: tuple[int, ...] = ()) -> None:
-        command = [sys.executable, "-m", "jesenska.cli.supervised_tree", str(directory), *arguments]
-        self.process = subprocess.Popen(command, stdin=stdin, stdout=subprocess.PIPE, start_new_session=True, pass_fds=descriptors)
+    def __init__(
+        self, directory: Path, *arguments: str, stdin: Any = subprocess.PIPE, descriptors: tuple[int, ...] = ()
+    ) -> None:
+        command = [sys.executable, "-m", "jesenska.cli.supervision.supervised_tree", str(directory), *arguments]
+        self.process = subprocess.Popen(
+            command, stdin=stdin, stdout=subprocess.PIPE, start_new_session=True, pass_fds=descriptors
+        )
         self.address = ""
 
     def hear(self) -> dict[str, Any]:
@@ -63,7 +67,9 @@ class Tree:
 
 
 @contextmanager
-def started(directory: Path, *arguments: str, stdin: Any = subprocess.PIPE, descriptors: tuple[int, ...] = ()) -> Iterator[Tree]:
+def started(
+    directory: Path, *arguments: str, stdin: Any = subprocess.PIPE, descriptors: tuple[int, ...] = ()
+) -> Iterator[Tree]:
     """The process, ended with the block whatever happens in it."""
     tree = Tree(directory, *arguments, stdin=stdin, descriptors=descriptors)
     with tree.process:
@@ -109,7 +115,10 @@ async def test_the_session_that_holds_a_node_ends_by_order_and_no_other(tmp_path
 async def test_a_session_ends_by_its_id(tmp_path: Path) -> None:
     with serving(tmp_path) as tree:
         store, ended = await tree.session()
-        assert tree.ask(number=0, order="end-session", session=store.session_id) == {"number": 0, "session": store.session_id}
+        assert tree.ask(number=0, order="end-session", session=store.session_id) == {
+            "number": 0,
+            "session": store.session_id,
+        }
         async with asyncio.timeout(_SECONDS):
             await ended.wait()
         assert tree.ask(number=1, order="end-session", session=store.session_id) == {"number": 1, "session": None}
@@ -162,7 +171,11 @@ async def test_what_is_no_order_is_refused_and_ends_nothing(tmp_path: Path) -> N
             (b'{"number": 6, "order": "guard", "process": 0, "grace_seconds": 1}', 6, "no id"),
             (b'{"number": 6, "order": "guard", "process": 1, "grace_seconds": NaN}', 6, "no time"),
             (b'{"number": 6, "order": "guard", "process": 1, "grace_seconds": 1}', 6, "no other child"),
-            (b'{"number": 7, "order": "end-session", "path": "/a' + b"a" * TREE_ORDER_MAX_BYTES + b'"}', None, "longer than 16384 bytes"),
+            (
+                b'{"number": 7, "order": "end-session", "path": "/a' + b"a" * TREE_ORDER_MAX_BYTES + b'"}',
+                None,
+                "longer than 16384 bytes",
+            ),
         ):
             tree.write(line + b"\n")
             said = tree.hear()
@@ -211,16 +224,24 @@ def test_it_ends_in_order_by_sigterm(tmp_path: Path) -> None:
     ("script", "code"),
     [
         ("print(flush=True); signal.pause()", -signal.SIGTERM),
-        ("signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); [signal.pause() for _ in iter(int, 1)]", -signal.SIGKILL),
+        (
+            "signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); [signal.pause() for _ in iter(int, 1)]",
+            -signal.SIGKILL,
+        ),
     ],
 )
 def test_whom_it_guards_ends_with_the_orders(tmp_path: Path, script: str, code: int) -> None:
-    with serving(tmp_path) as tree, subprocess.Popen([sys.executable, "-c", f"import signal; {script}"], stdout=subprocess.PIPE) as guarded:
+    with (
+        serving(tmp_path) as tree,
+        subprocess.Popen([sys.executable, "-c", f"import signal; {script}"], stdout=subprocess.PIPE) as guarded,
+    ):
         try:
             assert guarded.stdout is not None
             assert guarded.stdout.readline() == b"\n"
             for number in (1, 2):  # the second time is no other than the first
-                assert tree.ask(number=number, order="guard", process=guarded.pid, grace_seconds=0.2) == {"number": number}
+                assert tree.ask(number=number, order="guard", process=guarded.pid, grace_seconds=0.2) == {
+                    "number": number
+                }
             assert guarded.poll() is None
             tree.end_of_orders()
             assert guarded.wait(60) == code
@@ -230,7 +251,11 @@ def test_whom_it_guards_ends_with_the_orders(tmp_path: Path, script: str, code: 
 
 def test_it_guards_no_strangers(tmp_path: Path) -> None:
     with serving(tmp_path) as tree:
-        for process, why in ((os.getpid(), "no other child"), (tree.process.pid, "no other child"), (2**22 + 1, "cannot be guarded")):
+        for process, why in (
+            (os.getpid(), "no other child"),
+            (tree.process.pid, "no other child"),
+            (2**22 + 1, "cannot be guarded"),
+        ):
             assert why in tree.ask(number=1, order="guard", process=process, grace_seconds=1)["refused"]
 
 
@@ -239,15 +264,36 @@ def test_it_says_why_it_cannot_start(tmp_path: Path) -> None:
     file.write_text("")
     with file.open() as stdin:
         for directory, arguments, given, why in (
-            (tmp_path / "tree", ["7"], subprocess.PIPE, "7 is no descriptor of a socket that listens: give one, or leave it out."),
-            (tmp_path / "tree", ["x"], subprocess.PIPE, "x is no descriptor of a socket that listens: give one, or leave it out."),
-            (tmp_path / "tree", ["1", "2"], subprocess.PIPE, "Give a directory for the tree, and perhaps the descriptor of a socket that listens."),
-            (file, [], subprocess.PIPE, f"The tree's directory {file} cannot be made (File exists): name a directory that can be written."),
+            (
+                tmp_path / "tree",
+                ["7"],
+                subprocess.PIPE,
+                "7 is no descriptor of a socket that listens: give one, or leave it out.",
+            ),
+            (
+                tmp_path / "tree",
+                ["x"],
+                subprocess.PIPE,
+                "x is no descriptor of a socket that listens: give one, or leave it out.",
+            ),
+            (
+                tmp_path / "tree",
+                ["1", "2"],
+                subprocess.PIPE,
+                "Give a directory for the tree, and perhaps the descriptor of a socket that listens.",
+            ),
+            (
+                file,
+                [],
+                subprocess.PIPE,
+                f"The tree's directory {file} cannot be made (File exists): name a directory that can be written.",
+            ),
             (
                 tmp_path / "tree",
                 [],
                 stdin,
-                "Orders cannot be read from stdin (Operation not permitted): make it a pipe, which ends this process when it is closed.",
+                "Orders cannot be read from stdin (Operation not permitted): make it a pipe, which ends this process "
+                "when it is closed.",
             ),
         ):
             with started(directory, *arguments, stdin=given) as tree:
@@ -259,7 +305,12 @@ def test_it_does_not_take_a_directory_that_is_in_use(tmp_path: Path) -> None:
     lock = DirectoryLock(tmp_path)
     try:
         with started(tmp_path) as tree:
-            assert tree.hear() == {"failed": f"The tree's directory {tmp_path} is in use by process {os.getpid()}: stop it, or name another directory."}
+            assert tree.hear() == {
+                "failed": (
+                    f"The tree's directory {tmp_path} is in use by process {os.getpid()}: stop it, or name another "
+                    f"directory."
+                )
+            }
             assert tree.process.wait(60) == 1
     finally:
         lock.release()

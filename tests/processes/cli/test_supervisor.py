@@ -21,16 +21,16 @@ import pytest
 
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.child_process import ChildProcess
-from jesenska.cli.passed_on import PassedOn
-from jesenska.cli.supervisor import Child, Supervisor
-from jesenska.log.directory_lock import DirectoryLock
+from jesenska.cli.supervision.child_process import ChildProcess
+from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.supervisor import Child, Supervisor
+from jesenska.log.directory.directory_lock import DirectoryLock
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.tree_operations import Stat
 from jesenska.metadata.watches import WatchEvent
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from tests.on_a_loop import on_a_loop
 from tests.session_holder import ENVIRONMENT, SESSION_TIMEOUT_MS, holder_command
 from tests.supervised import SupervisorProcess
@@ -173,7 +173,9 @@ async def test_the_session_of_a_child_that_is_killed_ends_at_once_and_the_others
 
 
 @on_a_loop
-async def test_a_death_is_heard_of_where_the_system_has_no_descriptors_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_death_is_heard_of_where_the_system_has_no_descriptors_of_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(process: int, flags: int = 0) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -287,11 +289,20 @@ async def test_a_session_that_was_left_by_somebody_else_ends_before_a_child_star
 async def test_a_child_that_cannot_start_is_told_of_and_tried_again_ever_later(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
         running.supervisor.add(Child("missing", [str(tmp_path / "nowhere")], "/missing"))
-        running.supervisor.add(Child("failing", [sys.executable, "-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"], "/failing"))
+        running.supervisor.add(
+            Child(
+                "failing",
+                [sys.executable, "-c", "import sys; print('no luck', file=sys.stderr); sys.exit(3)"],
+                "/failing",
+            )
+        )
         running.add("a")
         await running.node("a")
         for pause in ("at once", "in 0.25 s", "in 0.5 s"):
-            why = re.escape(f"missing cannot be started (No such file or directory: {tmp_path / 'nowhere'}); it starts again {pause}.")
+            why = re.escape(
+                f"missing cannot be started (No such file or directory: {tmp_path / 'nowhere'}); it starts again "
+                f"{pause}."
+            )
             await running.err.until(f"^{why}$")
             await running.err.until(f"^failing ended with exit code 3; it starts again {re.escape(pause)}\\.$")
         await running.err.until("^failing: no luck$")
@@ -311,14 +322,19 @@ async def test_a_node_that_is_nobodys_does_not_keep_a_child_from_starting(tmp_pa
 @on_a_loop
 async def test_what_children_print_has_their_names_in_front(tmp_path: Path) -> None:
     async with cluster(tmp_path) as running:
-        script = "import sys; print('one\\ntwo'); sys.stdout.flush(); print('three', end='', file=sys.stderr); sys.stdout.buffer.write(b'\\xff' + b'x' * 70000)"
+        script = (
+            "import sys; print('one\\ntwo'); sys.stdout.flush(); print('three', end='', file=sys.stderr); "
+            "sys.stdout.buffer.write(b'\\xff' + b'x' * 70000)"
+        )
         running.supervisor.add(Child("broker 1", [sys.executable, "-c", script], "/a", restarts=False))
         await running.out.until("^broker 1: one\nbroker 1: two\n")
         await running.err.until("^broker 1: three$")
         # A line that does not end is passed on in pieces.
         await running.out.until("^broker 1: \ufffdx+$")
         await running.out.when(lambda text: text.count("x") == 70000)
-        assert [len(line) for line in running.out.text.splitlines()] == [len("broker 1: ") + size for size in (3, 3, 65536, 70001 - 65536)]
+        assert [len(line) for line in running.out.text.splitlines()] == [
+            len("broker 1: ") + size for size in (3, 3, 65536, 70001 - 65536)
+        ]
 
 
 @on_a_loop
@@ -326,11 +342,14 @@ async def test_as_json_every_line_is_an_object_that_names_its_process(tmp_path: 
     out, err = Heard(), Heard()
     async with Supervisor(tmp_path, passed_on=PassedOn(out, err, as_json=True)) as supervisor:
         script = 'import sys; print("{\\"level\\":\\"INFO\\"}\\n{}\\n{\\"not\\": \\"one\\nplain\\u00e9"); sys.exit(3)'
-        supervisor.add(Child('broker "1"', [sys.executable, "-c", script], "/a", restarts=False, environment={"PYTHONUTF8": "1"}))
+        supervisor.add(
+            Child('broker "1"', [sys.executable, "-c", script], "/a", restarts=False, environment={"PYTHONUTF8": "1"})
+        )
         await out.until("plain")
         await err.until("exit code 3")
     assert [json.loads(line) for line in out.text.splitlines()] == [
-        {"process": 'broker "1"', **rest} for rest in ({"level": "INFO"}, {"message": "{}"}, {"message": '{"not": "one'}, {"message": "plain\u00e9"})
+        {"process": 'broker "1"', **rest}
+        for rest in ({"level": "INFO"}, {"message": "{}"}, {"message": '{"not": "one'}, {"message": "plain\u00e9"})
     ]
     (sentence,) = map(json.loads, err.text.splitlines())
     assert (sentence["process"], sentence["level"]) == ("supervisor", "WARNING")
@@ -343,7 +362,9 @@ async def test_a_child_that_speaks_is_heard_and_what_it_has_failed_by_is_told(tm
         heard: list[dict[str, Any]] = []
         ends: list[str] = []
         script = 'print(\'{"ready": 1}\\nno JSON\\n[1]\\n{"failed": "No luck."}\', flush=True); import sys; sys.exit(1)'
-        child = Child("a", [sys.executable, "-c", script], "/a", restarts=False, on_word=heard.append, on_end=ends.append)
+        child = Child(
+            "a", [sys.executable, "-c", script], "/a", restarts=False, on_word=heard.append, on_end=ends.append
+        )
         running.supervisor.add(child)
         await running.err.until(r"^a has failed \(No luck\); it is not started again\.$")
         assert heard == [{"ready": 1}, {"failed": "No luck."}]
@@ -435,7 +456,9 @@ def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 
 
 @on_a_loop
-async def test_children_stop_one_after_the_other_and_the_tree_last(tmp_path: Path, stops: list[tuple[str, int]]) -> None:
+async def test_children_stop_one_after_the_other_and_the_tree_last(
+    tmp_path: Path, stops: list[tuple[str, int]]
+) -> None:
     async with cluster(tmp_path) as running:
         for name in "abc":
             running.add(name)
@@ -449,7 +472,7 @@ async def test_children_stop_one_after_the_other_and_the_tree_last(tmp_path: Pat
 async def test_a_child_that_takes_long_to_stop_does_not_hold_up_the_others_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stops: list[tuple[str, int]]
 ) -> None:
-    monkeypatch.setattr("jesenska.cli.supervisor._STOPS_ALONE_SECONDS", 0.1)
+    monkeypatch.setattr("jesenska.cli.supervision.supervisor._STOPS_ALONE_SECONDS", 0.1)
     async with cluster(tmp_path, grace_seconds=3.0) as running:
         running.add("a")
         running.add("deaf", deaf=True)
@@ -476,7 +499,7 @@ async def test_a_kill_ends_all_processes(tmp_path: Path) -> None:
 
 @on_a_loop
 async def test_a_stop_does_not_wait_for_a_tree_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jesenska.cli.supervisor._LAST_ORDER_SECONDS", 0.5)
+    monkeypatch.setattr("jesenska.cli.supervision.supervisor._LAST_ORDER_SECONDS", 0.5)
     out, err, before = Heard(), Heard(), children_of(os.getpid())
     async with Supervisor(tmp_path, passed_on=PassedOn(out, err), grace_seconds=0.5) as hanging:
         hanging.add(Child("a", holder_command(hanging.address, "/a"), "/a", environment=ENVIRONMENT))
@@ -495,7 +518,10 @@ async def test_a_tree_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
             await Supervisor(tmp_path, passed_on=PassedOn(Heard(), Heard())).start()
     finally:
         lock.release()
-    assert str(refused.value) == f"The tree's directory {tmp_path} is in use by process {os.getpid()}: stop it, or name another directory."
+    assert (
+        str(refused.value)
+        == f"The tree's directory {tmp_path} is in use by process {os.getpid()}: stop it, or name another directory."
+    )
     assert children_of(os.getpid()) <= before
 
 

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli import jesenska, kafka_configs, kafka_topics
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.cli import jesenska
+from jesenska.cli.kafka.topics import kafka_configs, kafka_topics
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.producer import Producer
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.testing import BrokerProcess
@@ -32,7 +33,10 @@ _KEY = TopicPartition("orders", 3)
 
 async def _create(bootstrap: str, partitions: int) -> None:
     cluster = Cluster(bootstrap)
-    topics = [NewTopic("orders", partitions - 8, 3, {"retention.ms": "123456789"}), NewTopic("accounts", 8, 3, {"cleanup.policy": "compact"})]
+    topics = [
+        NewTopic("orders", partitions - 8, 3, {"retention.ms": "123456789"}),
+        NewTopic("accounts", 8, 3, {"cleanup.policy": "compact"}),
+    ]
     await Admin(cluster).create_topics(topics)
     await cluster.close()
 
@@ -41,7 +45,9 @@ async def _write(bootstrap: str, numbers: range) -> None:
     """A record of each number, all in partition 3 of orders, and the group's offset behind them."""
     cluster = Cluster(bootstrap)
     async with Producer(cluster) as producer:
-        await asyncio.gather(*[await producer.send("orders", b"%d" % number, partition=_KEY.partition) for number in numbers])
+        await asyncio.gather(
+            *[await producer.send("orders", b"%d" % number, partition=_KEY.partition) for number in numbers]
+        )
     await GroupAdmin(cluster).alter_offsets("readers", {_KEY: numbers.stop})
     await cluster.close()
 
@@ -54,7 +60,16 @@ def _holds(bootstrap: str, count: int) -> None:
 
 def _settings(tool: Tool, bootstrap: str, topic: str) -> str:
     """What was set for a topic."""
-    return tool(kafka_configs.main, "--bootstrap-server", bootstrap, "--entity-type", "topics", "--entity-name", topic, "--describe").out
+    return tool(
+        kafka_configs.main,
+        "--bootstrap-server",
+        bootstrap,
+        "--entity-type",
+        "topics",
+        "--entity-name",
+        topic,
+        "--describe",
+    ).out
 
 
 @pytest.mark.timeout(600)
@@ -71,7 +86,18 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
             return code
 
         assert asyncio.run(back_up_under_load()) == 0
-        tool(kafka_topics.main, "--bootstrap-server", brokers.bootstrap, "--create", "--topic", "later", "--partitions", "2", "--replication-factor", "3")
+        tool(
+            kafka_topics.main,
+            "--bootstrap-server",
+            brokers.bootstrap,
+            "--create",
+            "--topic",
+            "later",
+            "--partitions",
+            "2",
+            "--replication-factor",
+            "3",
+        )
         asyncio.run(_write(brokers.bootstrap, range(1000, 1200)))
         brokers.stop()
 
@@ -80,7 +106,18 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
         for broker in (1, 2, 3):
             inventories.append(tmp_path / f"{broker}.json")
             inventories[-1].write_text(tool(jesenska.main, "tree", "inventory", str(data / f"broker-{broker}")).out)
-        built = tool(jesenska.main, "tree", "rebuild", *map(str, inventories), "--data", str(data), "--backup", str(backup), "--output", "json")
+        built = tool(
+            jesenska.main,
+            "tree",
+            "rebuild",
+            *map(str, inventories),
+            "--data",
+            str(data),
+            "--backup",
+            str(backup),
+            "--output",
+            "json",
+        )
         assert built.code == 0, built.err
         said = json.loads(built.out)
         # Beside the topics that were made: 50 partitions of groups' offsets.
@@ -100,7 +137,14 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
             brokers.kill()
             assert have_ended()
         shutil.rmtree(data / "tree")
-        built = tool(jesenska.main, "tree", "rebuild", *(str(data / f"broker-{broker}") for broker in (1, 2, 3)), "--data", str(data))
+        built = tool(
+            jesenska.main,
+            "tree",
+            "rebuild",
+            *(str(data / f"broker-{broker}") for broker in (1, 2, 3)),
+            "--data",
+            str(data),
+        )
         assert built.code == 0, built.err
         brokers.start()
         _holds(brokers.bootstrap, 1300)
@@ -112,11 +156,23 @@ def test_a_cluster_whose_tree_is_lost_goes_on_with_what_its_brokers_hold(tmp_pat
 def test_a_tree_that_was_backed_up_is_put_back(tmp_path: Path, tool: Tool) -> None:
     data, backup = tmp_path / "data", tmp_path / "backup"
     with BrokerProcess(data) as broker:
-        tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", "orders", "--partitions", "5")
+        tool(
+            kafka_topics.main,
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--create",
+            "--topic",
+            "orders",
+            "--partitions",
+            "5",
+        )
         asyncio.run(_write(broker.bootstrap, range(100)))
         refused = tool(jesenska.main, "tree", "backup", str(backup), "--data", str(data))
         assert (refused.code, refused.out) == (1, "")
-        assert "is in use by a broker that has its tree for itself: stop it, or start it with --zookeeper-port" in refused.err
+        assert (
+            "is in use by a broker that has its tree for itself: stop it, or start it with --zookeeper-port"
+            in refused.err
+        )
         broker.stop()
         done = tool(jesenska.main, "tree", "backup", str(backup), "--data", str(data))
         assert (done.code, done.err) == (0, "")
@@ -139,16 +195,36 @@ def test_a_tree_goes_from_one_zookeeper_to_another(tmp_path: Path, tool: Tool) -
     with TreeProcess(tmp_path / "one") as first, TreeProcess(tmp_path / "two") as second:
         first_data = str(tmp_path / "one" / "data")
         with BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": f"{first.address}/kafka"}) as broker:
-            tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", "orders", "--partitions", "5")
-            done = tool(jesenska.main, "tree", "backup", str(tmp_path / "backup"), "--zookeeper", f"{first.address}/kafka")
+            tool(
+                kafka_topics.main,
+                "--bootstrap-server",
+                broker.bootstrap,
+                "--create",
+                "--topic",
+                "orders",
+                "--partitions",
+                "5",
+            )
+            done = tool(
+                jesenska.main, "tree", "backup", str(tmp_path / "backup"), "--zookeeper", f"{first.address}/kafka"
+            )
             assert done.code == 0, done.err
             by_directory = tool(jesenska.main, "tree", "backup", str(tmp_path / "other"), "--data", first_data)
-            assert (by_directory.code, "holds no cluster: correct the directory or the path (--chroot with --data)" in by_directory.err) == (1, True)
-            by_directory = tool(jesenska.main, "tree", "backup", str(tmp_path / "other"), "--data", first_data, "--chroot", "/kafka")
+            assert (
+                by_directory.code,
+                "holds no cluster: correct the directory or the path (--chroot with --data)" in by_directory.err,
+            ) == (1, True)
+            by_directory = tool(
+                jesenska.main, "tree", "backup", str(tmp_path / "other"), "--data", first_data, "--chroot", "/kafka"
+            )
             assert by_directory.code == 0, by_directory.err
-        put = tool(jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where")
+        put = tool(
+            jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where"
+        )
         assert put.code == 0, put.err
-        again = tool(jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where")
+        again = tool(
+            jesenska.main, "tree", "restore", str(tmp_path / "backup"), "--zookeeper", f"{second.address}/else/where"
+        )
         assert (again.code, "holds metadata of Kafka already" in again.err) == (1, True)
         with BrokerProcess(tmp_path / "data", settings={"zookeeper.connect": f"{second.address}/else/where"}) as broker:
             assert tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--list").lines == ["orders"]
@@ -157,8 +233,20 @@ def test_a_tree_goes_from_one_zookeeper_to_another(tmp_path: Path, tool: Tool) -
 def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) -> None:
     (tmp_path / "zookeeper").mkdir()
     tree_data, data = tmp_path / "zookeeper" / "data", tmp_path / "data"
-    with TreeProcess(tmp_path / "zookeeper") as tree, BrokerProcess(data, settings={"zookeeper.connect": f"{tree.address}/one/cluster"}) as broker:
-        tool(kafka_topics.main, "--bootstrap-server", broker.bootstrap, "--create", "--topic", "orders", "--partitions", "5")
+    with (
+        TreeProcess(tmp_path / "zookeeper") as tree,
+        BrokerProcess(data, settings={"zookeeper.connect": f"{tree.address}/one/cluster"}) as broker,
+    ):
+        tool(
+            kafka_topics.main,
+            "--bootstrap-server",
+            broker.bootstrap,
+            "--create",
+            "--topic",
+            "orders",
+            "--partitions",
+            "5",
+        )
         asyncio.run(_write(broker.bootstrap, range(10)))
         held = tool(jesenska.main, "tree", "rebuild", str(data), "--data", str(tree_data))
         assert (held.code, "stop" in held.err) == (1, True)
@@ -183,15 +271,24 @@ def test_a_tree_below_a_path_is_built_anew_below_it(tmp_path: Path, tool: Tool) 
             ["backup", "{tmp}/new", "--data", "{tmp}/nothing"],
             "{tmp}/nothing holds no tree (jesenska-metadata.db): name the --data of jesenska up, or a dataDir.",
         ),
-        (["backup", "{tmp}/no/new", "--data", "{tmp}"], "There is no directory {tmp}/no: make it, or name the file elsewhere."),
-        (["restore", "{tmp}/nothing", "--data", "{tmp}/new"], "There is no file {tmp}/nothing: name one that jesenska tree backup has made."),
+        (
+            ["backup", "{tmp}/no/new", "--data", "{tmp}"],
+            "There is no directory {tmp}/no: make it, or name the file elsewhere.",
+        ),
+        (
+            ["restore", "{tmp}/nothing", "--data", "{tmp}/new"],
+            "There is no file {tmp}/nothing: name one that jesenska tree backup has made.",
+        ),
         (["restore", "{tmp}/text", "--data", "{tmp}/new"], "{tmp}/text is no backup of a tree, or a damaged one"),
         (["inventory", "{tmp}/nothing"], "There is no directory {tmp}/nothing"),
         (
             ["rebuild", "{tmp}/nothing", "--data", "{tmp}/new"],
             "There is nothing at {tmp}/nothing: name a broker's directory, or a file",
         ),
-        (["rebuild", "{tmp}/text", "--data", "{tmp}/new"], "{tmp}/text is no inventory: make one with jesenska tree inventory, or name a broker's directory."),
+        (
+            ["rebuild", "{tmp}/text", "--data", "{tmp}/new"],
+            "{tmp}/text is no inventory: make one with jesenska tree inventory, or name a broker's directory.",
+        ),
         (["rebuild", "{tmp}", "--data", "{tmp}/new"], "{tmp} does not say whose it is (no meta.properties)"),
     ],
 )

@@ -11,10 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import jesenska, kafka_configs, kafka_console_consumer, kafka_consumer_groups, kafka_topics, zookeeper_server_stop, zookeeper_shell
+from jesenska.cli import jesenska
+from jesenska.cli.kafka.groups import kafka_consumer_groups
+from jesenska.cli.kafka.records import kafka_console_consumer
+from jesenska.cli.kafka.topics import kafka_configs, kafka_topics
+from jesenska.cli.zookeeper import zookeeper_server_stop, zookeeper_shell
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import free_port
 from tests.processes.cli.conftest import Main, Result, Tool
@@ -24,7 +28,9 @@ from tests.processes.cli.conftest import Main, Result, Tool
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, str]]:
     """A broker, and where its tree is."""
     address = f"127.0.0.1:{free_port()}"
-    with BrokerProcess(tmp_path_factory.mktemp("tree") / "data", settings={"jesenska.zookeeper.listener": address}) as broker:
+    with BrokerProcess(
+        tmp_path_factory.mktemp("tree") / "data", settings={"jesenska.zookeeper.listener": address}
+    ) as broker:
         yield broker, address
 
 
@@ -55,31 +61,61 @@ def test_topics_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
             pass
         return said
 
-    assert topics("--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1", "--config", "retention.ms=1000000") == 'Created topic "t".\n'
+    assert (
+        topics(
+            "--create",
+            "--topic",
+            "t",
+            "--partitions",
+            "2",
+            "--replication-factor",
+            "1",
+            "--config",
+            "retention.ms=1000000",
+        )
+        == 'Created topic "t".\n'
+    )
     assert until("t", 2).splitlines() == [
         "Topic:t\tPartitionCount:2\tReplicationFactor:1\tConfigs:retention.ms=1000000",
         "\tTopic: t\tPartition: 0\tLeader: 1\tReplicas: 1\tIsr: 1",
         "\tTopic: t\tPartition: 1\tLeader: 1\tReplicas: 1\tIsr: 1",
     ]
     assert topics("--list").splitlines() == ["t"]
-    assert topics("--describe", "--unavailable-partitions") == topics("--describe", "--under-replicated-partitions") == ""
+    assert (
+        topics("--describe", "--unavailable-partitions") == topics("--describe", "--under-replicated-partitions") == ""
+    )
     assert json.loads(topics("--describe", "--output", "json"))[0]["configs"] == {"retention.ms": "1000000"}
-    assert topics("--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1", code=1) == "kafka-topics: Topic 't' already exists.\n"
+    assert (
+        topics("--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1", code=1)
+        == "kafka-topics: Topic 't' already exists.\n"
+    )
     topics("--create", "--topic", "t", "--partitions", "2", "--replication-factor", "1", "--if-not-exists")
     assert "--partitions" in topics("--create", "--topic", "u", code=1)
-    assert "only 1 broker(s) are registered" in topics("--create", "--topic", "u", "--partitions", "1", "--replication-factor", "2", code=1)
-    assert "Unknown topic config name" in topics("--create", "--topic", "u", "--partitions", "1", "--replication-factor", "1", "--config", "nonsense=1", code=1)
+    assert "only 1 broker(s) are registered" in topics(
+        "--create", "--topic", "u", "--partitions", "1", "--replication-factor", "2", code=1
+    )
+    assert "Unknown topic config name" in topics(
+        "--create", "--topic", "u", "--partitions", "1", "--replication-factor", "1", "--config", "nonsense=1", code=1
+    )
 
     assert "Adding partitions succeeded!" in topics("--alter", "--topic", "t", "--partitions", "3")
     assert "would not be an increase" in topics("--alter", "--topic", "t", "--partitions", "2", code=1)
     until("t", 3)
-    assert topics("--alter", "--topic", "t", "--config", "segment.bytes=2000", "--delete-config", "retention.ms") == 'Updated config for topic "t".\n'
-    assert topics("--describe", "--topics-with-overrides") == "Topic:t\tPartitionCount:3\tReplicationFactor:1\tConfigs:segment.bytes=2000\n"
+    assert (
+        topics("--alter", "--topic", "t", "--config", "segment.bytes=2000", "--delete-config", "retention.ms")
+        == 'Updated config for topic "t".\n'
+    )
+    assert (
+        topics("--describe", "--topics-with-overrides")
+        == "Topic:t\tPartitionCount:3\tReplicationFactor:1\tConfigs:segment.bytes=2000\n"
+    )
     assert "does not exist on ZK path" in topics("--alter", "--topic", "nope", "--partitions", "2", code=1)
 
     # Other tools find the brokers there.
     produce(broker, "t", b"one", b"two")
-    result = tool(kafka_console_consumer.main, "--zookeeper", address, "--topic", "t", "--from-beginning", "--max-messages", "2")
+    result = tool(
+        kafka_console_consumer.main, "--zookeeper", address, "--topic", "t", "--from-beginning", "--max-messages", "2"
+    )
     assert result.lines == ["one", "two"]
     assert "segment.bytes=2000" in tool(kafka_configs.main, "--zookeeper", address, "--describe", "--topic", "t").out
 
@@ -96,8 +132,8 @@ def test_groups_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
     async def write() -> None:
         store = await connect(address, session_timeout_ms=6000)
         for path, data in (
-            ("/consumers/shop", b""), ("/consumers/shop/ids", b""), ("/consumers/shop/offsets", b""), ("/consumers/shop/offsets/clicks", b""),
-            ("/consumers/shop/offsets/clicks/0", b"2"), ("/consumers/shop/owners", b""), ("/consumers/shop/owners/clicks", b""),
+            ("/consumers/shop", b""), ("/consumers/shop/ids", b""), ("/consumers/shop/offsets", b""), ("/consumers/shop/offsets/clicks", b""),  # noqa: E501
+            ("/consumers/shop/offsets/clicks/0", b"2"), ("/consumers/shop/owners", b""), ("/consumers/shop/owners/clicks", b""),  # noqa: E501
             ("/consumers/shop/owners/gone", b""), ("/consumers/shop/owners/gone/1", b"shop_host-1-0"),
         ):  # fmt: skip
             await store.create(path, data)
@@ -126,7 +162,14 @@ def test_groups_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
         ["gone", "1", "-", "-", "-", "shop_host-1"],
     ]
     (document,) = json.loads(groups("--describe", "--group", "shop", "--output", "json").out)
-    assert document["offsets"][0] == {"topic": "clicks", "partition": 0, "currentOffset": 2, "logEndOffset": 3, "lag": 1, "consumerId": None}
+    assert document["offsets"][0] == {
+        "topic": "clicks",
+        "partition": 0,
+        "currentOffset": 2,
+        "logEndOffset": 3,
+        "lag": 1,
+        "consumerId": None,
+    }
 
     missing = groups("--describe", "--group", "nobody")
     assert (missing.code, missing.lines) == (1, [])
@@ -136,7 +179,9 @@ def test_groups_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
     assert live.err == "Delete for group 'live' failed because its consumers are still active.\n"
     assert groups("--delete", "--topic", "gone").code == 1  # nothing of the live one
     assert "gone" not in groups("--describe", "--group", "shop").out
-    assert groups("--delete", "--group", "shop").lines == ["Deleted all consumer group information for group 'shop' in zookeeper."]
+    assert groups("--delete", "--group", "shop").lines == [
+        "Deleted all consumer group information for group 'shop' in zookeeper."
+    ]
     assert groups("--list").lines == ["live"]
     refused = groups("--reset-offsets", "--group", "live", "--topic", "clicks", "--to-earliest", "--execute")
     assert refused.code == 1
@@ -150,7 +195,9 @@ def test_old_flags_of_the_console_consumer(tool: Tool, served: tuple[BrokerProce
         produce(broker, topic, f"of {topic}".encode())
 
     def consume(*words: str) -> list[str]:
-        result = tool(kafka_console_consumer.main, "--zookeeper", address, "--from-beginning", "--max-messages", "1", *words)
+        result = tool(
+            kafka_console_consumer.main, "--zookeeper", address, "--from-beginning", "--max-messages", "1", *words
+        )
         assert result.code == 0, result.err
         return result.lines
 
@@ -159,20 +206,44 @@ def test_old_flags_of_the_console_consumer(tool: Tool, served: tuple[BrokerProce
     assert consume(*group) == ["of wanted"]
     assert consume(*group, "--timeout-ms", "500") == []
     assert consume(*group, "--delete-consumer-offsets") == ["of wanted"]
-    with_metrics = tool(kafka_console_consumer.main, "--zookeeper", address, "--topic", "wanted", "--max-messages", "0", "--metrics-dir", "metrics")
+    with_metrics = tool(
+        kafka_console_consumer.main,
+        "--zookeeper",
+        address,
+        "--topic",
+        "wanted",
+        "--max-messages",
+        "0",
+        "--metrics-dir",
+        "metrics",
+    )
     assert "--metrics-dir have no effect" in with_metrics.err
 
 
-def test_mistakes_are_one_sentence(tool: Tool, served: tuple[BrokerProcess, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_one_sentence(
+    tool: Tool, served: tuple[BrokerProcess, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker, address = served
-    monkeypatch.setattr("jesenska.cli.tree._CONNECT_MS", 100)
+    monkeypatch.setattr("jesenska.cli.shared.zookeeper_option._CONNECT_MS", 100)
     for main, words, said in (
         (kafka_topics.main, ["--zookeeper", "127.0.0.1:1", "--list"], "No ZooKeeper answers at 127.0.0.1:1"),
         (kafka_topics.main, ["--zookeeper", "here:there", "--list"], "'here:there' is no address"),
         (kafka_topics.main, ["--zookeeper", address, "--bootstrap-server", broker.bootstrap, "--list"], "only one of"),
-        (kafka_topics.main, ["--bootstrap-server", broker.bootstrap, "--alter", "--topic", "t", "--delete-config", "a"], "--delete-config can't be used"),
-        (kafka_console_consumer.main, ["--zookeeper", f"{address}/elsewhere", "--topic", "t"], "No broker with a plaintext listener is registered"),
-        (kafka_console_consumer.main, ["--zookeeper", address, "--bootstrap-server", broker.bootstrap, "--topic", "t"], "were both given"),
+        (
+            kafka_topics.main,
+            ["--bootstrap-server", broker.bootstrap, "--alter", "--topic", "t", "--delete-config", "a"],
+            "--delete-config can't be used",
+        ),
+        (
+            kafka_console_consumer.main,
+            ["--zookeeper", f"{address}/elsewhere", "--topic", "t"],
+            "No broker with a plaintext listener is registered",
+        ),
+        (
+            kafka_console_consumer.main,
+            ["--zookeeper", address, "--bootstrap-server", broker.bootstrap, "--topic", "t"],
+            "were both given",
+        ),
     ):
         result = tool(main, *words)
         assert result.code == 1
@@ -188,9 +259,11 @@ def test_mistakes_are_one_sentence(tool: Tool, served: tuple[BrokerProcess, str]
         (kafka_consumer_groups.main, ["--list"]),
     ],
 )
-def test_a_zookeeper_that_does_not_answer_is_waited_for_aloud(tool: Tool, monkeypatch: pytest.MonkeyPatch, main: Main, words: list[str]) -> None:
-    monkeypatch.setattr("jesenska.cli.tree._CONNECT_MS", 300)
-    monkeypatch.setattr("jesenska.cli.tool.QUIET_SECONDS", 0.05)
+def test_a_zookeeper_that_does_not_answer_is_waited_for_aloud(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch, main: Main, words: list[str]
+) -> None:
+    monkeypatch.setattr("jesenska.cli.shared.zookeeper_option._CONNECT_MS", 300)
+    monkeypatch.setattr("jesenska.cli.shared.tool.QUIET_SECONDS", 0.05)
     result = tool(main, "--zookeeper", "127.0.0.1:1", *words)
     assert result.code == 1
     assert result.err.startswith("Waiting for ZooKeeper (")
@@ -200,7 +273,9 @@ def test_a_layout_is_made_once(tool: Tool, tmp_path: Path) -> None:
     directory = tmp_path / "kafka"
     assert tool(jesenska.main, "init", str(directory)).err == ""
     topics = directory / "bin" / "kafka-topics.sh"
-    assert subprocess.run([topics, "--version"], check=True, capture_output=True, text=True).stdout.startswith("kafka-topics of jesenska ")
+    assert subprocess.run([topics, "--version"], check=True, capture_output=True, text=True).stdout.startswith(
+        "kafka-topics of jesenska "
+    )
     (directory / "config" / "server.properties").write_text("mine")
     topics.unlink()
     made = json.loads(tool(jesenska.main, "init", str(directory), "--output", "json").out)
@@ -212,7 +287,18 @@ def test_a_layout_is_made_once(tool: Tool, tmp_path: Path) -> None:
 
 
 def test_up_serves_its_tree_where_it_is_asked_to(tool: Tool, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(tmp_path / "data"), "--zookeeper-port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska",
+        "up",
+        "--port",
+        "0",
+        "--data",
+        str(tmp_path / "data"),
+        "--zookeeper-port",
+        "0",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
@@ -228,7 +314,7 @@ def test_up_serves_its_tree_where_it_is_asked_to(tool: Tool, tmp_path: Path) -> 
 def test_a_zookeeper_server_is_stopped_by_its_directory(tool: Tool, tmp_path: Path) -> None:
     properties = tmp_path / "zookeeper.properties"
     properties.write_text(f"dataDir={tmp_path / 'data'}\nclientPort=0\nclientPortAddress=127.0.0.1\n")
-    command = [sys.executable, "-m", "jesenska.cli.zookeeper_server_start", str(properties)]
+    command = [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_server_start", str(properties)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None

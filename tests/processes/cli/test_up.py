@@ -10,8 +10,8 @@ import pytest
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli import jesenska
-from jesenska.cli.up_alone import config_of
-from jesenska.cli.up_options import add_up
+from jesenska.cli.supervision.up_alone import config_of
+from jesenska.cli.supervision.up_options import add_up
 from jesenska.config.layers import BrokerConfig
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
@@ -53,9 +53,14 @@ def configured(monkeypatch: pytest.MonkeyPatch, words: list[str], variables: dic
     return config_of(parser.parse_args(words))
 
 
-@pytest.mark.parametrize(("name", "stronger", "weaker"), PAIRS, ids=[f"{name}-{one[2]}-{other[2]}" for name, one, other in PAIRS])
+@pytest.mark.parametrize(
+    ("name", "stronger", "weaker"), PAIRS, ids=[f"{name}-{one[2]}-{other[2]}" for name, one, other in PAIRS]
+)
 def test_of_two_places_the_stronger_is_believed(
-    monkeypatch: pytest.MonkeyPatch, name: str, stronger: tuple[list[str], dict[str, str], str], weaker: tuple[list[str], dict[str, str], str]
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    stronger: tuple[list[str], dict[str, str], str],
+    weaker: tuple[list[str], dict[str, str], str],
 ) -> None:
     words, variables, expected = stronger
     config = configured(monkeypatch, words + weaker[0], variables | weaker[1])
@@ -106,7 +111,9 @@ def test_a_setting_says_what_it_does(tool: Tool) -> None:
 
 
 def test_status_says_what_a_broker_holds_and_fails_where_there_is_none(tool: Tool, broker: BrokerProcess) -> None:
-    result = tool(jesenska.main, "status", "--bootstrap-server", broker.bootstrap, "--data", str(broker.data), "--output", "json")
+    result = tool(
+        jesenska.main, "status", "--bootstrap-server", broker.bootstrap, "--data", str(broker.data), "--output", "json"
+    )
     assert result.code == 0
     assert '"ready":true' in result.out
     assert f'"process":{broker.pid}' in result.out

@@ -20,17 +20,26 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli import jesenska, kafka_console_consumer, kafka_server_stop, kafka_topics
-from jesenska.cli.configuration import broker_config
-from jesenska.cli.kept_ports import KeptPort
-from jesenska.cli.log_lines import LogFile
-from jesenska.cli.several_directories import broker_directory, brokers_with_data, refuse_directory_of_one, refuse_directory_of_several, tree_directory
-from jesenska.cli.stopping import lock_holder
-from jesenska.cli.up_options import add_up, announcement, broker_defaults, refuse_ports
-from jesenska.cli.up_several import command_of, flags_of, left_out, ports_for
+from jesenska.cli import jesenska
+from jesenska.cli.kafka.cluster import kafka_server_stop
+from jesenska.cli.kafka.records import kafka_console_consumer
+from jesenska.cli.kafka.topics import kafka_topics
+from jesenska.cli.shared.configuration import broker_config
+from jesenska.cli.shared.log_lines import LogFile
+from jesenska.cli.shared.several_directories import (
+    broker_directory,
+    brokers_with_data,
+    refuse_directory_of_one,
+    refuse_directory_of_several,
+    tree_directory,
+)
+from jesenska.cli.shared.stopping import lock_holder
+from jesenska.cli.supervision.reserved_port import KeptPort
+from jesenska.cli.supervision.up_options import add_up, announcement, broker_defaults, refuse_ports
+from jesenska.cli.supervision.up_several import command_of, flags_of, left_out, ports_for
 from jesenska.client.cluster import Cluster
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.meta_properties import FILE_NAME as META_PROPERTIES
+from jesenska.log.disk.meta_properties import FILE_NAME as META_PROPERTIES
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.net.listener import PortTakenError, listening_socket
 from jesenska.testing import BrokerProcess
@@ -74,7 +83,11 @@ def test_brokers_are_told_apart_by_number_port_and_directory() -> None:
 @pytest.mark.parametrize(("brokers", "copies", "in_sync"), [(1, 1, 1), (2, 2, 2), (3, 3, 2), (5, 3, 2)])
 def test_there_are_as_many_copies_as_brokers_and_three_at_most(brokers: int, copies: int, in_sync: int) -> None:
     config = BrokerConfig(broker_defaults(brokers))
-    for name in ("default.replication.factor", "offsets.topic.replication.factor", "transaction.state.log.replication.factor"):
+    for name in (
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+    ):
         assert config.integer(name) == copies
     assert config.integer("transaction.state.log.min.isr") == in_sync
     assert config.integer("min.insync.replicas") == 1
@@ -93,10 +106,18 @@ def test_the_announcement_has_all_brokers_in_every_command() -> None:
     first, empty, *commands = told.splitlines()
     assert first == "jesenska is up at 127.0.0.1:9092,[::1]:9093 (2 brokers, data in some/where; Ctrl-C stops them)"
     assert empty == ""
-    assert [command.split()[0] for command in commands] == ["kafka-topics", "kafka-console-producer", "kafka-console-consumer", "zookeeper-shell"]
+    assert [command.split()[0] for command in commands] == [
+        "kafka-topics",
+        "kafka-console-producer",
+        "kafka-console-consumer",
+        "zookeeper-shell",
+    ]
     assert all(" --bootstrap-server 127.0.0.1:9092,[::1]:9093 " in command for command in commands[:3])
     assert commands[3] == "  zookeeper-shell 127.0.0.1:2181 ls /brokers/topics"
-    assert announcement(["127.0.0.1:9092"], "data", None).splitlines()[0] == "jesenska is up at 127.0.0.1:9092 (data in data; Ctrl-C stops it)"
+    assert (
+        announcement(["127.0.0.1:9092"], "data", None).splitlines()[0]
+        == "jesenska is up at 127.0.0.1:9092 (data in data; Ctrl-C stops it)"
+    )
 
 
 # --- what is refused -------------------------------------------------------------------------------------------------
@@ -109,15 +130,30 @@ def test_the_announcement_has_all_brokers_in_every_command() -> None:
         (["-n", "33"], "'33' is no number of brokers"),
         (["--brokers", "three"], "'three' is no number of brokers"),
         (["-n", "-3"], "-n"),
-        (["-n", "3", "--port", "65534"], "3 brokers from port 65534 on would need port 65536, and 65535 is the last one: give a smaller --port."),
+        (
+            ["-n", "3", "--port", "65534"],
+            "3 brokers from port 65534 on would need port 65536, and 65535 is the last one: give a smaller --port.",
+        ),
         (["-n", "3", "--port", "2180", "--zookeeper-port", "2182"], "cannot both have port 2182"),
         (["-n", "2", "--zookeeper-port", "9093"], "cannot both have port 9093"),
-        (["-n", "3", "--override", "broker.id=7"], "broker.id=7 cannot be the same for 3 brokers: leave it out, up numbers its brokers from 1 on."),
+        (
+            ["-n", "3", "--override", "broker.id=7"],
+            "broker.id=7 cannot be the same for 3 brokers: leave it out, up numbers its brokers from 1 on.",
+        ),
         (["-n", "3", "--override", "node.id=7"], "node.id=7 cannot be the same for 3 brokers"),
-        (["-n", "3", "--override", "listeners=PLAINTEXT://:1"], "listeners=PLAINTEXT://:1 cannot be the same for 3 brokers: leave it out, --host and --port"),
+        (
+            ["-n", "3", "--override", "listeners=PLAINTEXT://:1"],
+            "listeners=PLAINTEXT://:1 cannot be the same for 3 brokers: leave it out, --host and --port",
+        ),
         (["-n", "3", "--override", "port=1"], "port=1 cannot be the same"),
-        (["-n", "3", "--override", "advertised.listeners=PLAINTEXT://a:1"], "advertised.listeners=PLAINTEXT://a:1 cannot be the same"),
-        (["-n", "3", "--override", "log.dirs=a"], "log.dirs=a cannot be the same for 3 brokers: leave it out, --data names"),
+        (
+            ["-n", "3", "--override", "advertised.listeners=PLAINTEXT://a:1"],
+            "advertised.listeners=PLAINTEXT://a:1 cannot be the same",
+        ),
+        (
+            ["-n", "3", "--override", "log.dirs=a"],
+            "log.dirs=a cannot be the same for 3 brokers: leave it out, --data names",
+        ),
         (["-n", "3", "--override", "log.dir=a"], "log.dir=a cannot be the same"),
         (
             ["-n", "3", "--override", "zookeeper.connect=a:1"],
@@ -140,12 +176,21 @@ def test_what_cannot_be_is_told_in_one_sentence_and_nothing_is_made(
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.parametrize("words", [["--port", "0", "--zookeeper-port", "2"], ["--port", "5000", "--zookeeper-port", "0"], ["--zookeeper-port", "9095"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--port", "0", "--zookeeper-port", "2"],
+        ["--port", "5000", "--zookeeper-port", "0"],
+        ["--zookeeper-port", "9095"],
+    ],
+)
 def test_ports_that_all_can_have_are_not_refused(words: list[str]) -> None:
     refuse_ports(options_of("-n", "3", *words))
 
 
-def test_the_environment_cannot_say_for_all_what_each_has_of_its_own(tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_cannot_say_for_all_what_each_has_of_its_own(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("KAFKA_BROKER_ID", "7")
     assert "broker.id=7 cannot be the same for 2 brokers" in tool(jesenska.main, "up", "-n", "2").err
@@ -167,12 +212,14 @@ def test_data_of_one_broker_and_of_several_are_not_mixed(tool: Tool, tmp_path: P
     result = tool(jesenska.main, "up", "-n", "3", "--data", str(one))
     assert (result.code, result.err) == (
         1,
-        f"jesenska: {one} has the data of one broker alone: start it without -n, or name another directory with --data.\n",
+        f"jesenska: {one} has the data of one broker alone: start it without -n, or name another directory with "
+        f"--data.\n",
     )
     result = tool(jesenska.main, "up", "--data", str(several))
     assert (result.code, result.err) == (
         1,
-        f"jesenska: {several} has the data of 3 brokers: start them with -n 4, or name another directory with --data.\n",
+        f"jesenska: {several} has the data of 3 brokers: start them with -n 4, or name another directory with "
+        f"--data.\n",
     )
     for directory in (several, neither, tmp_path / "missing"):
         refuse_directory_of_one(directory)
@@ -186,7 +233,8 @@ def test_brokers_that_have_data_and_are_not_started_are_named(tmp_path: Path) ->
     assert brokers_with_data(tmp_path) == [1, 2, 3, 12]
     assert not left_out(tmp_path, 12)
     assert left_out(tmp_path, 3) == (
-        f"Broker 12 has data in {tmp_path} and is not started: partitions that no other brokers have copies of have no leader until up runs with -n 12 again."
+        f"Broker 12 has data in {tmp_path} and is not started: partitions that no other brokers have copies of have "
+        f"no leader until up runs with -n 12 again."
     )
     assert left_out(tmp_path, 2).startswith(f"Brokers 3, 12 have data in {tmp_path} and are not started: ")
     assert not left_out(tmp_path / "missing", 1)
@@ -219,7 +267,8 @@ def test_ports_follow_each_other_unless_one_is_taken(three_free_ports: int, caps
         with pytest.raises(JesenskaError) as refused:
             ports_for(options_of(*words), kept)
         assert str(refused.value) == (
-            f"Port {taken} is taken by another process, perhaps another broker: stop that one, choose others with --port, or add --any-port."
+            f"Port {taken} is taken by another process, perhaps another broker: stop that one, choose others with "
+            f"--port, or add --any-port."
         )
     with listening_socket("127.0.0.1", taken), ExitStack() as kept:
         first, other, last = ports_for(options_of(*words, "--any-port"), kept)
@@ -246,7 +295,10 @@ def test_a_kept_port_is_given_to_nobody_and_can_be_listened_at(host: str) -> Non
             with pytest.raises(PortTakenError):
                 KeptPort(host, kept.port)
         # It was listened at, and is kept all the same.
-        with socket.socket(socket.AF_INET6 if ":" in local else socket.AF_INET) as other, pytest.raises(OSError, match="in use"):
+        with (
+            socket.socket(socket.AF_INET6 if ":" in local else socket.AF_INET) as other,
+            pytest.raises(OSError, match="in use"),
+        ):
             other.bind((local, kept.port))
 
 
@@ -293,7 +345,9 @@ def wait_for_leaders(bootstrap: str, topic: str, in_sync: int) -> None:
 
             def is_led() -> bool:
                 found = cluster.known(topic)
-                return found is not None and all(one.leader >= 0 and len(one.in_sync_replicas) >= in_sync for one in found.partitions)
+                return found is not None and all(
+                    one.leader >= 0 and len(one.in_sync_replicas) >= in_sync for one in found.partitions
+                )
 
             await until(is_led, cluster)
         finally:
@@ -304,9 +358,22 @@ def wait_for_leaders(bootstrap: str, topic: str, in_sync: int) -> None:
 
 def produce(bootstrap: str, topic: str, *lines: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "jesenska.cli.kafka_console_producer", "--bootstrap-server", bootstrap, "--topic", topic, "--sync"],
-        input="".join(f"{line}\n" for line in lines), text=True, capture_output=True, timeout=SECONDS, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "jesenska.cli.kafka.records.kafka_console_producer",
+            "--bootstrap-server",
+            bootstrap,
+            "--topic",
+            topic,
+            "--sync",
+        ],
+        input="".join(f"{line}\n" for line in lines),
+        text=True,
+        capture_output=True,
+        timeout=SECONDS,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -330,11 +397,29 @@ def test_three_brokers_are_one_cluster_and_keep_what_they_have(tool: Tool, tmp_p
             assert sorted(processes) == ["broker 1", "broker 2", "broker 3", "tree"]
             ports = [int(address.rpartition(":")[2]) for address in brokers.bootstrap.split(",")]
             assert wait_for_brokers(brokers.bootstrap, 3) == dict(zip((1, 2, 3), ports, strict=True))
-            made = tool(kafka_topics.main, "--bootstrap-server", brokers.bootstrap, "--create", "--topic", "kept", "--partitions", "3")
+            made = tool(
+                kafka_topics.main,
+                "--bootstrap-server",
+                brokers.bootstrap,
+                "--create",
+                "--topic",
+                "kept",
+                "--partitions",
+                "3",
+            )
             assert made.code == 0, made.err
             wait_for_leaders(brokers.bootstrap, "kept", in_sync=3)
             produce(brokers.bootstrap, "kept", "one", "two", "three")
-            status = tool(jesenska.main, "status", "--bootstrap-server", brokers.bootstrap, "--data", str(brokers.data), "--output", "json")
+            status = tool(
+                jesenska.main,
+                "status",
+                "--bootstrap-server",
+                brokers.bootstrap,
+                "--data",
+                str(brokers.data),
+                "--output",
+                "json",
+            )
             assert status.code == 0, status.err
             told = json.loads(status.out)
             assert (told["brokers"], told["process"]) == (3, brokers.pid)
@@ -428,7 +513,7 @@ def test_the_tree_is_served_to_zookeepers_clients(tmp_path: Path) -> None:
         found = re.search(r"zookeeper-shell (\S+) ls /brokers/topics", brokers.log)
         assert found is not None
         done = subprocess.run(
-            [sys.executable, "-m", "jesenska.cli.zookeeper_shell", found[1], "ls", "/brokers/ids"],
+            [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_shell", found[1], "ls", "/brokers/ids"],
             text=True, capture_output=True, timeout=SECONDS, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "[1, 2]"), done.stderr
@@ -436,11 +521,16 @@ def test_the_tree_is_served_to_zookeepers_clients(tmp_path: Path) -> None:
 
 def test_as_json_every_broker_logs_objects_with_its_name(tmp_path: Path) -> None:
     file = tmp_path / "log"
-    with SeveralBrokers(tmp_path / "data", 2, "--log-format", "json", "--log-level", "info", "--log-file", str(file)) as brokers:
+    with SeveralBrokers(
+        tmp_path / "data", 2, "--log-format", "json", "--log-level", "info", "--log-file", str(file)
+    ) as brokers:
         assert brokers.stop() == 0
     told = [json.loads(line) for line in file.read_text().splitlines()]
     assert {line["process"] for line in told} == {"broker 1", "broker 2"}
-    assert all("is ready" in " ".join(line["message"] for line in told if line["process"] == f"broker {number}") for number in (1, 2))
+    assert all(
+        "is ready" in " ".join(line["message"] for line in told if line["process"] == f"broker {number}")
+        for number in (1, 2)
+    )
     assert [line for line in brokers.log.splitlines() if line.startswith("{")] == []
 
 
@@ -460,7 +550,9 @@ def test_a_broker_that_cannot_start_ends_the_start(tmp_path: Path, number: int) 
     assert "starts again" not in done.stderr
     # Both have no compiled code, which is told once.
     assert done.stderr.count("The compiled ") <= 1
-    assert all(lock_holder(directory) is None for directory in (data, tree_directory(data), broker_directory(data, 3 - number)))
+    assert all(
+        lock_holder(directory) is None for directory in (data, tree_directory(data), broker_directory(data, 3 - number))
+    )
 
 
 def test_one_broker_does_not_start_on_the_data_of_several_that_run(tool: Tool, tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from jesenska.cli import kafka_get_offsets, kafka_topics, kafka_verifiable_consumer, kafka_verifiable_producer
+from jesenska.cli.kafka.records import kafka_verifiable_consumer, kafka_verifiable_producer
+from jesenska.cli.kafka.topics import kafka_get_offsets, kafka_topics
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Main, Result, Tool, process_of, tool_process
 
@@ -40,7 +41,17 @@ def events(result: Result) -> list[dict[str, Any]]:
 
 
 def test_each_number_is_acknowledged_and_read_back(at: Tool, topic: str) -> None:
-    produced = at(kafka_verifiable_producer.main, "--topic", topic, "--max-messages", "1000", "--repeating-keys", "7", "--value-prefix", "3")
+    produced = at(
+        kafka_verifiable_producer.main,
+        "--topic",
+        topic,
+        "--max-messages",
+        "1000",
+        "--repeating-keys",
+        "7",
+        "--value-prefix",
+        "3",
+    )
     assert produced.code == 0
     first, *sent, last, data = events(produced)
     assert [first, last] == [{"name": "startup_complete"}, {"name": "shutdown_complete"}]
@@ -48,7 +59,13 @@ def test_each_number_is_acknowledged_and_read_back(at: Tool, topic: str) -> None
     assert sorted(event["value"] for event in sent) == sorted(f"3.{number}" for number in range(1000))
     assert {event["key"] for event in sent} == {str(number) for number in range(7)}
     assert data["avg_throughput"] > 0
-    assert data | {"avg_throughput": 0} == {"name": "tool_data", "sent": 1000, "acked": 1000, "target_throughput": -1, "avg_throughput": 0}
+    assert data | {"avg_throughput": 0} == {
+        "name": "tool_data",
+        "sent": 1000,
+        "acked": 1000,
+        "target_throughput": -1,
+        "avg_throughput": 0,
+    }
 
     group = ["--topic", topic, "--group-id", topic, "--verbose"]
     rows = []
@@ -56,10 +73,19 @@ def test_each_number_is_acknowledged_and_read_back(at: Tool, topic: str) -> None
         read = at(kafka_verifiable_consumer.main, *group, "--max-messages", str(count))
         assert read.code == 0
         names = [event["name"] for event in events(read)]
-        assert (names[0], names[1], names[-2], names[-1]) == ("startup_complete", "partitions_assigned", "partitions_revoked", "shutdown_complete")
+        assert (names[0], names[1], names[-2], names[-1]) == (
+            "startup_complete",
+            "partitions_assigned",
+            "partitions_revoked",
+            "shutdown_complete",
+        )
         rows += [event for event in events(read) if event["name"] == "record_data"]
         consumed = [event for event in events(read) if event["name"] == "records_consumed"]
-        assert sum(event["count"] for event in consumed) == count == sum(part["count"] for event in consumed for part in event["partitions"])
+        assert (
+            sum(event["count"] for event in consumed)
+            == count
+            == sum(part["count"] for event in consumed for part in event["partitions"])
+        )
         committed = [event for event in events(read) if event["name"] == "offsets_committed"]
         assert len(committed) == len(consumed)
         assert all(event["success"] for event in committed)
@@ -69,7 +95,20 @@ def test_each_number_is_acknowledged_and_read_back(at: Tool, topic: str) -> None
 
 
 def test_creation_times_begin_where_they_were_told_to(at: Tool, topic: str) -> None:
-    assert at(kafka_verifiable_producer.main, "--topic", topic, "--max-messages", "3", "--message-create-time", "1000", "--throughput", "1000").code == 0
+    assert (
+        at(
+            kafka_verifiable_producer.main,
+            "--topic",
+            topic,
+            "--max-messages",
+            "3",
+            "--message-create-time",
+            "1000",
+            "--throughput",
+            "1000",
+        ).code
+        == 0
+    )
     early = at(kafka_get_offsets.main, "--topic", topic, "--time", "1000").lines
     late = at(kafka_get_offsets.main, "--topic", topic, "--time", "1700000000000").lines
     assert early
@@ -79,7 +118,12 @@ def test_creation_times_begin_where_they_were_told_to(at: Tool, topic: str) -> N
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_both_in_order(fast_broker: BrokerProcess, topic: str, number: signal.Signals) -> None:
     for name, more, wanted, last in (
-        ("kafka_verifiable_producer", ["--throughput", "100"], "producer_send_success", ["shutdown_complete", "tool_data"]),
+        (
+            "kafka_verifiable_producer",
+            ["--throughput", "100"],
+            "producer_send_success",
+            ["shutdown_complete", "tool_data"],
+        ),
         (
             "kafka_verifiable_consumer",
             ["--group-id", f"{topic}-{number}"],
@@ -102,7 +146,9 @@ def test_a_signal_ends_a_producer_that_waits_for_a_broker() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         bootstrap = f"127.0.0.1:{nobody.getsockname()[1]}"
-        with process_of("kafka_verifiable_producer", "--bootstrap-server", bootstrap, "--topic", "never", "--max-messages", "1") as running:
+        with process_of(
+            "kafka_verifiable_producer", "--bootstrap-server", bootstrap, "--topic", "never", "--max-messages", "1"
+        ) as running:
             assert running.stdout is not None
             said = [json.loads(running.stdout.readline())]
             running.send_signal(signal.SIGTERM)
@@ -115,10 +161,17 @@ def test_a_signal_ends_a_producer_that_waits_for_a_broker() -> None:
 def test_a_missing_topic_is_created_or_said_to_be_missing(at: Tool) -> None:
     made = at(kafka_verifiable_producer.main, "--topic", "bad name", "--max-messages", "1")
     assert made.code == 1
-    assert [event["name"] for event in events(made)] == ["startup_complete", "producer_send_error", "shutdown_complete", "tool_data"]
+    assert [event["name"] for event in events(made)] == [
+        "startup_complete",
+        "producer_send_error",
+        "shutdown_complete",
+        "tool_data",
+    ]
 
 
-@pytest.mark.parametrize("arguments", [["--group-protocol", "consumer"], ["--assignment-strategy", "nonsense"], ["--session-timeout", "1"]])
+@pytest.mark.parametrize(
+    "arguments", [["--group-protocol", "consumer"], ["--assignment-strategy", "nonsense"], ["--session-timeout", "1"]]
+)
 def test_what_cannot_be_is_one_sentence(at: Tool, topic: str, arguments: list[str]) -> None:
     refused = at(kafka_verifiable_consumer.main, "--topic", topic, "--group-id", "g", *arguments)
     assert refused.code == 1

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jesenska import __version__
-from jesenska.cli import zookeeper_server_start, zookeeper_shell
+from jesenska.cli.zookeeper import zookeeper_server_start, zookeeper_shell
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
 
@@ -21,14 +21,16 @@ from tests.processes.cli.conftest import Tool
 @pytest.fixture
 def properties(tmp_path: Path) -> Path:
     file = tmp_path / "zookeeper.properties"
-    file.write_text(f"dataDir={tmp_path / 'data'}\nclientPort=0\nclientPortAddress=127.0.0.1\ntickTime=200\nadmin.enableServer=false\n")
+    file.write_text(
+        f"dataDir={tmp_path / 'data'}\nclientPort=0\nclientPortAddress=127.0.0.1\ntickTime=200\nadmin.enableServer=false\n"  # noqa: E501
+    )
     return file
 
 
 @contextmanager
 def server(properties: Path, *arguments: str) -> Iterator[str]:
     """A server's address; stopped by SIGTERM at the end, which must end it in order."""
-    command = [sys.executable, "-m", "jesenska.cli.zookeeper_server_start", str(properties), *arguments]
+    command = [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_server_start", str(properties), *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None
@@ -44,7 +46,10 @@ def server(properties: Path, *arguments: str) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("address", "says"),
     [
-        ("127.0.0.1", "Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}."),
+        (
+            "127.0.0.1",
+            "Port {port} is taken by another process: stop that one, or choose another port for 127.0.0.1:{port}.",
+        ),
         ("192.0.2.1", "192.0.2.1 is not an address of this machine: name one of its addresses."),
     ],
 )
@@ -53,7 +58,14 @@ def test_a_server_that_cannot_listen_says_why(tool: Tool, properties: Path, addr
         stranger.bind(("127.0.0.1", 0))
         stranger.listen()
         port = stranger.getsockname()[1]
-        result = tool(zookeeper_server_start.main, str(properties), "--override", f"clientPort={port}", "--override", f"clientPortAddress={address}")
+        result = tool(
+            zookeeper_server_start.main,
+            str(properties),
+            "--override",
+            f"clientPort={port}",
+            "--override",
+            f"clientPortAddress={address}",
+        )
     assert (result.code, result.out) == (1, "")
     assert result.err.splitlines()[-1] == "zookeeper-server-start: " + says.format(port=port)
 
@@ -75,7 +87,9 @@ def test_the_shell_shows_and_changes_what_the_server_keeps(tool: Tool, propertie
         assert shell("set", "-v", "0", "/a", "other") == []
         stat = shell("get", "-s", "/a")
         assert stat[0] == "other"
-        assert {"dataVersion = 1", "dataLength = 5", "numChildren = 1", "cversion = 3", "ephemeralOwner = 0x0"} <= set(stat)
+        assert {"dataVersion = 1", "dataLength = 5", "numChildren = 1", "cversion = 3", "ephemeralOwner = 0x0"} <= set(
+            stat
+        )
         assert shell("stat", "/a") == stat[1:]
         assert shell("ls", "-R", "/a") == ["/a", "/a/n-0000000000"]
     with server(properties) as address:
@@ -88,15 +102,23 @@ def test_the_shell_shows_and_changes_what_the_server_keeps(tool: Tool, propertie
         ):
             result = tool(zookeeper_shell.main, address, *words)
             assert (result.code, result.out, result.err) == (1, "", f"{told}\n")
-        assert tool(zookeeper_shell.main, address, "frobnicate").err.startswith("frobnicate is no command of this shell.\nls [-s]")
+        assert tool(zookeeper_shell.main, address, "frobnicate").err.startswith(
+            "frobnicate is no command of this shell.\nls [-s]"
+        )
         assert shell("deleteall", "/a") == []
         assert shell("ls", "/") == ["[zookeeper]"]
 
 
 def test_the_shell_reads_commands_from_its_input(properties: Path) -> None:
     with server(properties) as address:
-        command = [sys.executable, "-m", "jesenska.cli.zookeeper_shell", address]
-        done = subprocess.run(command, input="create /a 'two words'\n\nget /a\nget /none\nls /\nquit\nls /\n", text=True, capture_output=True, timeout=60)
+        command = [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_shell", address]
+        done = subprocess.run(
+            command,
+            input="create /a 'two words'\n\nget /a\nget /none\nls /\nquit\nls /\n",
+            text=True,
+            capture_output=True,
+            timeout=60,
+        )
     assert (done.returncode, done.stderr) == (0, "Node does not exist: /none\n")
     assert done.stdout.splitlines() == ["Created /a", "two words", "[a, zookeeper]"]
 
@@ -112,7 +134,11 @@ def test_the_shell_reads_commands_from_its_input(properties: Path) -> None:
     ],
 )
 def test_a_server_that_cannot_start_says_why(tool: Tool, properties: Path, overrides: list[str], told: str) -> None:
-    result = tool(zookeeper_server_start.main, str(properties), *[word for override in overrides for word in ("--override", override)])
+    result = tool(
+        zookeeper_server_start.main,
+        str(properties),
+        *[word for override in overrides for word in ("--override", override)],
+    )
     assert (result.code, result.out) == (1, "")
     assert told in result.err
 
@@ -126,13 +152,19 @@ def test_a_second_server_does_not_take_the_directory(tool: Tool, properties: Pat
 
 def test_the_shell_says_when_nobody_answers(tool: Tool) -> None:
     result = tool(zookeeper_shell.main, "--timeout-ms", "300", "127.0.0.1:1", "ls", "/")
-    assert (result.code, result.err) == (1, "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start it, or name another.\n")
+    assert (result.code, result.err) == (
+        1,
+        "zookeeper-shell: No ZooKeeper answers at 127.0.0.1:1: start it, or name another.\n",
+    )
 
 
 def test_a_brokers_port_is_told_from_a_trees(tool: Tool, broker: BrokerProcess) -> None:
     result = tool(zookeeper_shell.main, broker.bootstrap, "ls", "/")
     assert result.code == 1
-    assert result.err == (f"zookeeper-shell: A Kafka broker answers at {broker.bootstrap}, and no ZooKeeper: name the port of the tree, as 2181 mostly is.\n")
+    assert result.err == (
+        f"zookeeper-shell: A Kafka broker answers at {broker.bootstrap}, and no ZooKeeper: name the port of the "
+        f"tree, as 2181 mostly is.\n"
+    )
 
 
 def test_the_shell_shows_and_changes_who_may_do_what(properties: Path) -> None:
@@ -158,9 +190,11 @@ def test_the_shell_shows_and_changes_who_may_do_what(properties: Path) -> None:
         version
     """
     with server(properties) as address:
-        command = [sys.executable, "-m", "jesenska.cli.zookeeper_shell", address]
+        command = [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_shell", address]
         done = subprocess.run(command, input=commands, text=True, capture_output=True, timeout=60)
-        inside = subprocess.run([*command[:-1], f"{address}/a", "getAcl", "/"], text=True, capture_output=True, timeout=60)
+        inside = subprocess.run(
+            [*command[:-1], f"{address}/a", "getAcl", "/"], text=True, capture_output=True, timeout=60
+        )
     assert done.stdout.splitlines() == [
         "Created /a",
         "'world,'anyone", ": cdrwa",
@@ -186,6 +220,10 @@ def test_the_shell_shows_and_changes_who_may_do_what(properties: Path) -> None:
 
 def test_a_watch_tells_of_the_next_change_only(properties: Path) -> None:
     with server(properties) as address:
-        command = [sys.executable, "-m", "jesenska.cli.zookeeper_shell", address]
-        done = subprocess.run(command, input="create /a x\nget -w /a\nset /a y\nset /a z\n", text=True, capture_output=True, timeout=60)
-    assert done.stdout == "Created /a\nx\n\nWATCHER::\n\nWatchedEvent state:SyncConnected type:NodeDataChanged path:/a\n"
+        command = [sys.executable, "-m", "jesenska.cli.zookeeper.zookeeper_shell", address]
+        done = subprocess.run(
+            command, input="create /a x\nget -w /a\nset /a y\nset /a z\n", text=True, capture_output=True, timeout=60
+        )
+    assert (
+        done.stdout == "Created /a\nx\n\nWATCHER::\n\nWatchedEvent state:SyncConnected type:NodeDataChanged path:/a\n"
+    )

@@ -20,7 +20,9 @@ class ScriptedBroker:
     """Listens on loopback while in its `async with` block. `answers` has what it says, by the kind of request; it
     announces those APIs in every version, or up to that of `at_most`."""
 
-    def __init__(self, answers: Mapping[type[Message], Answer], at_most: Mapping[type[Message], int] | None = None) -> None:
+    def __init__(
+        self, answers: Mapping[type[Message], Answer], at_most: Mapping[type[Message], int] | None = None
+    ) -> None:
         self.answers = dict(answers)
         self.at_most = dict(at_most or {})
         self.port = 0
@@ -32,7 +34,9 @@ class ScriptedBroker:
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.stop()
 
     async def stop(self) -> None:
@@ -74,7 +78,11 @@ class ScriptedBroker:
         kinds: list[type[Message]] = [ApiVersionsRequest, *self.answers]
         return ApiVersionsResponse(
             api_keys=[
-                ApiVersionsResponseApiKey(api_key=kind.api_key, min_version=kind.versions[0], max_version=self.at_most.get(kind, kind.versions[1]))
+                ApiVersionsResponseApiKey(
+                    api_key=kind.api_key,
+                    min_version=kind.versions[0],
+                    max_version=self.at_most.get(kind, kind.versions[1]),
+                )
                 for kind in kinds
             ]
         )

@@ -10,7 +10,12 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceResponse, ProduceResponsePartition, ProduceResponseTopic
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
 from jesenska.wire.messages.k03_metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -36,9 +41,15 @@ class Script:
     produced: list[int] = field(default_factory=list)
 
     def metadata(self, request: Message) -> MetadataResponse:
-        brokers = [MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in self.ports.items()]
-        partition = MetadataResponsePartition(leader_id=self.leader, leader_epoch=self.leader_epoch, replica_nodes=[0, 1], isr_nodes=[0, 1])
-        return MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", topic_id=self.topic_id, partitions=[partition])])
+        brokers = [
+            MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in self.ports.items()
+        ]
+        partition = MetadataResponsePartition(
+            leader_id=self.leader, leader_epoch=self.leader_epoch, replica_nodes=[0, 1], isr_nodes=[0, 1]
+        )
+        return MetadataResponse(
+            brokers=brokers, topics=[MetadataResponseTopic(name="t", topic_id=self.topic_id, partitions=[partition])]
+        )
 
     def broker(self, number: int) -> ScriptedBroker:
         def produce(request: Message) -> ProduceResponse:
@@ -49,7 +60,11 @@ class Script:
         return ScriptedBroker({MetadataRequest: self.metadata, ProduceRequest: produce})
 
     def cluster(self) -> Cluster:
-        return Cluster([f"127.0.0.1:{port}" for port in self.ports.values()], retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01)
+        return Cluster(
+            [f"127.0.0.1:{port}" for port in self.ports.values()],
+            retry_backoff_seconds=0.01,
+            reconnect_backoff_seconds=0.01,
+        )
 
 
 @on_a_loop

@@ -13,7 +13,7 @@ import pytest
 
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import NetworkException
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import free_port
@@ -68,10 +68,17 @@ def test_the_pause_before_connecting_again_grows_with_each_failure() -> None:
 
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
-        on_cluster(f"127.0.0.1:{deaf.getsockname()[1]}", work, reconnect_backoff_seconds=0.1, reconnect_backoff_max_seconds=0.25)
+        on_cluster(
+            f"127.0.0.1:{deaf.getsockname()[1]}",
+            work,
+            reconnect_backoff_seconds=0.1,
+            reconnect_backoff_max_seconds=0.25,
+        )
 
 
-def test_a_broker_that_may_be_asked_at_once_is_asked_before_one_that_was_just_tried_in_vain(broker: BrokerProcess) -> None:
+def test_a_broker_that_may_be_asked_at_once_is_asked_before_one_that_was_just_tried_in_vain(
+    broker: BrokerProcess,
+) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         host, port = "127.0.0.1", deaf.getsockname()[1]
@@ -82,7 +89,9 @@ def test_a_broker_that_may_be_asked_at_once_is_asked_before_one_that_was_just_tr
             assert (await cluster.any_channel()).port == broker.port
 
         # The pause of a minute would run into the test's limit.
-        on_cluster(f"{host}:{port},{broker.bootstrap}", work, reconnect_backoff_seconds=120, reconnect_backoff_max_seconds=120)
+        on_cluster(
+            f"{host}:{port},{broker.bootstrap}", work, reconnect_backoff_seconds=120, reconnect_backoff_max_seconds=120
+        )
 
 
 def test_the_limit_for_connecting_grows_with_each_failure() -> None:
@@ -102,7 +111,9 @@ def test_the_limit_for_connecting_grows_with_each_failure() -> None:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         bootstrap = f"127.0.0.1:{silent.getsockname()[1]}"
-        on_cluster(bootstrap, work, connect_timeout_seconds=0.05, connect_timeout_max_seconds=0.15, reconnect_backoff_seconds=0)
+        on_cluster(
+            bootstrap, work, connect_timeout_seconds=0.05, connect_timeout_max_seconds=0.15, reconnect_backoff_seconds=0
+        )
 
 
 def test_pauses_before_a_request_is_sent_again_grow() -> None:
@@ -114,7 +125,9 @@ def test_pauses_before_a_request_is_sent_again_grow() -> None:
 
 def test_buffers_of_the_sockets_are_those_that_are_asked_for(broker: BrokerProcess) -> None:
     def sizes(sock: socket.socket) -> tuple[int, int]:
-        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+        return sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF), sock.getsockopt(
+            socket.SOL_SOCKET, socket.SO_RCVBUF
+        )
 
     with socket.socket() as sized, socket.create_connection((broker.host, broker.port)) as plain:
         sized.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 5000)
@@ -210,7 +223,9 @@ def test_a_topic_that_is_not_used_is_forgotten(broker: BrokerProcess) -> None:
     on_cluster(broker.bootstrap, work, metadata_max_idle_seconds=10, clock=clock)
 
 
-def test_a_broker_that_is_away_for_long_is_told_of_in_the_log_and_one_that_answers_soon_is_not(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_is_away_for_long_is_told_of_in_the_log_and_one_that_answers_soon_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     clock = ManualClock()
 
     async def work(cluster: Cluster) -> None:
@@ -222,7 +237,10 @@ def test_a_broker_that_is_away_for_long_is_told_of_in_the_log_and_one_that_answe
             told.append([record.getMessage() for record in caplog.records])
             caplog.clear()
         port = cluster.bootstrap[0][1]
-        said = [f"127.0.0.1:{port} cannot be reached ({attempts} attempts in {seconds} s): it is tried again." for attempts, seconds in ((3, 2), (6, 12))]
+        said = [
+            f"127.0.0.1:{port} cannot be reached ({attempts} attempts in {seconds} s): it is tried again."
+            for attempts, seconds in ((3, 2), (6, 12))
+        ]
         assert told == [[], [], [said[0]], [], [], [said[1]], []]
 
     with socket.socket() as deaf:
@@ -237,7 +255,10 @@ def test_an_address_that_a_broker_tells_and_nobody_reaches_is_said_to_be_the_bro
 
         async def work(cluster: Cluster) -> None:
             await cluster.refresh([])
-            says = f"Broker 1 tells its clients to connect to {advertised}, which cannot be reached from here (Connection refused): start it, or correct its "
+            says = (
+                f"Broker 1 tells its clients to connect to {advertised}, which cannot be reached from here "
+                f"(Connection refused): start it, or correct its "
+            )
             with pytest.raises(NetworkException, match=f"^{re.escape(says)}advertised.listeners.$"):
                 await cluster.channel_of(1)
 

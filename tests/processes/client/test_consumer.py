@@ -11,7 +11,7 @@ import pytest
 
 from jesenska.base.errors import CorruptMessageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST
@@ -47,7 +47,9 @@ def test_small_polls_lose_nothing_while_the_next_fetch_is_under_way(broker: Brok
     asyncio.run(work())
 
 
-def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told_otherwise(broker: BrokerProcess) -> None:
+def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told_otherwise(
+    broker: BrokerProcess,
+) -> None:
     key = TopicPartition("poll-limit", 0)
 
     async def work() -> None:
@@ -65,8 +67,14 @@ def test_a_poll_gives_as_many_records_as_max_poll_records_says_unless_it_is_told
     asyncio.run(work())
 
 
-@pytest.mark.parametrize("fault", [UnknownTopicOrPartitionError("another topic is gone"), asyncio.CancelledError()], ids=["fails", "given up"])
-def test_a_poll_that_fails_or_is_given_up_takes_nothing_away(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
+@pytest.mark.parametrize(
+    "fault",
+    [UnknownTopicOrPartitionError("another topic is gone"), asyncio.CancelledError()],
+    ids=["fails", "given up"],
+)
+def test_a_poll_that_fails_or_is_given_up_takes_nothing_away(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch, fault: BaseException
+) -> None:
     """Whatever it had in hand comes with the next one, before what is behind it."""
     key = TopicPartition(f"given-up-{type(fault).__name__}", 0)
     fetch_ahead = Consumer._fetch_ahead
@@ -140,7 +148,11 @@ def test_one_deleted_topic_of_several_does_not_end_reading(broker: BrokerProcess
 
     async def work() -> None:
         cluster = Cluster(broker.bootstrap)
-        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+        async with (
+            Producer(cluster) as producer,
+            Consumer(cluster, max_wait_seconds=0.05) as consumer,
+            asyncio.timeout(60),
+        ):
 
             async def sent_and_read(key: TopicPartition, value: bytes) -> None:
                 await producer.send(key.topic, value, partition=0)
@@ -165,12 +177,18 @@ def test_one_deleted_topic_of_several_does_not_end_reading(broker: BrokerProcess
     asyncio.run(work())
 
 
-def test_a_consumer_waits_for_a_broker_that_does_not_know_its_only_topic_yet(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_consumer_waits_for_a_broker_that_does_not_know_its_only_topic_yet(
+    broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = TopicPartition("not-known-yet", 0)
 
     async def work() -> None:
         cluster = Cluster(broker.bootstrap)
-        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+        async with (
+            Producer(cluster) as producer,
+            Consumer(cluster, max_wait_seconds=0.05) as consumer,
+            asyncio.timeout(60),
+        ):
             await producer.send(key.topic, b"before", partition=0)
             await producer.flush()
             await consumer.assign({key: EARLIEST})
@@ -178,7 +196,9 @@ def test_a_consumer_waits_for_a_broker_that_does_not_know_its_only_topic_yet(bro
             asked = []
             leader_of = Cluster.leader_of
 
-            async def as_after_a_start(self: Cluster, wanted: TopicPartition, *, create: bool = False, waits: bool = True) -> PartitionInfo:
+            async def as_after_a_start(
+                self: Cluster, wanted: TopicPartition, *, create: bool = False, waits: bool = True
+            ) -> PartitionInfo:
                 asked.append(wanted)
                 if len(asked) <= 3:
                     raise UnknownTopicOrPartitionError("not known yet")
@@ -200,7 +220,11 @@ def test_a_consumer_waits_while_its_broker_is_away_and_goes_on_when_it_is_back(t
 
     async def work(broker: BrokerProcess) -> None:
         cluster = Cluster(broker.bootstrap)
-        async with Producer(cluster) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+        async with (
+            Producer(cluster) as producer,
+            Consumer(cluster, max_wait_seconds=0.05) as consumer,
+            asyncio.timeout(60),
+        ):
             await producer.send(key.topic, b"before", partition=0)
             await producer.flush()
             await consumer.assign({key: EARLIEST})
@@ -225,7 +249,11 @@ def test_a_broker_that_does_not_answer_a_fetch_in_time_is_asked_again(tmp_path: 
 
     async def work(broker: BrokerProcess) -> None:
         cluster = Cluster(broker.bootstrap, request_timeout_seconds=0.3)
-        async with Producer(Cluster(broker.bootstrap)) as producer, Consumer(cluster, max_wait_seconds=0.05) as consumer, asyncio.timeout(60):
+        async with (
+            Producer(Cluster(broker.bootstrap)) as producer,
+            Consumer(cluster, max_wait_seconds=0.05) as consumer,
+            asyncio.timeout(60),
+        ):
             await producer.send(key.topic, b"before", partition=0)
             await producer.flush()
             await consumer.assign({key: EARLIEST})

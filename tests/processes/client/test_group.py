@@ -10,16 +10,20 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, UnknownMemberIdError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer, RebalanceCallback
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer
 from jesenska.client.retries import persistently
 from jesenska.testing import BrokerProcess
 
-_COORDINATOR_PASSES = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+_COORDINATOR_PASSES = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+)
 FAST = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 
 
@@ -105,7 +109,9 @@ def test_a_group_reads_everything_once_and_goes_on_where_it_committed(fast_broke
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky", "cooperative-sticky"])
-def test_members_share_the_partitions_and_take_over_from_one_that_leaves(fast_broker: BrokerProcess, assignor: str) -> None:
+def test_members_share_the_partitions_and_take_over_from_one_that_leaves(
+    fast_broker: BrokerProcess, assignor: str
+) -> None:
     topic = f"shared-{assignor}"
 
     async def work(cluster: Cluster) -> None:
@@ -142,7 +148,9 @@ def test_a_member_that_dies_is_replaced_when_its_session_ends(fast_broker: Broke
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_member_that_is_not_polled_in_time_leaves_and_can_come_back(fast_broker: BrokerProcess, assignor: str) -> None:
+def test_a_member_that_is_not_polled_in_time_leaves_and_can_come_back(
+    fast_broker: BrokerProcess, assignor: str
+) -> None:
     topic = f"unpolled-{assignor}"
 
     async def work(cluster: Cluster) -> None:
@@ -178,7 +186,10 @@ def test_a_member_that_is_forgotten_does_not_move_the_offsets_of_its_group(fast_
         await settle([consumer], 1)
         admin = GroupAdmin(cluster)
         async with asyncio.timeout(30):
-            while not isinstance(state := (await admin.describe_groups(["set-back"]))["set-back"], KafkaError) and state.state != "Empty":
+            while (
+                not isinstance(state := (await admin.describe_groups(["set-back"]))["set-back"], KafkaError)
+                and state.state != "Empty"
+            ):
                 await asyncio.sleep(0.05)
         assert await admin.alter_offsets("set-back", {key: 40}) == {key: None}
         with pytest.raises(UnknownMemberIdError):
@@ -228,7 +239,9 @@ def test_a_static_leader_that_came_back_goes_on_watching_topics(fast_broker: Bro
     run(fast_broker, work)
 
 
-def test_a_member_whose_offsets_could_not_be_read_when_it_joined_joins_again(fast_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_whose_offsets_could_not_be_read_when_it_joined_joins_again(
+    fast_broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def work(cluster: Cluster) -> None:
         await fill(cluster, "unread", 2, 10)
         consumer = member(cluster, "unread", "unread")

@@ -19,7 +19,13 @@ from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import LogTruncationError, Position
 from jesenska.records.batch import stamp_offsets
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchResponse, FetchResponsePartition, FetchResponseTopic
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchResponse,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
 from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -96,16 +102,30 @@ class Replica:
         if not request.topics:
             return FetchResponse()
         self.before()
-        return FetchResponse(responses=[FetchResponseTopic(topic="t", partitions=[self.fetched(asked) for asked in request.topics[0].partitions])])
+        return FetchResponse(
+            responses=[
+                FetchResponseTopic(
+                    topic="t", partitions=[self.fetched(asked) for asked in request.topics[0].partitions]
+                )
+            ]
+        )
 
     def fetched(self, asked: FetchRequestPartition) -> FetchResponsePartition:
         self.fetches.append((asked.fetch_offset, asked.current_leader_epoch))
-        error = ErrorCode.FENCED_LEADER_EPOCH if asked.partition in self.refused else self.refuses(asked.current_leader_epoch)
+        error = (
+            ErrorCode.FENCED_LEADER_EPOCH
+            if asked.partition in self.refused
+            else self.refuses(asked.current_leader_epoch)
+        )
         if error == ErrorCode.NONE and asked.fetch_offset > len(self.log):
             error = ErrorCode.OFFSET_OUT_OF_RANGE
         records = self.records(asked.fetch_offset) if error == ErrorCode.NONE and self.near < 0 else b""
         return FetchResponsePartition(
-            partition_index=asked.partition, error_code=error, high_watermark=len(self.log), preferred_read_replica=self.near, records=records
+            partition_index=asked.partition,
+            error_code=error,
+            high_watermark=len(self.log),
+            preferred_read_replica=self.near,
+            records=records,
         )
 
     def list_offsets(self, request: Message) -> ListOffsetsResponse:
@@ -114,7 +134,9 @@ class Replica:
         self.look_ups.append(asked.current_leader_epoch)
         answer = ListOffsetsResponsePartition(error_code=self.refuses(asked.current_leader_epoch))
         if answer.error_code == ErrorCode.NONE:
-            answer.offset, answer.leader_epoch = (0, self.log[0]) if asked.timestamp == EARLIEST else (len(self.log), self.epoch)
+            answer.offset, answer.leader_epoch = (
+                (0, self.log[0]) if asked.timestamp == EARLIEST else (len(self.log), self.epoch)
+            )
         return ListOffsetsResponse(topics=[ListOffsetsResponseTopic(name="t", partitions=[answer])])
 
     def check(self, request: Message) -> OffsetForLeaderEpochResponse:
@@ -132,15 +154,23 @@ class Replica:
     def broker(self, ports: list[int], at_most: dict[type[Message], int]) -> ScriptedBroker:
         def metadata(request: Message) -> MetadataResponse:
             self.metadata += 1
-            brokers = [MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in enumerate(ports)]
+            brokers = [
+                MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in enumerate(ports)
+            ]
             leader, epoch = self.tells
             partitions = [
                 MetadataResponsePartition(
-                    partition_index=number, leader_id=-1 if number in self.leaderless else leader, leader_epoch=epoch, replica_nodes=[0, 1], isr_nodes=[0, 1]
+                    partition_index=number,
+                    leader_id=-1 if number in self.leaderless else leader,
+                    leader_epoch=epoch,
+                    replica_nodes=[0, 1],
+                    isr_nodes=[0, 1],
                 )
                 for number in range(self.partitions)
             ]
-            return MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", topic_id=self.topic_id, partitions=partitions)])
+            return MetadataResponse(
+                brokers=brokers, topics=[MetadataResponseTopic(name="t", topic_id=self.topic_id, partitions=partitions)]
+            )
 
         answers = {
             MetadataRequest: metadata,
@@ -153,7 +183,10 @@ class Replica:
 
 @contextlib.asynccontextmanager
 async def consumer_of(
-    *replicas: Replica, reset: str = "earliest", timeout_seconds: float = 60.0, at_most: dict[type[Message], int] | None = None
+    *replicas: Replica,
+    reset: str = "earliest",
+    timeout_seconds: float = 60.0,
+    at_most: dict[type[Message], int] | None = None,
 ) -> AsyncIterator[Consumer]:
     """A consumer that knows these brokers, the first of which it asks first."""
     ports: list[int] = []
@@ -161,7 +194,10 @@ async def consumer_of(
         for replica in replicas:
             ports.append((await stack.enter_async_context(replica.broker(ports, at_most or {}))).port)
         cluster = Cluster(
-            [f"127.0.0.1:{port}" for port in ports], retry_backoff_seconds=0.001, reconnect_backoff_seconds=0.001, request_timeout_seconds=timeout_seconds
+            [f"127.0.0.1:{port}" for port in ports],
+            retry_backoff_seconds=0.001,
+            reconnect_backoff_seconds=0.001,
+            request_timeout_seconds=timeout_seconds,
         )
         stack.push_async_callback(cluster.close)
         yield await stack.enter_async_context(Consumer(cluster, auto_offset_reset=reset, max_wait_seconds=0.01))
@@ -209,7 +245,9 @@ async def test_a_look_up_of_offsets_that_another_leader_epoch_refuses_asks_who_l
 
 @pytest.mark.parametrize("known, led", [(4, 5), (6, 5)], ids=["fenced", "unknown"])
 @on_a_loop
-async def test_a_leader_that_refuses_the_epoch_is_asked_again_with_newer_metadata_and_nothing_is_read_twice(known: int, led: int) -> None:
+async def test_a_leader_that_refuses_the_epoch_is_asked_again_with_newer_metadata_and_nothing_is_read_twice(
+    known: int, led: int
+) -> None:
     """Either the consumer has not heard of the epoch, or the broker has not."""
     leader = Replica(epoch=4, log=[4, 4], tells=(0, 4))
     async with consumer_of(leader) as consumer:
@@ -268,7 +306,9 @@ async def test_where_the_new_leader_has_less_reading_goes_on_where_the_logs_part
         both_tell([leader, follower], 1, 2)
         if reset == "none":
             for _ in range(2):
-                with pytest.raises(LogTruncationError, match="t-0 was read up to offset 5, but its log is another one from offset 3 on") as error:
+                with pytest.raises(
+                    LogTruncationError, match="t-0 was read up to offset 5, but its log is another one from offset 3 on"
+                ) as error:
                     await read(consumer, 1)
                 assert (error.value.position, error.value.diverges_at) == (Position(5, 1), Position(3, 1))
             consumer.seek(KEY, Position(3, 1))
@@ -432,9 +472,13 @@ async def test_a_topic_that_was_made_anew_and_has_less_is_not_taken_for_truncate
     assert leader.checks == [(0, 0)]
 
 
-@pytest.mark.parametrize("position, leaderless", [(Position(2, 9), frozenset()), (Position(0), frozenset({0}))], ids=["behind", "leaderless"])
+@pytest.mark.parametrize(
+    "position, leaderless", [(Position(2, 9), frozenset()), (Position(0), frozenset({0}))], ids=["behind", "leaderless"]
+)
 @on_a_loop
-async def test_a_partition_without_a_leader_to_believe_costs_the_others_no_look_ups(position: Position, leaderless: frozenset[int]) -> None:
+async def test_a_partition_without_a_leader_to_believe_costs_the_others_no_look_ups(
+    position: Position, leaderless: frozenset[int]
+) -> None:
     leader = Replica(epoch=1, log=[1] * 300, tells=(0, 1), partitions=2, leaderless=leaderless)
     async with consumer_of(leader) as consumer:
         await consumer.assign({KEY: position, TopicPartition("t", 1): 0})

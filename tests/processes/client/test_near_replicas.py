@@ -58,7 +58,9 @@ class Script:
         self.consumer: Consumer
 
     def _metadata(self, request: Message) -> MetadataResponse:
-        brokers = [MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in self.ports.items()]
+        brokers = [
+            MetadataResponseBroker(node_id=number, host="127.0.0.1", port=port) for number, port in self.ports.items()
+        ]
         partition = MetadataResponsePartition(leader_id=_LEADER, leader_epoch=0, replica_nodes=[0, 1], isr_nodes=[0, 1])
         return MetadataResponse(brokers=brokers, topics=[MetadataResponseTopic(name="t", partitions=[partition])])
 
@@ -88,7 +90,12 @@ async def scripted(max_age_seconds: float = 300.0, rack: str = "b") -> AsyncIter
     script = Script()
     async with asyncio.timeout(30), script.broker(_LEADER) as leader, script.broker(_NEAR) as near:
         script.ports = {_LEADER: leader.port, _NEAR: near.port}
-        cluster = Cluster(f"127.0.0.1:{leader.port}", retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01, metadata_max_age_seconds=max_age_seconds)
+        cluster = Cluster(
+            f"127.0.0.1:{leader.port}",
+            retry_backoff_seconds=0.01,
+            reconnect_backoff_seconds=0.01,
+            metadata_max_age_seconds=max_age_seconds,
+        )
         async with Consumer(cluster, rack=rack, auto_offset_reset="none") as script.consumer:
             await script.consumer.assign({_KEY: 0})
             yield script
@@ -114,7 +121,13 @@ async def test_the_leader_is_asked_again_after_the_age_of_the_metadata() -> None
 
 
 @pytest.mark.parametrize(
-    "code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR]
+    "code",
+    [
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+    ],
 )
 @on_a_loop
 async def test_where_the_replica_refuses_the_leader_is_asked_from_where_reading_was(code: ErrorCode) -> None:

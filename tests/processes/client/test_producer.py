@@ -17,7 +17,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.partitioner import partition_of_key
@@ -58,7 +58,9 @@ def test_a_batch_that_is_too_large_for_its_topic_goes_in_parts(broker: BrokerPro
     topic = f"split-{idempotent}"
 
     async def work(cluster: Cluster) -> None:
-        async with Producer(cluster, batch_size=100_000, linger_seconds=0.05, enable_idempotence=idempotent) as producer:
+        async with Producer(
+            cluster, batch_size=100_000, linger_seconds=0.05, enable_idempotence=idempotent
+        ) as producer:
             values = [bytes([number]) * 300 for number in range(50)]
             sent = [await producer.send(topic, value, headers=[("number", value[:1])]) for value in values]
             sent.append(await producer.send(topic, b"behind"))
@@ -146,11 +148,17 @@ def leader_of_one_partition(port: int = 0) -> ScriptedBroker:
     def metadata(request: MetadataRequest) -> MetadataResponse:
         partitions = [MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])]
         topics = [MetadataResponseTopic(name=topic.name, partitions=partitions) for topic in request.topics or ()]
-        return MetadataResponse(brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=one.port)], controller_id=1, topics=topics)
+        return MetadataResponse(
+            brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=one.port)], controller_id=1, topics=topics
+        )
 
     def produce(request: ProduceRequest) -> ProduceResponse:
         answers = [ProduceResponsePartition(index=0, base_offset=7)]
-        return ProduceResponse(responses=[ProduceResponseTopic(name=topic.name, partition_responses=answers) for topic in request.topic_data])
+        return ProduceResponse(
+            responses=[
+                ProduceResponseTopic(name=topic.name, partition_responses=answers) for topic in request.topic_data
+            ]
+        )
 
     one = ScriptedBroker({MetadataRequest: metadata, ProduceRequest: produce}, {MetadataRequest: 8, ProduceRequest: 8})  # type: ignore[dict-item]
     one.port = port
@@ -228,7 +236,10 @@ def test_records_are_taken_while_the_broker_is_away(stale: str) -> None:
     """A topic is known although its metadata are to be asked for again."""
 
     async def run() -> None:
-        async with leader_of_one_partition() as before, producing(before.port, metadata_max_age_seconds=0 if stale == "old" else 300) as producer:
+        async with (
+            leader_of_one_partition() as before,
+            producing(before.port, metadata_max_age_seconds=0 if stale == "old" else 300) as producer,
+        ):
             assert (await (await producer.send("known", b"before"))).offset == 7
             await before.stop()
             if stale == "forgotten":

@@ -11,14 +11,14 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
-from jesenska.client.admin import BRANCH_OF, Admin, NewTopic
+from jesenska.client.administration.admin import BRANCH_OF, Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.offsets import LATEST, list_offsets
-from jesenska.controller.branches import BranchPoint, branch_point
+from jesenska.controller.plans.branches import BranchPoint, branch_point
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode, decode_config, encode_config
 from jesenska.metadata.tree_operations import Create
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from tests.cluster.cluster import BrokerCluster, ours_only, until
 
 pytestmark = ours_only
@@ -162,7 +162,10 @@ def test_a_leader_without_a_source_begins_no_empty_log(cluster: BrokerCluster) -
     asyncio.run(write())
     cluster.until(lambda view: "orphan" in view.topics and view.of("orphan").leader != -1)
     leader = cluster.state("orphan").leader
-    until(lambda: "it is to be a branch of vanished" in cluster.brokers[leader].log, "the leader does not say that it has no source")
+    until(
+        lambda: "it is to be a branch of vanished" in cluster.brokers[leader].log,
+        "the leader does not say that it has no source",
+    )
 
     async def ask(client: Cluster) -> None:
         key = TopicPartition("orphan", 0)

@@ -38,15 +38,24 @@ def test_a_broker_that_loses_a_directory_leaves_its_partitions_to_others(tmp_pat
             load.wait_for(100)
             directory = cluster.brokers[hurt].data / home
             directory.rename(tmp_path / "away")
-            cluster.until_all(lambda views: all(view.of("t", number).leader not in (-1, hurt) for view in views.values() for number in lost))
-            cluster.until_all(lambda views: all(hurt in view.of("t", number).offline for view in views.values() for number in lost))
+            cluster.until_all(
+                lambda views: all(
+                    view.of("t", number).leader not in (-1, hurt) for view in views.values() for number in lost
+                )
+            )
+            cluster.until_all(
+                lambda views: all(hurt in view.of("t", number).offline for view in views.values() for number in lost)
+            )
             load.wait_for(200)
             after = cluster.view().topics["t"]
             for number in range(_PARTITIONS):
                 assert after[number].leader in before[number].isr
                 assert (hurt in after[number].isr) == (number not in lost)
                 if number not in lost:
-                    assert (after[number].leader, after[number].leader_epoch) == (before[number].leader, before[number].leader_epoch)
+                    assert (after[number].leader, after[number].leader_epoch) == (
+                        before[number].leader,
+                        before[number].leader_epoch,
+                    )
             assert produce(cluster.brokers[hurt].address, "t", partition=lost[0])[0] == ErrorCode.KAFKA_STORAGE_ERROR
             assert fetch(cluster.brokers[hurt].address, "t", partition=lost[0])[0] == ErrorCode.KAFKA_STORAGE_ERROR
             assert not directory.exists()
@@ -54,9 +63,15 @@ def test_a_broker_that_loses_a_directory_leaves_its_partitions_to_others(tmp_pat
             controller = cluster.controller()
             if controller != hurt:
                 cluster.brokers[controller].stop()
-                cluster.until(lambda view: all(view.of("t", number).leader not in (-1, hurt) for number in lost), brokers=[hurt])
+                cluster.until(
+                    lambda view: all(view.of("t", number).leader not in (-1, hurt) for number in lost), brokers=[hurt]
+                )
                 cluster.brokers[controller].start()
-                until(lambda: all(hurt in cluster.view().of("t", number).offline for number in lost), "it is offline", SECONDS)
+                until(
+                    lambda: all(hurt in cluster.view().of("t", number).offline for number in lost),
+                    "it is offline",
+                    SECONDS,
+                )
             load.wait_for(100)
             cluster.brokers[hurt].stop()
             (tmp_path / "away").rename(directory)

@@ -22,7 +22,9 @@ def _until_led_by_another(cluster: BrokerCluster, topic: str, gone: int, partiti
     cluster.until(lambda view: all(view.of(topic, number).leader not in (-1, gone) for number in range(partitions)))
 
 
-def test_a_killed_leader_is_followed_by_one_in_sync_and_comes_back_as_a_follower(frail: BrokerCluster, tmp_path: Path) -> None:
+def test_a_killed_leader_is_followed_by_one_in_sync_and_comes_back_as_a_follower(
+    frail: BrokerCluster, tmp_path: Path
+) -> None:
     frail.create("leader", 3)
     with Witness(frail), loaded(frail, "leader", tmp_path) as load:
         load.wait_for(100)
@@ -77,7 +79,11 @@ def test_leader_and_controller_killed_at_once_are_both_followed(frail: BrokerClu
     with Witness(frail), loaded(frail, "both", tmp_path) as load:
         load.wait_for(100)
         each((leader, controller), lambda broker_id: frail.brokers[broker_id].kill())
-        frail.until(lambda view: view.controller == third and all(view.of("both", number).leader == third for number in range(3)))
+        frail.until(
+            lambda view: (
+                view.controller == third and all(view.of("both", number).leader == third for number in range(3))
+            )
+        )
         load.wait_for(100)
         each((leader, controller), lambda broker_id: frail.brokers[broker_id].start())
         frail.until_whole()

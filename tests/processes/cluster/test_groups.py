@@ -11,9 +11,9 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC, partition_for
 from tests.cluster.cluster import BrokerCluster, ours_only, until
 from tests.cluster.loaded import loaded
 from tests.cluster.witness import Witness
@@ -79,7 +79,10 @@ def test_members_go_on_with_another_coordinator(frail: BrokerCluster) -> None:
     topic = frail.create("members", 3)
     ledger = GroupLedger()
     threads = [
-        *(threading.Thread(target=lambda: asyncio.run(read_in_group(frail.bootstrap, ledger, "ours", topic))) for _ in range(2)),
+        *(
+            threading.Thread(target=lambda: asyncio.run(read_in_group(frail.bootstrap, ledger, "ours", topic)))
+            for _ in range(2)
+        ),
         threading.Thread(target=read_with_librdkafka, args=(frail.bootstrap, ledger, "theirs", topic)),
     ]
     groups = ["ours", "theirs"]

@@ -26,7 +26,10 @@ _MANY = 30
 
 @pytest.fixture(scope="module")
 def _lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster]:
-    settings = {"replica.lag.time.max.ms": str(int(_LAG_SECONDS * 1000)), "replica.fetch.wait.max.ms": str(int(_FETCH_WAIT_SECONDS * 1000))}
+    settings = {
+        "replica.lag.time.max.ms": str(int(_LAG_SECONDS * 1000)),
+        "replica.fetch.wait.max.ms": str(int(_FETCH_WAIT_SECONDS * 1000)),
+    }
     with BrokerCluster(tmp_path_factory.mktemp("lagging"), session_ms=60_000, settings=settings) as running:
         yield running
 
@@ -42,7 +45,10 @@ def lagging(_lagging: BrokerCluster) -> BrokerCluster:
 def _followers(cluster: BrokerCluster, topic: str) -> tuple[int, list[int]]:
     """The leader, and the others; the first of them is not the controller, without which no ISR changes."""
     leader, controller = cluster.view().of(topic).leader, cluster.controller()
-    return leader, sorted((broker_id for broker_id in cluster.brokers if broker_id != leader), key=lambda broker_id: broker_id == controller)
+    return leader, sorted(
+        (broker_id for broker_id in cluster.brokers if broker_id != leader),
+        key=lambda broker_id: broker_id == controller,
+    )
 
 
 def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: BrokerCluster) -> None:
@@ -60,7 +66,9 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: Bro
     assert lagging.view().of(topic).leader == leader
     lagging.until_logs_equal(topic)
     assert lagging.values(topic) == [b"before"] * 100 + [b"meanwhile"] + [b"after"] * 100
-    until(lambda: lagging.high_watermark(follower, topic) == 201, "the follower's high watermark does not come to the end")
+    until(
+        lambda: lagging.high_watermark(follower, topic) == 201, "the follower's high watermark does not come to the end"
+    )
 
 
 def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> None:
@@ -68,7 +76,10 @@ def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> No
     meanwhile."""
     controller = lagging.controller()
     paused, other = (broker_id for broker_id in lagging.brokers if broker_id != controller)
-    idle, busy = lagging.create("idle", placed=[[controller, other]]), lagging.create("busy", placed=[[controller, paused]])
+    idle, busy = (
+        lagging.create("idle", placed=[[controller, other]]),
+        lagging.create("busy", placed=[[controller, paused]]),
+    )
     lagging.write(idle, [b"value"])
     lagging.brokers[paused].pause()
     assert produce(lagging.brokers[controller].address, busy, timeout_ms=60_000)[0] == ErrorCode.NONE
@@ -82,12 +93,17 @@ def test_a_follower_that_is_told_of_a_topic_before_its_leader_stays_in_sync(lagg
     leader, follower = (broker_id for broker_id in lagging.brokers if broker_id != controller)
     # So that the follower asks that leader for something already.
     lagging.create("earlier", placed=[[leader, follower]])
-    placed = [CreateTopicsRequestAssignment(partition_index=number, broker_ids=[leader, follower]) for number in range(_MANY)]
+    placed = [
+        CreateTopicsRequestAssignment(partition_index=number, broker_ids=[leader, follower]) for number in range(_MANY)
+    ]
     topic = CreateTopicsRequestTopic(name="sooner", num_partitions=-1, replication_factor=-1, assignments=placed)
     with RawConnection(lagging.brokers[controller].address, 60) as connection:
         lagging.brokers[leader].pause()
         connection.send_frame(connection.frame(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7))
-        until(lambda: len(list(lagging.brokers[follower].data.glob("sooner-*"))) == _MANY, "the follower is not told of the topic")
+        until(
+            lambda: len(list(lagging.brokers[follower].data.glob("sooner-*"))) == _MANY,
+            "the follower is not told of the topic",
+        )
         # Longer than a fetch waits: then the follower's next one comes as soon as the leader goes on.
         time.sleep(2 * _FETCH_WAIT_SECONDS)
         lagging.brokers[leader].resume()

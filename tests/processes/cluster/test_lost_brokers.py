@@ -9,7 +9,7 @@ import pytest
 
 from jesenska.base.errors import KafkaError, TopicAlreadyExistsError
 from jesenska.cli.jesenska import main
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from tests.cluster.cluster import BrokerCluster, ours_only
@@ -24,7 +24,9 @@ def _create(cluster: BrokerCluster, name: str) -> KafkaError | None:
     return cluster.ask(work)
 
 
-def test_a_topic_that_was_deleted_without_a_broker_can_be_made_again(cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_topic_that_was_deleted_without_a_broker_can_be_made_again(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.create("again", placed=[[3, 1]])
     cluster.create("kept", placed=[[1, 3], [3, 2]])
 
@@ -59,7 +61,9 @@ def test_a_topic_that_was_deleted_without_a_broker_can_be_made_again(cluster: Br
     assert "again-0 is not known to the metadata" in cluster.brokers[3].log
 
 
-def test_two_brokers_are_forgotten_at_once_or_the_second_is_waited_for(cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_brokers_are_forgotten_at_once_or_the_second_is_waited_for(
+    cluster: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     cluster.create("far", placed=[[2, 3]])
     for number in (2, 3):
         cluster.brokers[number].stop()
@@ -78,4 +82,7 @@ def test_two_brokers_are_forgotten_at_once_or_the_second_is_waited_for(cluster: 
 
 def test_a_tree_that_nobody_serves_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["forget-broker", "3", "--data", str(tmp_path)]) == 1
-    assert f"No tree is served from {tmp_path}: start its brokers, or name the tree with --zookeeper." in capsys.readouterr().err
+    assert (
+        f"No tree is served from {tmp_path}: start its brokers, or name the tree with --zookeeper."
+        in capsys.readouterr().err
+    )

@@ -67,7 +67,11 @@ def test_every_broker_tells_the_same_of_a_new_topic(cluster: BrokerCluster) -> N
         assert view.topic_ids["told"] == views[0].topic_ids["told"]
     for number, partition in enumerate(views[0].topics["told"]):
         state = cluster.state("told", number)
-        assert (state.leader, state.leader_epoch, tuple(sorted(state.isr))) == (partition.leader, partition.leader_epoch, partition.isr)
+        assert (state.leader, state.leader_epoch, tuple(sorted(state.isr))) == (
+            partition.leader,
+            partition.leader_epoch,
+            partition.isr,
+        )
 
 
 def test_leaders_and_followers_are_spread_evenly(cluster: BrokerCluster) -> None:
@@ -91,16 +95,22 @@ def test_with_fewer_replicas_than_brokers_each_broker_has_as_many(cluster: Broke
 
 
 def _delete_records(address: str, topic: str) -> ErrorCode:
-    item = DeleteRecordsRequestTopic(name=topic, partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=1)])
+    item = DeleteRecordsRequestTopic(
+        name=topic, partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=1)]
+    )
     with RawConnection(address) as connection:
         answer = connection.ask(DeleteRecordsRequest(topics=[item], timeout_ms=10_000), 2, DeleteRecordsResponse)
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
 def _offset_for_leader_epoch(address: str, topic: str) -> ErrorCode:
-    item = OffsetForLeaderEpochRequestTopic(topic=topic, partitions=[OffsetForLeaderEpochRequestPartition(partition=0, leader_epoch=0)])
+    item = OffsetForLeaderEpochRequestTopic(
+        topic=topic, partitions=[OffsetForLeaderEpochRequestPartition(partition=0, leader_epoch=0)]
+    )
     with RawConnection(address) as connection:
-        answer = connection.ask(OffsetForLeaderEpochRequest(replica_id=-1, topics=[item]), 3, OffsetForLeaderEpochResponse)
+        answer = connection.ask(
+            OffsetForLeaderEpochRequest(replica_id=-1, topics=[item]), 3, OffsetForLeaderEpochResponse
+        )
     return ErrorCode(answer.topics[0].partitions[0].error_code)
 
 
@@ -125,7 +135,9 @@ _ASKS: dict[str, Callable[[str, str], ErrorCode]] = {
 
 @pytest.mark.parametrize("broker_id", [2, 3], ids=["follower", "stranger"])
 @pytest.mark.parametrize("ask", _ASKS)
-def test_a_broker_that_does_not_lead_says_so_and_does_nothing(cluster: BrokerCluster, placed: str, ask: str, broker_id: int) -> None:
+def test_a_broker_that_does_not_lead_says_so_and_does_nothing(
+    cluster: BrokerCluster, placed: str, ask: str, broker_id: int
+) -> None:
     assert _ASKS[ask](cluster.brokers[broker_id].address, placed) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert cluster.values(placed) == [b"first", b"second"]
     cluster.until_logs_equal(placed)

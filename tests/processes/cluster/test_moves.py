@@ -11,7 +11,7 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin
+from jesenska.client.administration.admin import Admin
 from jesenska.testing.faults.load import cluster_of
 from tests.cluster.cluster import SECONDS, BrokerCluster, until
 from tests.cluster.loaded import loaded
@@ -26,7 +26,11 @@ _SETTINGS = {"log.segment.bytes": "40000"}
 
 def home(cluster: BrokerCluster, broker_id: int, key: TopicPartition) -> str:
     """In which directory of a broker a replica is."""
-    names = [path.parent.name for path in cluster.brokers[broker_id].data.glob(f"*/{key}") if (path / "partition.metadata").exists()]
+    names = [
+        path.parent.name
+        for path in cluster.brokers[broker_id].data.glob(f"*/{key}")
+        if (path / "partition.metadata").exists()
+    ]
     return names[-1]
 
 
@@ -48,7 +52,11 @@ def following(name: str) -> str:
 
 def has_moved(cluster: BrokerCluster, broker_id: int, key: TopicPartition, target: str) -> None:
     data = cluster.brokers[broker_id].data
-    until(lambda: (data / target / str(key)).is_dir() and not list(data.glob(f"*/{key}.*-future")), f"{key} of broker {broker_id} is in {target}", SECONDS)
+    until(
+        lambda: (data / target / str(key)).is_dir() and not list(data.glob(f"*/{key}.*-future")),
+        f"{key} of broker {broker_id} is in {target}",
+        SECONDS,
+    )
 
 
 def is_led_by_others(broker_id: int, view: View) -> bool:
@@ -68,7 +76,11 @@ def test_replicas_of_leaders_and_followers_move_under_load(tmp_path: Path) -> No
                     assert move(cluster, broker_id, key, target) is None
                     has_moved(cluster, broker_id, key, target)
                 after = cluster.view().of("t", number)
-                assert (after.leader, after.leader_epoch, sorted(after.isr)) == (before.leader, before.leader_epoch, sorted(before.isr))
+                assert (after.leader, after.leader_epoch, sorted(after.isr)) == (
+                    before.leader,
+                    before.leader_epoch,
+                    sorted(before.isr),
+                )
                 load.wait_for(20)
         assert sum(broker.log.count("has moved from") for broker in cluster.brokers.values()) == 3 * _PARTITIONS
 

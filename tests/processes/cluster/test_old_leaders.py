@@ -23,13 +23,20 @@ def test_an_old_controller_that_wakes_up_changes_nothing(frail: BrokerCluster) -
     first, second = (broker_id for broker_id in frail.brokers if broker_id != old)
     frail.create("fenced", placed=[[old, first, second], [first, second, old], [second, old, first]])
     epoch = frail.controller_epoch()
-    create = CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name="late", num_partitions=3, replication_factor=3)], timeout_ms=10_000)
+    create = CreateTopicsRequest(
+        topics=[CreateTopicsRequestTopic(name="late", num_partitions=3, replication_factor=3)], timeout_ms=10_000
+    )
     with Witness(frail), RawConnection(frail.brokers[old].address, 60) as asks:
         asks.ask(CreateTopicsRequest(topics=[], timeout_ms=1000), 7, CreateTopicsResponse)
         frail.brokers[old].pause()
         # It lies in the socket when the broker wakes up.
         asks.send_frame(asks.frame(create, 7))
-        frail.until(lambda view: view.controller not in (-1, old) and all(view.of("fenced", number).leader not in (-1, old) for number in range(3)))
+        frail.until(
+            lambda view: (
+                view.controller not in (-1, old)
+                and all(view.of("fenced", number).leader not in (-1, old) for number in range(3))
+            )
+        )
         newer = frail.controller_epoch()
         assert newer > epoch
         frail.create("meanwhile-fenced", 3)
@@ -67,7 +74,9 @@ def test_an_old_leader_that_wakes_up_acknowledges_nothing_that_is_not_kept(frail
     with Witness(frail), RawConnection(frail.brokers[old].address, 60) as asks:
         frail.brokers[old].pause()
         for number in range(5):
-            asks.send_frame(asks.frame(produce_request("overtaken", b"late %d" % number, timeout_ms=3000), PRODUCE_VERSION))
+            asks.send_frame(
+                asks.frame(produce_request("overtaken", b"late %d" % number, timeout_ms=3000), PRODUCE_VERSION)
+            )
         frail.until(lambda view: view.of("overtaken").leader in others)
         frail.write("overtaken", [b"after"] * 10)
         frail.brokers[old].resume()

@@ -45,7 +45,9 @@ class StrictProducer:
     def wait_for(self, more: int) -> None:
         with self._changed:
             wanted = len(self.acknowledged) + more
-            assert self._changed.wait_for(lambda: len(self.acknowledged) >= wanted or self.failures, 60), "the producer stands still"
+            assert self._changed.wait_for(lambda: len(self.acknowledged) >= wanted or self.failures, 60), (
+                "the producer stands still"
+            )
             assert self.failures == []
 
     def _run(self) -> None:
@@ -67,7 +69,9 @@ class StrictProducer:
             while not self._stopping.is_set():
                 value = b"%d" % len(self.acknowledged)
                 try:
-                    code, offset = produced(connection.ask(produce_request(self._topic, value), PRODUCE_VERSION, ProduceResponse))
+                    code, offset = produced(
+                        connection.ask(produce_request(self._topic, value), PRODUCE_VERSION, ProduceResponse)
+                    )
                 except (ClosedByBrokerError, OSError) as error:
                     # It may have gone between two records, but only once it leads no more.
                     state = self._cluster.state(self._topic)
@@ -87,7 +91,11 @@ class StrictProducer:
             return leader
         self.moves += 1
         others = [broker_id for broker_id in self._cluster.answering if broker_id != leader]
-        return self._cluster.until(lambda view: view.of(self._topic).leader not in (-1, leader), others).of(self._topic).leader
+        return (
+            self._cluster.until(lambda view: view.of(self._topic).leader not in (-1, leader), others)
+            .of(self._topic)
+            .leader
+        )
 
 
 def test_leadership_moves_before_the_leader_goes(cluster: BrokerCluster) -> None:
@@ -118,7 +126,9 @@ def test_leadership_moves_before_the_leader_goes(cluster: BrokerCluster) -> None
     cluster.until_logs_equal("handed-over", 3)
 
 
-def test_all_brokers_can_be_stopped_and_started_one_after_the_other_under_load(cluster: BrokerCluster, tmp_path: Path) -> None:
+def test_all_brokers_can_be_stopped_and_started_one_after_the_other_under_load(
+    cluster: BrokerCluster, tmp_path: Path
+) -> None:
     cluster.create("rolling", 3)
     with Witness(cluster), loaded(cluster, "rolling", tmp_path, members=1) as load:
         for broker in cluster.brokers.values():

@@ -29,7 +29,9 @@ def _is_everywhere(cluster: BrokerCluster, topic: str, values: dict[int, list[by
         assert [record.offset for record in records] == list(range(len(wanted)))
         for broker_id in cluster.brokers:
             until(
-                lambda broker_id=broker_id, number=number, wanted=wanted: cluster.high_watermark(broker_id, topic, number) == len(wanted),  # type: ignore[misc]
+                lambda broker_id=broker_id, number=number, wanted=wanted: (
+                    cluster.high_watermark(broker_id, topic, number) == len(wanted)
+                ),  # type: ignore[misc]
                 f"the high watermark of {topic}-{number} does not come to {len(wanted)} on broker {broker_id}",
             )
 
@@ -39,7 +41,9 @@ def test_what_our_client_writes_with_acks_all_is_in_every_log(cluster: BrokerClu
     topic = cluster.create(f"ours-{codec.name.lower()}", _PARTITIONS, configs={"segment.bytes": "40000"})
     values = {number: _values(number) for number in range(_PARTITIONS)}
     for number, wanted in values.items():
-        assert cluster.write(topic, wanted, partition=number, compression=codec, batch_size=4000, acks=-1) == list(range(_RECORDS))
+        assert cluster.write(topic, wanted, partition=number, compression=codec, batch_size=4000, acks=-1) == list(
+            range(_RECORDS)
+        )
     _is_everywhere(cluster, topic, values)
     for broker in cluster.brokers.values():
         assert codec in codecs(broker.data, topic)

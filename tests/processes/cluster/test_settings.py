@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.client.admin import BROKER, TOPIC
+from jesenska.client.administration.admin import BROKER, TOPIC
 from jesenska.client.offsets import EARLIEST
 from tests.cluster.cluster import BrokerCluster, until
 from tests.cluster.members import Broker
@@ -55,7 +55,9 @@ def _taken_back(cluster: BrokerCluster, *names: str) -> Iterator[None]:
     finally:
         for name in names:
             broker_id = int(name) if name else cluster.controller()
-            assert alter(cluster.brokers[broker_id].address, BROKER, name, {"message.max.bytes": None}) == ErrorCode.NONE
+            assert (
+                alter(cluster.brokers[broker_id].address, BROKER, name, {"message.max.bytes": None}) == ErrorCode.NONE
+            )
         for broker_id, broker in cluster.brokers.items():
             _until_described(broker, BROKER, str(broker_id), "message.max.bytes", (_DEFAULT_BYTES, _DEFAULT))
 
@@ -85,7 +87,10 @@ def test_retention_that_is_changed_deletes_old_segments_of_every_replica(cluster
     until(lambda: list_offset(address, "retained", EARLIEST)[1] == 50, "the leader keeps what is too old")
 
     def first_segments() -> dict[int, int]:
-        return {broker_id: min(int(path.stem) for path in (broker.data / "retained-0").glob("*.log")) for broker_id, broker in cluster.brokers.items()}
+        return {
+            broker_id: min(int(path.stem) for path in (broker.data / "retained-0").glob("*.log"))
+            for broker_id, broker in cluster.brokers.items()
+        }
 
     until(lambda: set(first_segments().values()) == {50}, f"segments begin at {first_segments()}")
     assert cluster.write("retained", [b"new"]) == [50]
@@ -109,10 +114,17 @@ def test_a_setting_of_one_broker_is_that_brokers_alone(cluster: BrokerCluster) -
     with _taken_back(cluster, "2"):
         assert alter(cluster.brokers[2].address, BROKER, "2", {"message.max.bytes": "1000"}) == ErrorCode.NONE
         _until_takes(cluster, topics[2], ErrorCode.MESSAGE_TOO_LARGE)
-        assert described(cluster.brokers[2].address, BROKER, "2", "message.max.bytes") == (ErrorCode.NONE, "1000", _OF_BROKER)
+        assert described(cluster.brokers[2].address, BROKER, "2", "message.max.bytes") == (
+            ErrorCode.NONE,
+            "1000",
+            _OF_BROKER,
+        )
         for broker_id in (1, 3):
             assert _takes(cluster, topics[broker_id]) == ErrorCode.NONE
-            assert described(cluster.brokers[broker_id].address, BROKER, str(broker_id), "message.max.bytes")[2] == _DEFAULT
+            assert (
+                described(cluster.brokers[broker_id].address, BROKER, str(broker_id), "message.max.bytes")[2]
+                == _DEFAULT
+            )
 
 
 @pytest.mark.parametrize("at", [1, 3])

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli import kafka_topics
 from jesenska.cli.jesenska import main
+from jesenska.cli.kafka.topics import kafka_topics
 from jesenska.testing.process import ServerProcess
 from tests.cluster.cluster import ours_only, until
 from tests.peers.apache_kafka import free_port
@@ -99,7 +99,15 @@ def test_what_the_page_says_about_several_hosts(tmp_path: Path, capsys: pytest.C
         for server in (*brokers, tree):
             assert server.stop() == 0
         shutil.rmtree(tree_data)
-        rebuilt = ["tree", "rebuild", *(str(tmp_path / f"data-{number}") for number in (1, 2, 3)), "--data", str(tree_data), "--chroot", "/kafka"]
+        rebuilt = [
+            "tree",
+            "rebuild",
+            *(str(tmp_path / f"data-{number}") for number in (1, 2, 3)),
+            "--data",
+            str(tree_data),
+            "--chroot",
+            "/kafka",
+        ]
         assert main(rebuilt) == 0
         for server in (tree, *brokers):
             server.start()

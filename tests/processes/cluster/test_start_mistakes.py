@@ -18,7 +18,12 @@ pytestmark = ours_only
 
 
 def _command(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "", **more: str) -> list[str]:
-    settings = {"broker.id": str(broker_id), "zookeeper.connect": cluster.tree.address + chroot, "zookeeper.session.timeout.ms": "1500", **more}
+    settings = {
+        "broker.id": str(broker_id),
+        "zookeeper.connect": cluster.tree.address + chroot,
+        "zookeeper.session.timeout.ms": "1500",
+        **more,
+    }
     command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(data)]
     for name, value in settings.items():
         command += ["--override", f"{name}={value}"]
@@ -27,7 +32,9 @@ def _command(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "
 
 def _refused(cluster: BrokerCluster, data: Path, broker_id: int, chroot: str = "", **more: str) -> str:
     """The one sentence of a broker that must not start."""
-    done = subprocess.run(_command(cluster, data, broker_id, chroot, **more), capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(
+        _command(cluster, data, broker_id, chroot, **more), capture_output=True, text=True, timeout=100, check=False
+    )
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
     assert "lost data" not in done.stderr
@@ -52,7 +59,9 @@ def _still_works(cluster: BrokerCluster, before: object) -> None:
         cluster.write("undisturbed", [b"value"], partition=number)
 
 
-def test_a_broker_whose_id_is_taken_is_refused_and_the_first_goes_on(undisturbed: BrokerCluster, tmp_path: Path) -> None:
+def test_a_broker_whose_id_is_taken_is_refused_and_the_first_goes_on(
+    undisturbed: BrokerCluster, tmp_path: Path
+) -> None:
     view = undisturbed.view()
     before = view.brokers, view.controller, view.topics["undisturbed"]
     node = undisturbed.node(paths.broker(2))
@@ -75,14 +84,19 @@ def test_an_address_that_another_broker_tells_clients_is_refused(undisturbed: Br
     _still_works(undisturbed, before)
 
 
-def test_a_broker_that_its_controller_cannot_reach_says_at_which_address(undisturbed: BrokerCluster, tmp_path: Path) -> None:
+def test_a_broker_that_its_controller_cannot_reach_says_at_which_address(
+    undisturbed: BrokerCluster, tmp_path: Path
+) -> None:
     command = _command(undisturbed, tmp_path / "data", 7, **{"advertised.listeners": "PLAINTEXT://127.0.0.1:1"})
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         said = next(line for line in process.stderr if line.startswith("waiting for "))
         process.terminate()
         process.communicate(timeout=100)
-    assert f"broker {undisturbed.view().controller}, the controller, to reach this broker at 127.0.0.1:1 (advertised.listeners)" in said
+    assert (
+        f"broker {undisturbed.view().controller}, the controller, to reach this broker at 127.0.0.1:1 "
+        f"(advertised.listeners)" in said
+    )
     undisturbed.until_whole()
 
 
@@ -115,7 +129,18 @@ def test_data_of_another_broker_of_the_cluster_are_refused(undisturbed: BrokerCl
 
 
 def test_a_tree_that_nobody_serves_is_named(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "jesenska", "up", "--port", "0", "--data", str(tmp_path / "data"), "--override", "broker.id=1"]
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska",
+        "up",
+        "--port",
+        "0",
+        "--data",
+        str(tmp_path / "data"),
+        "--override",
+        "broker.id=1",
+    ]
     command += ["--override", "zookeeper.connect=127.0.0.1:1", "--override", "zookeeper.session.timeout.ms=500"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 1
@@ -125,10 +150,21 @@ def test_a_tree_that_nobody_serves_is_named(tmp_path: Path) -> None:
 
 def test_brokers_without_an_id_get_one_each(undisturbed: BrokerCluster, tmp_path: Path) -> None:
     """The ids that are given out are above `reserved.broker.max.id`."""
-    settings = {"broker.id": "-1", "zookeeper.connect": undisturbed.tree.address, "zookeeper.session.timeout.ms": "10000"}
-    with OurProcess(tmp_path / "one", settings=settings, warm=True) as one, OurProcess(tmp_path / "other", settings=settings, warm=True) as other:
+    settings = {
+        "broker.id": "-1",
+        "zookeeper.connect": undisturbed.tree.address,
+        "zookeeper.session.timeout.ms": "10000",
+    }
+    with (
+        OurProcess(tmp_path / "one", settings=settings, warm=True) as one,
+        OurProcess(tmp_path / "other", settings=settings, warm=True) as other,
+    ):
         undisturbed.until(lambda view: {one.address, other.address} <= set(view.brokers.values()), brokers=[1, 2, 3])
-        ids = {broker_id for broker_id, address in view_of(one.address).brokers.items() if address in (one.address, other.address)}
+        ids = {
+            broker_id
+            for broker_id, address in view_of(one.address).brokers.items()
+            if address in (one.address, other.address)
+        }
         assert len(ids) == 2
         assert min(ids) > 1000
         assert one.stop() == 0
@@ -145,6 +181,9 @@ def test_a_mistyped_path_of_the_tree_is_refused_and_not_made(undisturbed: Broker
     cluster_id = decode_cluster_id(undisturbed.node(paths.CLUSTER_ID) or b"")
     (data / "meta.properties").write_text(f"version=0\nbroker.id=7\ncluster.id={cluster_id}\n")
     said = _refused(undisturbed, data, 7, "/wrong/path")
-    assert f"belongs to cluster {cluster_id}, but the tree at {undisturbed.tree.address}/wrong/path knows no cluster" in said
+    assert (
+        f"belongs to cluster {cluster_id}, but the tree at {undisturbed.tree.address}/wrong/path knows no cluster"
+        in said
+    )
     assert undisturbed.node("/wrong") is None
     _still_works(undisturbed, before)

@@ -8,13 +8,15 @@ import re
 import pytest
 
 from jesenska.cli.jesenska import main
-from jesenska.client.admin import Admin
+from jesenska.client.administration.admin import Admin
 from tests.cluster.cluster import BrokerCluster
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
 
 
-def test_another_brokers_end_makes_no_broker_look_dead(frail: BrokerCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_brokers_end_makes_no_broker_look_dead(
+    frail: BrokerCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
     gone, left = 1, 2
     frail.create("alone", placed=[[gone]])
     frail.create("copied", placed=[[left, gone]])

@@ -12,13 +12,17 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, InvalidReplicationFactorError
 from jesenska.base.identifiers import TopicPartition, uuid_from_text
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.metadata import paths
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsRequestTopic, DeleteTopicsResponse
-from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic, CreatePartitionsResponse
+from jesenska.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreatePartitionsResponse,
+)
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic, ElectLeadersResponse
 from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,7 +30,10 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequestTopic,
     AlterPartitionReassignmentsResponse,
 )
-from jesenska.wire.messages.k46_list_partition_reassignments import ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse
+from jesenska.wire.messages.k46_list_partition_reassignments import (
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
 from tests.cluster.cluster import BrokerCluster, each, until
 from tests.cluster.one_request import ask_for_topic
 from tests.raw_connection import RawConnection
@@ -42,14 +49,19 @@ def _delete(cluster: BrokerCluster, name: str) -> None:
 
 def _directories(cluster: BrokerCluster, topic: str) -> dict[int, list[str]]:
     """What each broker has on its disk of a topic, also of one that is to be deleted."""
-    return {broker_id: sorted(path.name for path in broker.data.glob(f"{topic}-*")) for broker_id, broker in cluster.brokers.items()}
+    return {
+        broker_id: sorted(path.name for path in broker.data.glob(f"{topic}-*"))
+        for broker_id, broker in cluster.brokers.items()
+    }
 
 
 # --- who may change them ---------------------------------------------------------------------------------------------
 
 _ORDERS: dict[str, tuple[Message, int, type[Message], Callable[[Any], int]]] = {
     "create": (
-        CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name="refused", num_partitions=1, replication_factor=3)], timeout_ms=10_000),
+        CreateTopicsRequest(
+            topics=[CreateTopicsRequestTopic(name="refused", num_partitions=1, replication_factor=3)], timeout_ms=10_000
+        ),
         7,
         CreateTopicsResponse,
         lambda answer: answer.topics[0].error_code,
@@ -61,13 +73,17 @@ _ORDERS: dict[str, tuple[Message, int, type[Message], Callable[[Any], int]]] = {
         lambda answer: answer.responses[0].error_code,
     ),
     "grow": (
-        CreatePartitionsRequest(topics=[CreatePartitionsRequestTopic(name="kept", count=5, assignments=None)], timeout_ms=10_000),
+        CreatePartitionsRequest(
+            topics=[CreatePartitionsRequestTopic(name="kept", count=5, assignments=None)], timeout_ms=10_000
+        ),
         3,
         CreatePartitionsResponse,
         lambda answer: answer.results[0].error_code,
     ),
     "elect": (
-        ElectLeadersRequest(topic_partitions=[ElectLeadersRequestTopic(topic="kept", partitions=[0])], timeout_ms=10_000),
+        ElectLeadersRequest(
+            topic_partitions=[ElectLeadersRequestTopic(topic="kept", partitions=[0])], timeout_ms=10_000
+        ),
         2,
         ElectLeadersResponse,
         lambda answer: answer.replica_election_results[0].partition_result[0].error_code,
@@ -75,7 +91,10 @@ _ORDERS: dict[str, tuple[Message, int, type[Message], Callable[[Any], int]]] = {
     "reassign": (
         AlterPartitionReassignmentsRequest(
             topics=[
-                AlterPartitionReassignmentsRequestTopic(name="kept", partitions=[AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=[1])])
+                AlterPartitionReassignmentsRequestTopic(
+                    name="kept",
+                    partitions=[AlterPartitionReassignmentsRequestPartition(partition_index=0, replicas=[1])],
+                )
             ],
             timeout_ms=10_000,
         ),
@@ -106,7 +125,9 @@ def test_a_broker_that_is_not_controller_says_so_and_changes_nothing(cluster: Br
     # The controller has done what comes after that: nothing of it is still to happen.
     cluster.create(f"after-{order.replace(' ', '-')}")
     views = cluster.views()
-    assert {broker_id: view.topics["kept"] for broker_id, view in views.items()} == dict.fromkeys(cluster.brokers, before)
+    assert {broker_id: view.topics["kept"] for broker_id, view in views.items()} == dict.fromkeys(
+        cluster.brokers, before
+    )
     assert not any("refused" in view.topics for view in views.values())
 
 
@@ -182,7 +203,11 @@ def test_partitions_that_are_added_lead_on_every_broker_and_take_records(cluster
         assert await Admin(client).create_partitions({"growing": 6}) == {"growing": None}
 
     cluster.ask(work)
-    view = cluster.until(lambda view: len(view.topics["growing"]) == 6 and all(partition.is_whole for partition in view.topics["growing"]))
+    view = cluster.until(
+        lambda view: (
+            len(view.topics["growing"]) == 6 and all(partition.is_whole for partition in view.topics["growing"])
+        )
+    )
     assert Counter(partition.leader for partition in view.topics["growing"]) == {1: 2, 2: 2, 3: 2}
     for number in range(3, 6):
         cluster.write("growing", [b"new %d" % number], partition=number)
@@ -197,7 +222,10 @@ def test_a_deleted_topic_is_gone_from_every_broker_and_can_be_made_anew(cluster:
         cluster.write("deleted", [b"old"] * 100, partition=number)
     before = cluster.view().topic_ids["deleted"]
     _delete(cluster, "deleted")
-    until(lambda: _directories(cluster, "deleted") == {1: [], 2: [], 3: []}, f"data are left: {_directories(cluster, 'deleted')}")
+    until(
+        lambda: _directories(cluster, "deleted") == {1: [], 2: [], 3: []},
+        f"data are left: {_directories(cluster, 'deleted')}",
+    )
     until(lambda: cluster.node(paths.topic("deleted")) is None, "the tree has the topic still")
     assert cluster.node(paths.delete_topic("deleted")) is None
     cluster.create("deleted", 2)
@@ -215,7 +243,10 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away_does_not_come_back_with_
     cluster.until(lambda view: gone not in view.brokers)
     _delete(cluster, "away")
     cluster.brokers[gone].start()
-    until(lambda: _directories(cluster, "away") == {1: [], 2: [], 3: []}, f"data are left: {_directories(cluster, 'away')}")
+    until(
+        lambda: _directories(cluster, "away") == {1: [], 2: [], 3: []},
+        f"data are left: {_directories(cluster, 'away')}",
+    )
     until(lambda: cluster.node(paths.topic("away")) is None, "the tree has the topic still")
     cluster.until_whole()
     assert not any("away" in view.topics for view in cluster.views().values())
@@ -264,6 +295,12 @@ def test_records_that_are_deleted_are_gone_from_every_replica(cluster: BrokerClu
     assert cluster.read("trimmed")[0].offset == 150
 
     def first_segments() -> dict[int, int]:
-        return {broker_id: min(int(path.stem) for path in (broker.data / "trimmed-0").glob("*.log")) for broker_id, broker in cluster.brokers.items()}
+        return {
+            broker_id: min(int(path.stem) for path in (broker.data / "trimmed-0").glob("*.log"))
+            for broker_id, broker in cluster.brokers.items()
+        }
 
-    until(lambda: all(100 < offset <= 150 for offset in first_segments().values()), f"segments begin at {first_segments()}")
+    until(
+        lambda: all(100 < offset <= 150 for offset in first_segments().values()),
+        f"segments begin at {first_segments()}",
+    )

@@ -167,7 +167,10 @@ def test_another_broker_takes_over_an_open_transaction(tmp_path: Path, ends: str
     with BrokerCluster(tmp_path / "brokers", settings=_REPLICATED) as cluster:
         cluster.create(TOPIC, 3)
         coordinator, asked = _begun(cluster, "open")
-        until(lambda: all(part.is_whole for part in cluster.view().topics[_STATE]), "the coordinators' log has not all replicas")
+        until(
+            lambda: all(part.is_whole for part in cluster.view().topics[_STATE]),
+            "the coordinators' log has not all replicas",
+        )
         if ends == "is timed out":
             broker = _at(cluster, coordinator)
             who = broker.init("open", timeout_ms=1000)
@@ -183,7 +186,10 @@ def test_another_broker_takes_over_an_open_transaction(tmp_path: Path, ends: str
             try:
                 if ends == "begins again":
                     return broker.ask_init("open").error_code == ErrorCode.NONE
-                return ends == "is timed out" or broker.end(asked, asked.producer, 5, commits=ends == "commits").error_code == ErrorCode.NONE
+                return (
+                    ends == "is timed out"
+                    or broker.end(asked, asked.producer, 5, commits=ends == "commits").error_code == ErrorCode.NONE
+                )
             finally:
                 broker.close()
 

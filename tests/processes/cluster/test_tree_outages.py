@@ -11,8 +11,8 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestTopic, CreateTopicsResponse
 from tests.cluster.cluster import BrokerCluster
 from tests.cluster.witness import Witness
@@ -31,7 +31,9 @@ def _standing_still(cluster: BrokerCluster) -> Iterator[None]:
 
 
 def _create_request(name: str, timeout_ms: int) -> CreateTopicsRequest:
-    return CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=name, num_partitions=3, replication_factor=3)], timeout_ms=timeout_ms)
+    return CreateTopicsRequest(
+        topics=[CreateTopicsRequestTopic(name=name, num_partitions=3, replication_factor=3)], timeout_ms=timeout_ms
+    )
 
 
 def _goes_round(cluster: BrokerCluster, topic: str, begin: int) -> int:
@@ -39,7 +41,9 @@ def _goes_round(cluster: BrokerCluster, topic: str, begin: int) -> int:
     for number in range(3):
         values = [b"%d" % (begin + item) for item in range(10)]
         # A number for an idempotent producer may have to come from the tree.
-        assert cluster.write(topic, values, partition=number, enable_idempotence=False) == list(range(begin, begin + 10))
+        assert cluster.write(topic, values, partition=number, enable_idempotence=False) == list(
+            range(begin, begin + 10)
+        )
         assert cluster.values(topic, number) == [b"%d" % item for item in range(begin + 10)]
     return begin + 10
 

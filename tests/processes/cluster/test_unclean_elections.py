@@ -8,7 +8,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import TOPIC, UNCLEAN, Admin, ConfigChange
+from jesenska.client.administration.admin import TOPIC, UNCLEAN, Admin, ConfigChange
 from jesenska.client.cluster import Cluster
 from tests.cluster.cluster import BrokerCluster
 from tests.cluster.one_request import ask_for_topic, produce
@@ -48,7 +48,9 @@ def test_another_leads_only_where_that_is_allowed(frail: BrokerCluster) -> None:
 
         async def allow(client: Cluster) -> None:
             await Admin(client).alter_configs(TOPIC, "later", [ConfigChange(_UNCLEAN, "true")])
-            assert await Admin(client).elect_leaders(UNCLEAN, [TopicPartition("asked", 0)]) == {TopicPartition("asked", 0): None}
+            assert await Admin(client).elect_leaders(UNCLEAN, [TopicPartition("asked", 0)]) == {
+                TopicPartition("asked", 0): None
+            }
 
         frail.ask(allow)
         frail.until(lambda view: view.of("later").leader == behind and view.of("asked").leader == behind)
@@ -107,7 +109,12 @@ def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_th
     async def let_lead(client: Cluster) -> None:
         # Those of other tests, too, of which only these two brokers have replicas.
         topics = frail.view(behind).topics
-        offline = [TopicPartition(name, number) for name in topics for number, found in enumerate(topics[name]) if found.leader == -1]
+        offline = [
+            TopicPartition(name, number)
+            for name in topics
+            for number, found in enumerate(topics[name])
+            if found.leader == -1
+        ]
         assert TopicPartition("emptied", 0) in offline
         assert await Admin(client).elect_leaders(UNCLEAN, offline) == dict.fromkeys(offline)
 

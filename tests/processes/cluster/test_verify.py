@@ -23,7 +23,9 @@ def _flip(path: Path, position: int) -> None:
         file.write(bytes([byte ^ 1]))
 
 
-def test_damage_that_nobody_reads_is_found_and_fetched_anew(frail: BrokerCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_damage_that_nobody_reads_is_found_and_fetched_anew(
+    frail: BrokerCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     leader, follower = 1, 2
     frail.create("old", placed=[[leader, follower]], configs={"segment.bytes": "2000"})
     for number in range(4):
@@ -44,7 +46,10 @@ def test_damage_that_nobody_reads_is_found_and_fetched_anew(frail: BrokerCluster
     before = damaged.read_bytes()
     assert main(["verify", str(broker.data), "--bytes-per-second", "1000000"]) == 4
     said = capsys.readouterr()
-    assert f"{damaged} is damaged from position 0 to {len(before)} (the CRC does not fit): offsets 2 to 3 of old-0\n" in said.out
+    assert (
+        f"{damaged} is damaged from position 0 to {len(before)} (the CRC does not fit): offsets 2 to 3 of old-0\n"
+        in said.out
+    )
     assert f"stop this broker, move {place} away, and start it" in said.err
     assert main(["verify", str(broker.data), "--output", "json"]) == 4
     (item,) = json.loads(capsys.readouterr().out)["damaged"]

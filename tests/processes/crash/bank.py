@@ -32,7 +32,16 @@ def command(kind: str) -> list[str]:
 class Client(Process):
     """A client of the bank. Each start has a new name, and a history of its own."""
 
-    def __init__(self, kind: str, mode: str, name: str, directory: Path, bootstrap: str, *arguments: str, isolation: str = "read_committed") -> None:
+    def __init__(
+        self,
+        kind: str,
+        mode: str,
+        name: str,
+        directory: Path,
+        bootstrap: str,
+        *arguments: str,
+        isolation: str = "read_committed",
+    ) -> None:
         super().__init__(name, command(kind), directory)
         self._directory, self._bootstrap = directory, bootstrap
         self._mode, self._arguments = mode, arguments
@@ -43,7 +52,15 @@ class Client(Process):
         path = self._directory / f"{self.name}-{self.starts}.jsonl"
         path.touch()
         self.paths.append(path)
-        return [*super().command(), self._mode, self._bootstrap, f"{self.name}.{self.starts}", *self._arguments, str(path), *self._isolation]
+        return [
+            *super().command(),
+            self._mode,
+            self._bootstrap,
+            f"{self.name}.{self.starts}",
+            *self._arguments,
+            str(path),
+            *self._isolation,
+        ]
 
 
 class Bank:
@@ -51,13 +68,21 @@ class Bank:
     seen. `kinds`: ours, librdkafka, or releases of Apache Kafka's client."""
 
     def __init__(
-        self, bootstrap: str, kinds: list[str], directory: Path, *, watchers: tuple[str, ...] = (LIBRDKAFKA,), watched: str = "read_committed"
+        self,
+        bootstrap: str,
+        kinds: list[str],
+        directory: Path,
+        *,
+        watchers: tuple[str, ...] = (LIBRDKAFKA,),
+        watched: str = "read_committed",
     ) -> None:
         self.workers = {}
         for number, kind in enumerate(kinds, 1):
             name = f"{kind}-{number}"
             self.workers[name] = Client(kind, "work", name, directory, bootstrap, name)
-        self.watchers = [Client(kind, "watch", f"{kind}-watcher", directory, bootstrap, isolation=watched) for kind in watchers]
+        self.watchers = [
+            Client(kind, "watch", f"{kind}-watcher", directory, bootstrap, isolation=watched) for kind in watchers
+        ]
         self.transfers = 0
 
     @property
@@ -99,7 +124,11 @@ class Bank:
             self._keep_up()
             if time.monotonic() > deadline:
                 error = LoadFailedError(f"After {_SECONDS:g} s {what}.")
-                error.add_note("\n".join(f"{process.name}: {process.lines[-10:]}" for process in (*self.workers.values(), *self.watchers)))
+                error.add_note(
+                    "\n".join(
+                        f"{process.name}: {process.lines[-10:]}" for process in (*self.workers.values(), *self.watchers)
+                    )
+                )
                 raise error
             time.sleep(0.02)
 

@@ -87,7 +87,14 @@ class ClientProcess:
         assert self._process is None, "the clients run already"
         self.path.touch()
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(self._command, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                self._command,
+                cwd=PROJECT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
         self._hearing = threading.Thread(target=self._hear, args=(self._process,), daemon=True)
         self._hearing.start()
         deadline = time.monotonic() + _BEGIN_SECONDS
@@ -169,9 +176,13 @@ class Together:
     def wait_for(self, more: int, seconds: float = 120.0) -> None:
         """Returns when each load has so many more records acknowledged."""
         before, deadline = [load.steps() for load in self.loads], time.monotonic() + seconds
-        while (gone := [load.steps() - count for load, count in zip(self.loads, before, strict=True)]) and min(gone) < more:
+        while (gone := [load.steps() - count for load, count in zip(self.loads, before, strict=True)]) and min(
+            gone
+        ) < more:
             if time.monotonic() > deadline:
-                raise LoadFailedError(f"The loads stand still: they have got on by {gone} of {more} records in {seconds:g} s.")
+                raise LoadFailedError(
+                    f"The loads stand still: they have got on by {gone} of {more} records in {seconds:g} s."
+                )
             time.sleep(_LOOK_SECONDS)
 
     def stop(self) -> None:
@@ -214,5 +225,8 @@ def assert_clients_took_part(history: Sequence[Operation], kind: str) -> None:
     assert acknowledged[f"{kind}-producer"]
     assert any(name.startswith(f"{kind}-member-") for name in read)
     assert read[f"{kind}-last-reader"] >= acknowledged[f"{kind}-producer"]
-    assert any(isinstance(operation, CommitAcknowledged) and operation.client.startswith(f"{kind}-member-") for operation in history)
+    assert any(
+        isinstance(operation, CommitAcknowledged) and operation.client.startswith(f"{kind}-member-")
+        for operation in history
+    )
     assert any(isinstance(operation, CommittedFound) and operation.client == f"{kind}-looker" for operation in history)

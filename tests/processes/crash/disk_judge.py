@@ -14,15 +14,15 @@ from typing import NamedTuple
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.cli.configuration import broker_config
+from jesenska.cli.shared.configuration import broker_config
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.branches import branch_point
-from jesenska.log.checkpoints import RECOVERY_POINTS, OffsetCheckpoint
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
-from jesenska.log.log_cleaner import CleanerSettings
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import read_log
+from jesenska.controller.plans.branches import branch_point
+from jesenska.log.compaction.log_cleaner import CleanerSettings
+from jesenska.log.disk.checkpoints import RECOVERY_POINTS, OffsetCheckpoint
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
@@ -113,7 +113,9 @@ class Facts:
         match what:
             case Produced(key, base_offset, records, _, producer_id):
                 self.records[key].update(enumerate(records, base_offset))
-                self.last_numbers[records[-1].writer] = max(records[-1].number, self.last_numbers.get(records[-1].writer, -1))
+                self.last_numbers[records[-1].writer] = max(
+                    records[-1].number, self.last_numbers.get(records[-1].writer, -1)
+                )
                 if producer_id >= 0:
                     self.last_batches[key, producer_id] = what
             case Committed(group, key, offset):
@@ -135,7 +137,9 @@ class Facts:
         """It holds what its source did when it was asked for."""
         self.made.add(branch.name)
         for item in branch.held:
-            self.records[TopicPartition(branch.name, item.topic_partition.partition)].update(enumerate(item.records, item.base_offset))
+            self.records[TopicPartition(branch.name, item.topic_partition.partition)].update(
+                enumerate(item.records, item.base_offset)
+            )
 
 
 async def judge(root: Path, facts: Facts, told: Told, *, again: bool) -> None:
@@ -164,7 +168,9 @@ def _config(root: Path) -> BrokerConfig:
         "offsets.topic.replication.factor": "1",
     }
     overrides = {**SETTINGS, **_STILL}
-    return broker_config(defaults=defaults, overrides=[f"{name}={value}" for name, value in overrides.items()], environment={})
+    return broker_config(
+        defaults=defaults, overrides=[f"{name}={value}" for name, value in overrides.items()], environment={}
+    )
 
 
 async def _compact(broker: Broker) -> None:
@@ -191,7 +197,9 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
         assert all(partition.is_served for partition in topics[name].partitions), f"{name} has no log"
         if name.startswith("round"):
             assert topics[name].log_config.retention_ms == 1234567, f"{name} has lost its settings"
-        assert topics[name].log_config.compact == (name in (COMPACTED, BOTH) or name.endswith(COMPACTED)), f"{name} has lost its policy"
+        assert topics[name].log_config.compact == (name in (COMPACTED, BOTH) or name.endswith(COMPACTED)), (
+            f"{name} has lost its policy"
+        )
     if facts.limit:
         assert facts.limit <= topics[KEPT].log_config.max_message_bytes <= told.limit, "a setting is lost"
     for name in told.branches.keys() & topics.keys() - facts.made:
@@ -212,23 +220,38 @@ async def _compare(broker: Broker, facts: Facts, told: Told, known: dict[TopicPa
                 result = append_at_once(log, memoryview(batch), [read_header(batch)], 1_000_000, broker.clock.now_ms())
             except KafkaError as error:
                 raise AssertionError(f"{key}: producer {producer_id} is not remembered: {error!r}") from error
-            assert (result.duplicate, result.base_offset) == (True, item.base_offset), f"{key}: the last batch of producer {producer_id} was taken twice"
+            assert (result.duplicate, result.base_offset) == (True, item.base_offset), (
+                f"{key}: the last batch of producer {producer_id} was taken twice"
+            )
     if write and KEPT in topics:
         # It takes more, and the next start finds it.
         log = broker.directories.logs[TopicPartition(KEPT, 0)]
         told.send(_AFTERWARDS)
         batch = encode_batch([(broker.clock.now_ms(), _AFTERWARDS.key, _AFTERWARDS.value, ())])
         end = log.log_end_offset
-        assert append_at_once(log, memoryview(batch), [read_header(batch)], topics[KEPT].partitions[0].leader_epoch, broker.clock.now_ms()).base_offset == end
+        assert (
+            append_at_once(
+                log,
+                memoryview(batch),
+                [read_header(batch)],
+                topics[KEPT].partitions[0].leader_epoch,
+                broker.clock.now_ms(),
+            ).base_offset
+            == end
+        )
 
 
-def _compare_logs(broker: Broker, facts: Facts, told: Told, known: dict[TopicPartition, int]) -> dict[tuple[TopicPartition, int], int]:
+def _compare_logs(
+    broker: Broker, facts: Facts, told: Told, known: dict[TopicPartition, int]
+) -> dict[tuple[TopicPartition, int], int]:
     """Gives where the newest batch of each producer begins."""
     newest: dict[tuple[TopicPartition, int], int] = {}
     for name, topic in broker.view.topics.items():
         if name in PARTITIONS or name in told.branches:
             for partition in topic.partitions if all(partition.is_served for partition in topic.partitions) else ():
-                newest.update(_compare_log(partition.leader_log(), facts, told, holes=not known.get(partition.topic_partition)))
+                newest.update(
+                    _compare_log(partition.leader_log(), facts, told, holes=not known.get(partition.topic_partition))
+                )
     return newest
 
 
@@ -240,7 +263,9 @@ def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) ->
     start = facts.starts.get(key, 0)
     if key.topic == TRIMMED:
         start = max(start, told.trimmed_to)
-    assert log.log_start_offset <= start, f"{key} begins at {log.log_start_offset}, and nothing from {start} on may be deleted"
+    assert log.log_start_offset <= start, (
+        f"{key} begins at {log.log_start_offset}, and nothing from {start} on may be deleted"
+    )
     found: dict[int, tuple[bytes | None, bytes | None]] = {}
     offset, last = log.log_start_offset, -1
     while (region := read_log(log, offset, _READ_BYTES).region) is not None:
@@ -249,7 +274,9 @@ def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) ->
         finally:
             region.release()
         for position, header in iter_headers(data):
-            assert holes or compact or offset <= start or header.base_offset <= offset, f"{key}: there is a hole from {offset} to {header.base_offset}"
+            assert holes or compact or offset <= start or header.base_offset <= offset, (
+                f"{key}: there is a hole from {offset} to {header.base_offset}"
+            )
             for record in decode_batch(data, position, header=header):
                 assert record.offset > last, f"{key}: the offsets do not go up at {record.offset}"
                 found[record.offset] = record.key, record.value
@@ -262,10 +289,13 @@ def _compare_log(log: PartitionLog, facts: Facts, told: Told, *, holes: bool) ->
     for number, sent in acknowledged.items():
         if number in found or (number >= start and not compact):
             assert found.get(number) == (sent.key, sent.value), (
-                f"{key}: the acknowledged record at {number} is {'lost' if number not in found else 'another'} (end {offset})"
+                f"{key}: the acknowledged record at {number} is {'lost' if number not in found else 'another'} (end "
+                f"{offset})"
             )
     if compact:
-        wrong = wrong_with_newest(found, acknowledged, start, lambda sent: told.may_be_deleted(sent, facts.last_numbers.get(sent.writer, -1)))
+        wrong = wrong_with_newest(
+            found, acknowledged, start, lambda sent: told.may_be_deleted(sent, facts.last_numbers.get(sent.writer, -1))
+        )
         assert wrong is None, f"{key}: {wrong}"
     afterwards = _AFTERWARDS.key, _AFTERWARDS.value
     values = [value for _, value in found.values() if value is not None and value != _AFTERWARDS.value]

@@ -24,11 +24,16 @@ from typing import NamedTuple
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -36,7 +41,12 @@ from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitResponse,
 )
 from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from jesenska.wire.messages.k20_delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
@@ -205,7 +215,9 @@ class _Connection(RawConnection):
 class Workload:
     """`run` drives a broker through some lives. Threads that meet a dead broker wait for the next life."""
 
-    def __init__(self, broker: BrokerProcess, trace: Path, round_number: int, told: Told, chance: Random, batches_per_life: int) -> None:
+    def __init__(
+        self, broker: BrokerProcess, trace: Path, round_number: int, told: Told, chance: Random, batches_per_life: int
+    ) -> None:
         self._broker = broker
         self._trace = trace
         self._round = round_number
@@ -277,7 +289,10 @@ class Workload:
             if not once:
                 waiting.clear()  # whatever became of it: it is not sent again
             for _ in range(0 if waiting else chance.randint(1, _BATCHES_AT_ONCE)):
-                records = tuple(_record(writer, state["number"] + index, keys, chance) for index in range(chance.randint(1, _RECORDS_MAX)))
+                records = tuple(
+                    _record(writer, state["number"] + index, keys, chance)
+                    for index in range(chance.randint(1, _RECORDS_MAX))
+                )
                 state["number"] += len(records)
                 epoch, sequence = (0, state["sequence"]) if once else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
                 state["sequence"] += len(records)
@@ -291,7 +306,13 @@ class Workload:
 
         return step
 
-    def _batch(self, records: tuple[SentRecord, ...], producer_id: int = -1, epoch: int = NO_PRODUCER_EPOCH, sequence: int = NO_SEQUENCE) -> bytes:
+    def _batch(
+        self,
+        records: tuple[SentRecord, ...],
+        producer_id: int = -1,
+        epoch: int = NO_PRODUCER_EPOCH,
+        sequence: int = NO_SEQUENCE,
+    ) -> bytes:
         """A batch that is about to be sent."""
         for record in records:
             self._told.send(record)
@@ -307,9 +328,13 @@ class Workload:
             for key in topic_partitions:
                 topic = topics.setdefault(key.topic, OffsetCommitRequestTopic(name=key.topic))
                 topic.partitions.append(
-                    OffsetCommitRequestPartition(partition_index=key.partition, committed_offset=state["offset"], committed_metadata="m" * 100)
+                    OffsetCommitRequestPartition(
+                        partition_index=key.partition, committed_offset=state["offset"], committed_metadata="m" * 100
+                    )
                 )
-            answer = connection.ask(OffsetCommitRequest(group_id=group, topics=list(topics.values())), 7, OffsetCommitResponse)
+            answer = connection.ask(
+                OffsetCommitRequest(group_id=group, topics=list(topics.values())), 7, OffsetCommitResponse
+            )
             codes = {item.error_code for topic_answer in answer.topics for item in topic_answer.partitions}
             if codes == {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}:
                 return
@@ -379,7 +404,9 @@ class Workload:
             time.sleep(self._chance.uniform(0.05, 0.25))
             key, path = self._chance.choice(replicas), self._broker.data / self._chance.choice(DIRECTORIES)
             topic = AlterReplicaLogDirsRequestTopic(name=key.topic, partitions=[key.partition])
-            request = AlterReplicaLogDirsRequest(dirs=[AlterReplicaLogDirsRequestDir(path=str(path.absolute()), topics=[topic])])
+            request = AlterReplicaLogDirsRequest(
+                dirs=[AlterReplicaLogDirsRequestDir(path=str(path.absolute()), topics=[topic])]
+            )
             answer = connection.ask(request, 2, AlterReplicaLogDirsResponse)
             code = answer.results[0].partitions[0].error_code
             # A replica that is there no more, or not yet.
@@ -396,11 +423,15 @@ class Workload:
     def _delete(self, connection: _Connection, name: str) -> None:
         self._told.doomed.add(name)
         answer = connection.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=10_000), 3, DeleteTopicsResponse)
-        assert answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode(answer.responses[0].error_code).name
+        assert answer.responses[0].error_code in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), ErrorCode(
+            answer.responses[0].error_code
+        ).name
         self._acknowledge(connection, TopicGone(name))
 
     def _new_producer_id(self, connection: _Connection) -> int:
-        answer = connection.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)
+        answer = connection.ask(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4, InitProducerIdResponse
+        )
         assert answer.error_code == ErrorCode.NONE
         self._acknowledge(connection, ProducerIdGiven(answer.producer_id))
         return answer.producer_id
@@ -413,19 +444,25 @@ class Workload:
             configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
         )
         answer = connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 4, CreateTopicsResponse)
-        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), f"{name}: {answer.topics[0].error_message}"
+        assert answer.topics[0].error_code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS), (
+            f"{name}: {answer.topics[0].error_message}"
+        )
         self._acknowledge(connection, TopicMade(name))
 
     def _set_limit(self, connection: _Connection, limit: int) -> None:
         config = IncrementalAlterConfigsRequestConfig(name="max.message.bytes", config_operation=0, value=str(limit))
         resource = IncrementalAlterConfigsRequestResource(resource_type=2, resource_name=KEPT, configs=[config])
-        answer = connection.ask(IncrementalAlterConfigsRequest(resources=[resource]), 0, IncrementalAlterConfigsResponse)
+        answer = connection.ask(
+            IncrementalAlterConfigsRequest(resources=[resource]), 0, IncrementalAlterConfigsResponse
+        )
         assert answer.responses[0].error_code == ErrorCode.NONE
         self._acknowledge(connection, LimitSet(limit))
 
     def _trim(self, connection: _Connection, offset: int) -> None:
         self._told.trimmed_to = max(self._told.trimmed_to, offset)
-        topic = DeleteRecordsRequestTopic(name=TRIMMED, partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=max(0, offset))])
+        topic = DeleteRecordsRequestTopic(
+            name=TRIMMED, partitions=[DeleteRecordsRequestPartition(partition_index=0, offset=max(0, offset))]
+        )
         answer = connection.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=10_000), 1, DeleteRecordsResponse)
         assert answer.topics[0].partitions[0].error_code == ErrorCode.NONE
 
@@ -447,14 +484,22 @@ class Workload:
 
     def _steps(self) -> list[Callable[[_Connection], None]]:
         """What is done all the while, each by a thread of its own."""
-        kept, compacted = ([TopicPartition(name, number) for number in range(PARTITIONS[name])] for name in (KEPT, COMPACTED))
+        kept, compacted = (
+            [TopicPartition(name, number) for number in range(PARTITIONS[name])] for name in (KEPT, COMPACTED)
+        )
         steps = [self._producer(key, once) for key in (*kept, *compacted) for once in (True, False)]
         steps += [
             self._producer(TopicPartition(OLD, 0), True),
             self._producer(TopicPartition(TRIMMED, 0), False),
             self._producer(TopicPartition(BOTH, 0), True),
         ]
-        steps += [self._committer("first", kept), self._committer("second", kept), self._administrator(), self._brancher(), self._mover()]
+        steps += [
+            self._committer("first", kept),
+            self._committer("second", kept),
+            self._administrator(),
+            self._brancher(),
+            self._mover(),
+        ]
         return steps
 
     def _has_compacted_all(self) -> bool:
@@ -470,7 +515,10 @@ class Workload:
             with connection:
                 for name, configs in _TOPICS.items():
                     self._create(connection, name, configs, PARTITIONS[name])
-                while connection.ask(FindCoordinatorRequest(key="first"), 2, FindCoordinatorResponse).error_code != ErrorCode.NONE:
+                while (
+                    connection.ask(FindCoordinatorRequest(key="first"), 2, FindCoordinatorResponse).error_code
+                    != ErrorCode.NONE
+                ):
                     pass
             for thread in threads:
                 thread.start()
@@ -480,10 +528,17 @@ class Workload:
                 self._lives(True)
                 begun = time.monotonic()
                 with self._changed:
-                    until = self._batches + self._chance.randint(self._batches_per_life * 3 // 4, self._batches_per_life)
-                    assert self._changed.wait_for(lambda until=until: self._batches >= until or self.failures, 120), "the load stands still"  # type: ignore[misc]
+                    until = self._batches + self._chance.randint(
+                        self._batches_per_life * 3 // 4, self._batches_per_life
+                    )
+                    assert self._changed.wait_for(
+                        lambda until=until: self._batches >= until or self.failures,  # type: ignore[misc]
+                        120,
+                    ), "the load stands still"
                     # Housekeeping (checkpoints, retention) comes once a second.
-                    self._changed.wait_for(lambda: bool(self.failures), max(0.0, begun + _LIFE_SECONDS - time.monotonic()))
+                    self._changed.wait_for(
+                        lambda: bool(self.failures), max(0.0, begun + _LIFE_SECONDS - time.monotonic())
+                    )
                     if life + 1 == lives:
                         self._changed.wait_for(lambda: self._has_compacted_all() or self.failures, 60)
                     assert self.failures == [], self._broker.log[-3000:]
@@ -504,7 +559,9 @@ def _record(writer: str, number: int, keys: int, chance: Random) -> SentRecord:
     key = b"%s/%d" % (writer.encode(), chance.randrange(keys)) if keys else None
     if key is not None and chance.random() < 0.2:
         return SentRecord(key, None, writer, number)
-    return SentRecord(key, b"%s:%d:" % (writer.encode(), number) + chance.randbytes(chance.randrange(400)), writer, number)
+    return SentRecord(
+        key, b"%s:%d:" % (writer.encode(), number) + chance.randbytes(chance.randrange(400)), writer, number
+    )
 
 
 def _send_batch(connection: _Connection, key: TopicPartition, batch: bytes) -> None:

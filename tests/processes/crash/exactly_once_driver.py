@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from jesenska.pipeline.exactly_once import ExactlyOnce
 from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction
-from jesenska.pipeline.spark import SHORT_RUN, end_session, session
+from jesenska.pipeline.spark.session import SHORT_RUN, end_session, session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,12 @@ def _die(*_: Any) -> Any:
 def _kill_at(point: str) -> None:
     """The next micro-batch comes as far as that."""
     writing = MicroBatchTransaction
-    last_batch, write_number, commit, run_tasks = writing.last_batch, writing.write_number, writing.commit, ExactlyOnce._run_tasks
+    last_batch, write_number, commit, run_tasks = (
+        writing.last_batch,
+        writing.write_number,
+        writing.commit,
+        ExactlyOnce._run_tasks,
+    )
 
     async def die_before_tasks(self: Any) -> MicroBatch | None:
         await last_batch(self)
@@ -82,7 +87,14 @@ def main() -> int:
     parser.add_argument("--after", type=int, default=1)
     given = parser.parse_args()
     spark = session("exactly-once", given.master, SHORT_RUN, log=given.log)
-    write = ExactlyOnce(QUERY, {"kafka.bootstrap.servers": given.bootstrap, "topic": given.output, "kafka.transaction.timeout.ms": _TIMEOUT_MS})
+    write = ExactlyOnce(
+        QUERY,
+        {
+            "kafka.bootstrap.servers": given.bootstrap,
+            "topic": given.output,
+            "kafka.transaction.timeout.ms": _TIMEOUT_MS,
+        },
+    )
     written = 0
 
     def write_and_tell(rows: DataFrame, batch_id: int) -> None:
@@ -93,8 +105,18 @@ def main() -> int:
         written += 1
         print("batch", batch_id, flush=True)
 
-    reading = {"kafka.bootstrap.servers": given.bootstrap, "subscribe": given.input, "startingOffsets": "earliest", "maxOffsetsPerTrigger": _ROWS_AT_ONCE}
-    rows = spark.readStream.format("jesenska").options(**reading).load().selectExpr("key", "concat('made of ', cast(value as string)) as value")
+    reading = {
+        "kafka.bootstrap.servers": given.bootstrap,
+        "subscribe": given.input,
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": _ROWS_AT_ONCE,
+    }
+    rows = (
+        spark.readStream.format("jesenska")
+        .options(**reading)
+        .load()
+        .selectExpr("key", "concat('made of ', cast(value as string)) as value")
+    )
     query = rows.writeStream.foreachBatch(write_and_tell).option("checkpointLocation", str(given.checkpoint)).start()
     threading.Thread(target=_end, args=(query,), daemon=True).start()
     query.awaitTermination()

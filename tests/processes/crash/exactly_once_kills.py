@@ -39,21 +39,40 @@ from confluent_kafka import Producer
 from jesenska.coordination.placement import partition_for
 from tests.cluster.cluster import BrokerCluster
 from tests.processes.crash.exactly_once_driver import POINTS, QUERY
-from tests.processes.crash.spark_under_kills import SETTINGS, GrowingInput, SparkDriver, committed_records, parent_of, signal_all, words_of
+from tests.processes.crash.spark_under_kills import (
+    SETTINGS,
+    GrowingInput,
+    SparkDriver,
+    committed_records,
+    parent_of,
+    signal_all,
+    words_of,
+)
 
 _INPUT, _OUTPUT = "inputs", "outputs"
 _PARTITIONS = 4
 _SECONDS = 120.0
 _BATCHES_BETWEEN = 2
 #: So many of a hundred.
-_SHARES = {**dict.fromkeys(POINTS, 5), "driver": 20, "driver alone": 10, "worker": 10, "executor": 10, "broker": 10, "coordinator": 10, "zombie": 5}
+_SHARES = {
+    **dict.fromkeys(POINTS, 5),
+    "driver": 20,
+    "driver alone": 10,
+    "worker": 10,
+    "executor": 10,
+    "broker": 10,
+    "coordinator": 10,
+    "zombie": 5,
+}
 
 
 def _is_worker(process: int) -> bool:
     """Whether Spark started it for tasks, or as what forks those. Workers of a Python that is ready have its words:
     they are forked by what it has forked."""
     parent = parent_of(process)
-    return b"pyspark.daemon" in words_of(process) or all(b"python_forks" in words_of(one) for one in (process, parent, parent_of(parent)))
+    return b"pyspark.daemon" in words_of(process) or all(
+        b"python_forks" in words_of(one) for one in (process, parent, parent_of(parent))
+    )
 
 
 class Driver(SparkDriver):
@@ -61,8 +80,23 @@ class Driver(SparkDriver):
 
     def __init__(self, bootstrap: str, place: Path, number: int, master: str, point: str | None, after: int) -> None:
         self.master = master
-        command = [sys.executable, "-m", "tests.processes.crash.exactly_once_driver", bootstrap, _INPUT, _OUTPUT, str(place / "checkpoint")]
-        command += [str(place / f"spark-{number}.log"), "--master", master, "--after", str(after), *(["--point", point] if point is not None else [])]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.processes.crash.exactly_once_driver",
+            bootstrap,
+            _INPUT,
+            _OUTPUT,
+            str(place / "checkpoint"),
+        ]
+        command += [
+            str(place / f"spark-{number}.log"),
+            "--master",
+            master,
+            "--after",
+            str(after),
+            *(["--point", point] if point is not None else []),
+        ]
         super().__init__(command, place, number, _SECONDS)
 
 
@@ -157,7 +191,9 @@ class Kills:
             signal_all(self._chance.sample(workers, min(1, len(workers))), signal.SIGKILL)
             driver.until_batches(_BATCHES_BETWEEN)
         elif kind == "executor":
-            executors = [process for process in driver.processes() if b"CoarseGrainedExecutorBackend" in words_of(process)]
+            executors = [
+                process for process in driver.processes() if b"CoarseGrainedExecutorBackend" in words_of(process)
+            ]
             signal_all([self._chance.choice(executors)], signal.SIGKILL)
             driver.until_batches(_BATCHES_BETWEEN)
         elif kind == "zombie":
@@ -255,7 +291,10 @@ def main() -> int:
         kills.finish()
         outputs = _outputs(bootstrap)
         told = mistakes(outputs, inputs.sent, whole=True)
-        say(f"{len(plan)} kills, {sum(inputs.sent.values())} inputs, {sum(map(len, outputs))} outputs: {'; '.join(told[:5]) or 'each once, in order'}")
+        say(
+            f"{len(plan)} kills, {sum(inputs.sent.values())} inputs, {sum(map(len, outputs))} outputs: "
+            f"{'; '.join(told[:5]) or 'each once, in order'}"
+        )
         return 1 if told else 0
 
 

@@ -45,7 +45,15 @@ _BATCHES_PER_LIFE = 300
 _LOGS = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
 #: Kinds of operations that change what another crash finds.
 _CHANGING = b"WTAECDUXRL"
-_RARE_NAMES = (b".cleaned", b".swap", b".deleted", b"-delete", b"-future", b"jesenska-moved-", b"cleaner-offset-checkpoint")
+_RARE_NAMES = (
+    b".cleaned",
+    b".swap",
+    b".deleted",
+    b"-delete",
+    b"-future",
+    b"jesenska-moved-",
+    b"cleaner-offset-checkpoint",
+)
 #: Points that a process goes through before it says so.
 _POINTS_AT_ONCE = 50
 #: In memory where there is such a place: the disks that are built need not survive anything.
@@ -91,7 +99,9 @@ def _rare(ops: list[Op]) -> Iterator[int]:
             yield index
 
 
-def go_through(work: Round, numbers: list[int], directory: Path, *, keep: int | None = None) -> tuple[list[tuple[int, str]], list[object] | None]:
+def go_through(
+    work: Round, numbers: list[int], directory: Path, *, keep: int | None = None
+) -> tuple[list[tuple[int, str]], list[object] | None]:
     """The points of these numbers, in order; what failed. With `keep` the disk after that one is left in
     `directory`/kept, and what had been acknowledged by then is given."""
     disk: TracedDisk = pickle.loads(pickle.dumps(work.before))
@@ -189,7 +199,9 @@ def _in_a_process(pickled: Path, numbers: list[int]) -> list[tuple[int, str]]:
         return go_through(work, numbers, Path(directory))[0]
 
 
-def _run_a_round(number: int, root: Path, directory: Path, tracer: Path, facts: list[object], told: Told, seed: int, points: int) -> Round:
+def _run_a_round(
+    number: int, root: Path, directory: Path, tracer: Path, facts: list[object], told: Told, seed: int, points: int
+) -> Round:
     """Lets a broker work under the tracer."""
     trace = directory / "trace"
     _at_home(root)
@@ -249,11 +261,17 @@ def go_down(directory: Path, *, points: int, rounds: int, seed: int, workers: in
         place.mkdir()
         work = _run_a_round(number, root, place, tracer, facts, told, seed, -(-points // rounds))
         kinds = _check_trace(work)
-        say(f"round {number}: {work.points} points at {len(set(work.cuts()))} of {len(work.ops)} records of the trace {kinds}")
+        say(
+            f"round {number}: {work.points} points at {len(set(work.cuts()))} of {len(work.ops)} records of the "
+            f"trace {kinds}"
+        )
         pickled = place / "round"
         pickled.write_bytes(pickle.dumps(work))
         failures: list[tuple[int, str]] = []
-        shares = [list(range(first, min(first + _POINTS_AT_ONCE, work.points))) for first in range(0, work.points, _POINTS_AT_ONCE)]
+        shares = [
+            list(range(first, min(first + _POINTS_AT_ONCE, work.points)))
+            for first in range(0, work.points, _POINTS_AT_ONCE)
+        ]
         with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
             jobs = {pool.submit(_in_a_process, pickled, share): share for share in shares}
             for job in as_completed(jobs):
@@ -281,7 +299,10 @@ def go_down(directory: Path, *, points: int, rounds: int, seed: int, workers: in
 
 def _line(place: Path, point: int, text: str) -> str:
     reason = text.strip().splitlines()[-1]
-    return f"point {point} lost something: {reason}; again: python -m tests.processes.crash.forgetful_disk --again {place} --point {point}"
+    return (
+        f"point {point} lost something: {reason}; again: python -m tests.processes.crash.forgetful_disk --again "
+        f"{place} --point {point}"
+    )
 
 
 def once_more(place: Path, point: int, directory: Path) -> str | None:
@@ -292,7 +313,9 @@ def once_more(place: Path, point: int, directory: Path) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Loses what is not synced, at points of a broker's file operations, and looks for what was acknowledged.")
+    parser = argparse.ArgumentParser(
+        description="Loses what is not synced, at points of a broker's file operations, and looks for what was acknowledged."  # noqa: E501
+    )
     parser.add_argument("--points", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, help="default: one for each 1,000 points")
     parser.add_argument("--seed", type=int, default=1948)
@@ -307,7 +330,14 @@ def main() -> int:
         return 1 if wrong else 0
     logging.disable(logging.WARNING)
     rounds = options.rounds or -(-options.points // 1000)
-    failed = go_down(directory, points=options.points, rounds=rounds, seed=options.seed, workers=options.workers, say=lambda text: print(text, flush=True))
+    failed = go_down(
+        directory,
+        points=options.points,
+        rounds=rounds,
+        seed=options.seed,
+        workers=options.workers,
+        say=lambda text: print(text, flush=True),
+    )
     print("\n".join(failed) or f"{options.points} points, nothing is lost.")
     if not failed:
         shutil.rmtree(directory)

@@ -19,9 +19,22 @@ ACTIONS = (LOST, COPIED_BACK, SWAPPED)
 CHECKPOINT_PATHS = ("", "", "offsets", "commits", "metadata")
 #: Of an application of streams with two sub-topologies, the second of which has stores.
 STATE_PATHS = (
-    "", "", "0", "1", "0/checkpoint", "1/checkpoint", "1/stores", "1/stores/0.state", "1/stores/1.state", "0/checkpoint/offsets", "1/checkpoint/commits",
-    "0/checkpoint/metadata", "topology", "id", "changelogs",
-)  # fmt: skip
+    "",
+    "",
+    "0",
+    "1",
+    "0/checkpoint",
+    "1/checkpoint",
+    "1/stores",
+    "1/stores/0.state",
+    "1/stores/1.state",
+    "0/checkpoint/offsets",
+    "1/checkpoint/commits",
+    "0/checkpoint/metadata",
+    "topology",
+    "id",
+    "changelogs",
+)
 
 
 class Harm(NamedTuple):

@@ -59,7 +59,15 @@ class Ledger:
             assert not self.failures, self.failures
 
 
-async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, codec: Codec, pause_seconds: float = 0.0, partitions: int = PARTITIONS) -> None:
+async def produce(
+    bootstrap: str,
+    ledger: Ledger,
+    name: str,
+    idempotent: bool,
+    codec: Codec,
+    pause_seconds: float = 0.0,
+    partitions: int = PARTITIONS,
+) -> None:
     """Our own client: numbers from 0 up, spread over the partitions, until told to stop; then everything is delivered.
     Rests after each hundred."""
     cluster = Cluster(bootstrap)
@@ -75,11 +83,15 @@ async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, c
             ledger.acknowledge(name, result.partition, number, result.offset)
 
     try:
-        async with Producer(cluster, enable_idempotence=idempotent, compression=codec, batch_size=4000, delivery_timeout_seconds=120) as producer:
+        async with Producer(
+            cluster, enable_idempotence=idempotent, compression=codec, batch_size=4000, delivery_timeout_seconds=120
+        ) as producer:
             number = 0
             while not ledger.stopping.is_set():
                 await slots.acquire()
-                future = await producer.send(TOPIC, f"{name}:{number}:".encode() + bytes(number % 200), partition=number % partitions)
+                future = await producer.send(
+                    TOPIC, f"{name}:{number}:".encode() + bytes(number % 200), partition=number % partitions
+                )
                 future.add_done_callback(lambda future, number=number: done(number, future))  # type: ignore[misc]
                 number += 1
                 if number % 100 == 0:
@@ -91,7 +103,9 @@ async def produce(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, c
         await cluster.close()
 
 
-def produce_with_librdkafka(bootstrap: str, ledger: Ledger, name: str, idempotent: bool, pause_seconds: float = 0.0) -> None:
+def produce_with_librdkafka(
+    bootstrap: str, ledger: Ledger, name: str, idempotent: bool, pause_seconds: float = 0.0
+) -> None:
     """The same with confluent-kafka."""
     from confluent_kafka import Producer as Librdkafka
 
@@ -121,7 +135,12 @@ def produce_with_librdkafka(bootstrap: str, ledger: Ledger, name: str, idempoten
         if len(producer) >= _WINDOW:
             producer.poll(0.1)
             continue
-        producer.produce(TOPIC, f"{name}:{number}:".encode() + bytes(number % 200), partition=number % PARTITIONS, on_delivery=done(number))
+        producer.produce(
+            TOPIC,
+            f"{name}:{number}:".encode() + bytes(number % 200),
+            partition=number % PARTITIONS,
+            on_delivery=done(number),
+        )
         producer.poll(0)
         number += 1
         if pause_seconds and number % 100 == 0:
@@ -132,7 +151,9 @@ def produce_with_librdkafka(bootstrap: str, ledger: Ledger, name: str, idempoten
 
 def new_producer_id(broker: BrokerProcess) -> int:
     with RawConnection(broker.bootstrap) as connection:
-        answer = connection.ask(InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4, InitProducerIdResponse)
+        answer = connection.ask(
+            InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000), 4, InitProducerIdResponse
+        )
     assert answer.error_code == ErrorCode.NONE
     return answer.producer_id
 
@@ -145,7 +166,9 @@ def read_everything(bootstrap: str) -> dict[int, list[tuple[int, str, int]]]:
         found: dict[int, list[tuple[int, str, int]]] = {partition: [] for partition in range(PARTITIONS)}
         try:
             keys = [TopicPartition(TOPIC, partition) for partition in range(PARTITIONS)]
-            ends = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()}
+            ends = {
+                key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(keys, LATEST))).items()
+            }
             async with Consumer(cluster) as consumer:
                 await consumer.assign(dict.fromkeys(keys, EARLIEST))
                 while any(consumer.position(key) < end for key, end in ends.items()):
@@ -171,9 +194,13 @@ def check(ledger: Ledger, found: dict[int, list[tuple[int, str, int]]], idempote
             assert acknowledged, f"{producer} wrote to partition {partition}"
             lost = set(acknowledged) - set(numbers)
             assert not lost, f"{producer} lost {sorted(lost)[:10]} of partition {partition}"
-            misplaced = [number for number, offset in acknowledged.items() if by_offset.get(offset) != (producer, number)]
+            misplaced = [
+                number for number, offset in acknowledged.items() if by_offset.get(offset) != (producer, number)
+            ]
             assert not misplaced, f"{producer} was told wrong offsets of {misplaced[:10]}"
             first_appearances = list(dict.fromkeys(numbers))
-            assert first_appearances == sorted(first_appearances), f"{producer} is out of order in partition {partition}"
+            assert first_appearances == sorted(first_appearances), (
+                f"{producer} is out of order in partition {partition}"
+            )
             if once:
                 assert len(numbers) == len(first_appearances), f"{producer} has records twice in partition {partition}"

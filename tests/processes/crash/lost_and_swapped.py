@@ -44,7 +44,15 @@ from confluent_kafka import Producer
 
 from jesenska.testing import BrokerProcess
 from tests.processes.crash.harms import CHECKPOINT_PATHS, STATE_PATHS, SWAPPED, Harm, copy, some_harm
-from tests.processes.crash.lost_and_swapped_driver import APPLICATIONS, COPIES, COUNTS, LINES, OFFSETS_AT_ONCE, PROGRAMS, QUERIES
+from tests.processes.crash.lost_and_swapped_driver import (
+    APPLICATIONS,
+    COPIES,
+    COUNTS,
+    LINES,
+    OFFSETS_AT_ONCE,
+    PROGRAMS,
+    QUERIES,
+)
 from tests.processes.crash.spark_under_kills import GrowingInput, SparkDriver, committed_records
 from tests.processes.pipeline.conftest import Topics
 
@@ -66,7 +74,9 @@ class Inputs(GrowingInput):
 
     def produce_some(self, producer: Producer) -> None:
         for number in range(self.sent, self.sent + 3):
-            producer.produce(LINES, " ".join(_words(number)), str(number), partition=number % _PARTITIONS, on_delivery=self.told)
+            producer.produce(
+                LINES, " ".join(_words(number)), str(number), partition=number % _PARTITIONS, on_delivery=self.told
+            )
         self.sent += 3
 
 
@@ -100,9 +110,15 @@ class Outputs:
                 mine = [number for number in found if number % _PARTITIONS == source]
                 end = self._sent if stores else max(mine, default=-1) + 1
                 if missing := set(range(source, end, _PARTITIONS)) - set(mine):
-                    told.append(f"{name}: {len(missing)} lines of partition {source} are lost, the first is {min(missing)}")
+                    told.append(
+                        f"{name}: {len(missing)} lines of partition {source} are lost, the first is {min(missing)}"
+                    )
                 for target in range(_PARTITIONS):
-                    placed = [number for partition, number in self.copies[name] if partition == target and number % _PARTITIONS == source]
+                    placed = [
+                        number
+                        for partition, number in self.copies[name]
+                        if partition == target and number % _PARTITIONS == source
+                    ]
                     if placed != sorted(placed):
                         told.append(f"{name}: the lines of partition {source} are out of order")
         for name, guarantee in APPLICATIONS.items():
@@ -115,7 +131,10 @@ class Outputs:
                 if exactly and last > wanted:
                     told.append(f"{name}: {word} is counted {last} times and was sent {wanted} times")
                 if stores and (last < wanted or stores[name][word] != last):
-                    told.append(f"{name}: {word} was sent {wanted} times, the last count is {last}, and the store has {stores[name][word]}")
+                    told.append(
+                        f"{name}: {word} was sent {wanted} times, the last count is {last}, and the store has "
+                        f"{stores[name][word]}"
+                    )
             if stores and self.excess(name) > (0 if exactly else slack):
                 told.append(f"{name}: {self.excess(name)} words are counted too much")
         return told
@@ -145,7 +164,14 @@ class Kills:
     @contextlib.contextmanager
     def driver(self, *further: str) -> Iterator[SparkDriver]:
         self._number += 1
-        command = [sys.executable, "-m", "tests.processes.crash.lost_and_swapped_driver", self._bootstrap, str(self._place), *further]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.processes.crash.lost_and_swapped_driver",
+            self._bootstrap,
+            str(self._place),
+            *further,
+        ]
         driver = SparkDriver(command, self._place, self._number, _SECONDS)
         try:
             yield driver
@@ -155,7 +181,11 @@ class Kills:
     def one(self) -> None:
         """Until each program goes on or has ended; the kill, and what is done then."""
         with self.driver() as driver:
-            driver.until(lambda: all(_ended(driver, name) or driver.lines.count(f"going {name}") >= 2 for name in PROGRAMS), "does not go on", _SECONDS)
+            driver.until(
+                lambda: all(_ended(driver, name) or driver.lines.count(f"going {name}") >= 2 for name in PROGRAMS),
+                "does not go on",
+                _SECONDS,
+            )
             threading.Event().wait(self._chance.uniform(0, 1.0))
             if self._chance.random() < 0.3:
                 self._keep_older(driver)  # as a copy that is made while it runs
@@ -208,7 +238,10 @@ class Kills:
 
     def _outcome(self, outcome: str, name: str, harm: Harm | None, text: str = "") -> None:
         self.outcomes[f"{name.partition('-')[0]}: {outcome}"] += 1
-        self._say(f"  {name}, {'helped' if harm is None else harm}: {outcome if not text else text.replace(str(self._place), '')[:1500]}")
+        self._say(
+            f"  {name}, {'helped' if harm is None else harm}: "
+            f"{outcome if not text else text.replace(str(self._place), '')[:1500]}"
+        )
 
     def _help(self, name: str, text: str) -> None:
         if name in QUERIES or (self._refusals[name] == 1 and self._chance.random() < 0.5):
@@ -228,7 +261,14 @@ class Kills:
 
 def _ended(driver: SparkDriver, name: str) -> str | None:
     """What a program has said at its end; None while it goes on."""
-    return next((line for line in driver.lines if line.startswith((f"refused {name} ", f"failed {name} ")) or line == f"done {name}"), None)
+    return next(
+        (
+            line
+            for line in driver.lines
+            if line.startswith((f"refused {name} ", f"failed {name} ")) or line == f"done {name}"
+        ),
+        None,
+    )
 
 
 def run(place: Path, kills: int, seed: int, say: Callable[[str], None]) -> list[str]:

@@ -20,15 +20,21 @@ from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import JesenskaError
 from jesenska.pipeline.exactly_once import ExactlyOnce
-from jesenska.pipeline.spark import SHORT_RUN, session
-from jesenska.pipeline.streams_on_spark import KafkaStreams, query
+from jesenska.pipeline.spark.session import SHORT_RUN, session
+from jesenska.pipeline.streams_on_spark import KafkaStreams
+from jesenska.pipeline.streams_on_spark.queries import query
 from tests.processes.pipeline.streams_on_spark.word_count import named_counts, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 QUERIES = ("once-a", "once-b")
-APPLICATIONS = {"exactly-a": "exactly_once_v2", "exactly-b": "exactly_once_v2", "least-a": "at_least_once", "least-b": "at_least_once"}
+APPLICATIONS = {
+    "exactly-a": "exactly_once_v2",
+    "exactly-b": "exactly_once_v2",
+    "least-a": "at_least_once",
+    "least-b": "at_least_once",
+}
 PROGRAMS = (*QUERIES, *APPLICATIONS)
 LINES, COPIES, COUNTS = "lines", "copies", "counts"
 #: Of one micro-batch, and at the end.
@@ -77,11 +83,16 @@ class Program:
         options = {"kafka.bootstrap.servers": self._given.bootstrap, "subscribe": LINES, "startingOffsets": "earliest"}
         reader = self._spark.readStream.format("jesenska").options(**options, maxOffsetsPerTrigger=str(self._limit))
         rows = reader.load().selectExpr("key", f"concat('{self.name} ', cast(key as string)) as value")
-        writer = rows.writeStream.foreachBatch(write_and_tell).option("checkpointLocation", str(self._given.directory / self.name))
+        writer = rows.writeStream.foreachBatch(write_and_tell).option(
+            "checkpointLocation", str(self._given.directory / self.name)
+        )
         (writer.trigger(availableNow=True) if self._given.finish else writer).start().awaitTermination()
 
     def _run_application(self) -> None:
-        config = {**settings(self._given.bootstrap, self._given.directory, self.name), "processing.guarantee": APPLICATIONS[self.name]}
+        config = {
+            **settings(self._given.bootstrap, self._given.directory, self.name),
+            "processing.guarantee": APPLICATIONS[self.name],
+        }
         topology = named_counts(LINES, COUNTS, self.name)
         with KafkaStreams(topology, config, spark=self._spark, max_offsets_per_trigger=self._limit) as streams:
             if self._given.finish:
@@ -110,7 +121,11 @@ def main() -> None:
     parser.add_argument("directory", type=Path)
     parser.add_argument("--finish", action="store_true")
     given = parser.parse_args()
-    spark = session("harmed", config={**SHORT_RUN, "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"}, log=given.directory / "spark.log")
+    spark = session(
+        "harmed",
+        config={**SHORT_RUN, "spark.sql.shuffle.partitions": "2", "spark.log.level": "OFF"},
+        log=given.directory / "spark.log",
+    )
     _tell_of_batches()
     threads = [threading.Thread(target=Program(name, spark, given).run) for name in PROGRAMS]
     for thread in threads:

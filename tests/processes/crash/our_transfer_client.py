@@ -62,7 +62,9 @@ class Worker:
 
     async def _work(self, cluster: Cluster) -> None:
         async with (
-            Producer(cluster, transactional_id=self._transactional_id, transaction_timeout_seconds=6.0, linger_seconds=0.002) as producer,
+            Producer(
+                cluster, transactional_id=self._transactional_id, transaction_timeout_seconds=6.0, linger_seconds=0.002
+            ) as producer,
             GroupConsumer(
                 cluster,
                 GROUP,
@@ -84,7 +86,9 @@ class Worker:
                     await self._transaction(producer, consumer, polled)
                     await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _transaction(self, producer: Producer, consumer: GroupConsumer, polled: Mapping[TopicPartition, Sequence[Record]]) -> None:
+    async def _transaction(
+        self, producer: Producer, consumer: GroupConsumer, polled: Mapping[TopicPartition, Sequence[Record]]
+    ) -> None:
         self._count += 1
         written: list[tuple[str, int, bytes]] = []
         commits = self._count % 5 != 0
@@ -92,7 +96,9 @@ class Worker:
         try:
             for records in polled.values():
                 for record in records:
-                    for partition, value in entries_of(Transfer.decode(bytes(record.value or b"")), f"{self._history.name}/{self._count}"):
+                    for partition, value in entries_of(
+                        Transfer.decode(bytes(record.value or b"")), f"{self._history.name}/{self._count}"
+                    ):
                         self._history.sending(ENTRIES, partition, value)
                         written.append((ENTRIES, partition, value))
                         await producer.send(ENTRIES, value, partition=partition)

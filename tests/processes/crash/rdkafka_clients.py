@@ -142,7 +142,9 @@ class Clients:
     # --- group -------------------------------------------------------------------------------------------------------
 
     def _read_in_group(self, name: str) -> None:
-        settings = self.settings(name, {"group.id": self._group, "enable.auto.commit": False, "auto.offset.reset": "earliest"})
+        settings = self.settings(
+            name, {"group.id": self._group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        )
         member = _Member(Consumer(settings), self._topic, self._group, self._history.client(name))
         try:
             while not self._ended.is_set():
@@ -298,7 +300,9 @@ class _Member:
             return True
         numbers = {key: self._history.committing(self._group, key, offset) for key, offset in self._owed.items()}
         try:
-            answer = self._consumer.commit(offsets=[Place(*key, offset) for key, offset in self._owed.items()], asynchronous=False)
+            answer = self._consumer.commit(
+                offsets=[Place(*key, offset) for key, offset in self._owed.items()], asynchronous=False
+            )
         except KafkaException as error:
             say_of_commit(self._history.name, error.args[0])
             return False

@@ -16,9 +16,9 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.positions import Position
 
 _REBALANCED = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -56,12 +56,16 @@ class GroupLedger:
         with self._changed:
             return {key: offset for (name, key), offset in self.floor.items() if name == group}
 
-    def has_seen(self, group: str, before: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int], who: str) -> None:
+    def has_seen(
+        self, group: str, before: Mapping[TopicPartition, int], seen: Mapping[TopicPartition, int], who: str
+    ) -> None:
         """`seen` is what the coordinator said is committed, asked for after `before` was the floor."""
         with self._changed:
             for key, offset in before.items():
                 if seen.get(key, -1) < offset:
-                    self.failures.append(f"{who}: {group} had {offset} committed for {key}, and now has {seen.get(key)}")
+                    self.failures.append(
+                        f"{who}: {group} had {offset} committed for {key}, and now has {seen.get(key)}"
+                    )
             for key, offset in seen.items():
                 self.floor[group, key] = max(offset, self.floor.get((group, key), 0))
             self._changed.notify_all()
@@ -71,12 +75,17 @@ class GroupLedger:
             self.failures.append(what)
             self._changed.notify_all()
 
-    def wait_for_commits(self, groups: list[str], more: int, seconds: float = 90, since: Mapping[str, int] | None = None) -> None:
+    def wait_for_commits(
+        self, groups: list[str], more: int, seconds: float = 90, since: Mapping[str, int] | None = None
+    ) -> None:
         """Returns when each of the groups has so many more commits acknowledged than it has now, or had in `since`."""
         with self._changed:
             before = self.commits if since is None else since
             until = {group: before.get(group, 0) + more for group in groups}
-            resumed = self._changed.wait_for(lambda: bool(self.failures) or all(self.commits[group] >= count for group, count in until.items()), seconds)
+            resumed = self._changed.wait_for(
+                lambda: bool(self.failures) or all(self.commits[group] >= count for group, count in until.items()),
+                seconds,
+            )
             assert self.failures == []
             assert resumed, f"groups stand still: {dict(self.commits)}, wanted {until}"
 
@@ -84,7 +93,11 @@ class GroupLedger:
         """Returns when each of the groups has committed everything."""
         with self._changed:
             done = self._changed.wait_for(
-                lambda: bool(self.failures) or all(self.floor.get((group, key), 0) >= end for group in groups for key, end in ends.items()), seconds
+                lambda: (
+                    bool(self.failures)
+                    or all(self.floor.get((group, key), 0) >= end for group in groups for key, end in ends.items())
+                ),
+                seconds,
             )
             assert self.failures == []
             assert done, f"groups do not get to the ends {ends}: {self.floor}"
@@ -124,7 +137,9 @@ async def keep_reading(member: GroupConsumer, ledger: GroupLedger, stopping: Cal
             await asyncio.sleep(0.02)
 
 
-async def read_in_group(bootstrap: str, ledger: GroupLedger, group: str, topic: str, assignors: tuple[str, ...] = ("range",)) -> None:
+async def read_in_group(
+    bootstrap: str, ledger: GroupLedger, group: str, topic: str, assignors: tuple[str, ...] = ("range",)
+) -> None:
     """Our own client: polls, notes, commits, until told to stop."""
     cluster = Cluster(bootstrap)
     try:

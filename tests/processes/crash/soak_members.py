@@ -117,7 +117,9 @@ class LibrdkafkaMember(SoakMember):
                 for partition, offsets in said.get("read", {}).items():
                     self._ledger.has_read(self._group, self._key(partition), offsets)
                 if said.get("committed"):
-                    self._ledger.has_committed(self._group, {self._key(partition): offset for partition, offset in said["committed"].items()})
+                    self._ledger.has_committed(
+                        self._group, {self._key(partition): offset for partition, offset in said["committed"].items()}
+                    )
             text = errors.read().decode(errors="replace")
         self._process.wait()
         if not self._expected:

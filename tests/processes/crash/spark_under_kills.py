@@ -21,7 +21,11 @@ from tests.processes.crash.talking_process import Process
 from tests.watched_processes import watched
 
 #: Of three brokers.
-SETTINGS = {"transaction.state.log.num.partitions": "3", "transaction.state.log.replication.factor": "3", "min.insync.replicas": "2"}
+SETTINGS = {
+    "transaction.state.log.num.partitions": "3",
+    "transaction.state.log.replication.factor": "3",
+    "min.insync.replicas": "2",
+}
 
 
 def descendants(process: int) -> list[int]:
@@ -102,7 +106,9 @@ class GrowingInput(ABC):
     """Writes all the while, each partition's records in order."""
 
     def __init__(self, bootstrap: str, pause_seconds: float, seconds: float) -> None:
-        self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 300_000, "log_level": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "message.timeout.ms": 300_000, "log_level": 0}
+        )
         self._pause_seconds = pause_seconds
         self._seconds = seconds
         self._failures: list[str] = []
@@ -134,13 +140,24 @@ class GrowingInput(ABC):
             raise AssertionError(f"inputs could not be written: {self._failures[:3]}")
 
 
-def committed_records(bootstrap: str, topic: str, partitions: int, seconds: float) -> Iterator[tuple[int, bytes | None, bytes]]:
+def committed_records(
+    bootstrap: str, topic: str, partitions: int, seconds: float
+) -> Iterator[tuple[int, bytes | None, bytes]]:
     """Partition, key and value of all that a reader of committed records finds, each partition in its order. A
     partition that grows all the while is read as far as it went at the beginning: its end may never be met."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "judge", "isolation.level": "read_committed", "enable.partition.eof": True, "log_level": 0}
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "judge",
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "log_level": 0,
+    }
     consumer = Consumer({**settings, "auto.offset.reset": "earliest", "enable.auto.commit": False})
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    ends = {partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)[1] for partition in range(partitions)}
+    ends = {
+        partition: consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=seconds)[1]
+        for partition in range(partitions)
+    }
     left = {partition for partition, end in ends.items() if end}
     deadline = time.monotonic() + seconds
     try:

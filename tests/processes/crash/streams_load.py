@@ -46,7 +46,10 @@ class StreamsLoad:
     def __init__(self, bootstrap: str, release: str, instances: int, directory: Path, seed: int) -> None:
         self._bootstrap = bootstrap
         program = [*command(release), bootstrap, "program"]
-        self.instances = [Process(f"streams-{number}", [*program, str(directory / f"state-{number}")], directory) for number in range(instances)]
+        self.instances = [
+            Process(f"streams-{number}", [*program, str(directory / f"state-{number}")], directory)
+            for number in range(instances)
+        ]
         self._chance = Random(seed)
         self.words: Counter[str] = Counter()
         self.keys = 0
@@ -87,8 +90,13 @@ class StreamsLoad:
         while not is_so():
             self.steps()
             if time.monotonic() > deadline:
-                error = LoadFailedError(f"After {_SECONDS:g} s {what}: {self._pairs} of {self.keys} pairs, {self._counts} of {self.words.total()} counts.")
-                error.add_note("\n".join(f"{item.failure('says')}{item.failure('').__notes__}" for item in self.instances))
+                error = LoadFailedError(
+                    f"After {_SECONDS:g} s {what}: {self._pairs} of {self.keys} pairs, {self._counts} of "
+                    f"{self.words.total()} counts."
+                )
+                error.add_note(
+                    "\n".join(f"{item.failure('says')}{item.failure('').__notes__}" for item in self.instances)
+                )
                 raise error
             time.sleep(_AGAIN_SECONDS)
 
@@ -133,7 +141,11 @@ class StreamsLoad:
                     continue
                 words = [f"word-{self._chance.randrange(_WORDS)}" for _ in range(_WORDS_PER_LINE)]
                 self.words.update(words)
-                for topic, value in (("lines", " ".join(words)), ("left", f"left {self.keys}"), ("right", f"right {self.keys}")):
+                for topic, value in (
+                    ("lines", " ".join(words)),
+                    ("left", f"left {self.keys}"),
+                    ("right", f"right {self.keys}"),
+                ):
                     sent.append(await producer.send(topic, value.encode(), str(self.keys).encode()))
                 self.keys += 1
             for future in sent:
@@ -142,7 +154,9 @@ class StreamsLoad:
 
     async def _read(self, cluster: Cluster) -> None:
         keys = [TopicPartition(topic, number) for topic in OUTPUTS for number in range(PARTITIONS)]
-        async with Consumer(cluster, auto_offset_reset="none", max_wait_seconds=_PAUSE_SECONDS, isolation_level=1) as consumer:
+        async with Consumer(
+            cluster, auto_offset_reset="none", max_wait_seconds=_PAUSE_SECONDS, isolation_level=1
+        ) as consumer:
             await consumer.assign(dict.fromkeys(keys, 0))
             while not self._ended.is_set():
                 try:
@@ -153,7 +167,9 @@ class StreamsLoad:
                     await asyncio.sleep(_AGAIN_SECONDS)
                     continue
                 for key, records in found.items():
-                    self.results[key.topic, key.partition] += [(bytes(record.key or b"").decode(), bytes(record.value or b"").decode()) for record in records]
+                    self.results[key.topic, key.partition] += [
+                        (bytes(record.key or b"").decode(), bytes(record.value or b"").decode()) for record in records
+                    ]
                     if key.topic == "pairs":
                         self._pairs += len(records)
                     else:
@@ -183,7 +199,9 @@ def wrong(results: dict[tuple[str, int], list[tuple[str, str]]], words: Counter[
     ]
     wanted = Counter((str(key), f"left {key}+right {key}") for key in range(keys))
     if pairs != wanted:
-        found.append(f"pairs too many: {list((pairs - wanted).items())[:5]}; missing: {list((wanted - pairs).items())[:5]}")
+        found.append(
+            f"pairs too many: {list((pairs - wanted).items())[:5]}; missing: {list((wanted - pairs).items())[:5]}"
+        )
     return found
 
 

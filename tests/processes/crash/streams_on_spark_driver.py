@@ -17,9 +17,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jesenska.pipeline.spark import SHORT_RUN, end_session, session
+from jesenska.pipeline.spark.session import SHORT_RUN, end_session, session
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, TimeWindows, Topology, value
-from jesenska.pipeline.streams_on_spark import KafkaStreams, query
+from jesenska.pipeline.streams_on_spark import KafkaStreams
+from jesenska.pipeline.streams_on_spark.queries import query
 
 WINDOW_MS = 10_000
 APPLICATION = "killed"
@@ -34,12 +35,16 @@ def topology(*, as_functions: bool) -> Topology:
     """With Python functions it goes another way through the program than with expressions."""
     builder = StreamsBuilder()
     lines = builder.stream("lines", **_STRINGS)
-    words = lines.flat_map_values((lambda line: line.split(" ")) if as_functions else value.split(" "), value=Serdes.string())
+    words = lines.flat_map_values(
+        (lambda line: line.split(" ")) if as_functions else value.split(" "), value=Serdes.string()
+    )
     by_word = words.group_by((lambda _, word: word) if as_functions else value, **_STRINGS)
     by_word.count(store="words").to_stream().to("words", key=Serdes.string(), value=Serdes.long())
     by_key = lines.group_by_key(**_STRINGS)
     by_key.count(store="keys").to_stream().to("keys", key=Serdes.string(), value=Serdes.long())
-    windows = by_key.windowed_by(TimeWindows(WINDOW_MS, grace=WINDOW_MS)).count(store="windows", retention=_RETENTION_MS)
+    windows = by_key.windowed_by(TimeWindows(WINDOW_MS, grace=WINDOW_MS)).count(
+        store="windows", retention=_RETENTION_MS
+    )
     windows.to_stream().to("windows", key=Serdes.time_windowed(Serdes.string(), WINDOW_MS), value=Serdes.long())
     return builder.build()
 
@@ -56,7 +61,9 @@ def _tell_of_batches() -> None:
 
 def _stores(streams: KafkaStreams) -> list[tuple[str, str, int]]:
     found = [(name, pair.key, pair.value) for name in ("words", "keys") for pair in streams.store(name).all()]
-    return found + [("windows", f"{pair.key.key}@{pair.key.window.start}", pair.value) for pair in streams.store("windows").all()]
+    return found + [
+        ("windows", f"{pair.key.key}@{pair.key.window.start}", pair.value) for pair in streams.store("windows").all()
+    ]
 
 
 def main() -> int:
@@ -78,7 +85,9 @@ def main() -> int:
     }
     _tell_of_batches()
     limit = _OFFSETS_AT_THE_END if given.finish else _OFFSETS_AT_ONCE
-    with KafkaStreams(topology(as_functions=given.functions), config, spark=spark, max_offsets_per_trigger=limit) as streams:
+    with KafkaStreams(
+        topology(as_functions=given.functions), config, spark=spark, max_offsets_per_trigger=limit
+    ) as streams:
         if given.finish:
             streams.process_available()
             (given.directory / "stores.json").write_text(json.dumps(_stores(streams)))

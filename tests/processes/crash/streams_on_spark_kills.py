@@ -94,7 +94,9 @@ def outputs(bootstrap: str, topic: str) -> dict[str, list[int]]:
     return found
 
 
-def mistakes(topic: str, found: Mapping[str, list[int]], wanted: Counter[str], *, exactly: bool, whole: bool) -> list[str]:
+def mistakes(
+    topic: str, found: Mapping[str, list[int]], wanted: Counter[str], *, exactly: bool, whole: bool
+) -> list[str]:
     """What is wrong with the counts of a topic. `whole`: all of the input is counted."""
     told = []
     for key, counts in found.items():
@@ -122,7 +124,9 @@ def _around(counts: list[int]) -> str:
 class Kills:
     """The application, the brokers, and how they are killed."""
 
-    def __init__(self, cluster: BrokerCluster, place: Path, chance: random.Random, guarantee: str, command: list[str]) -> None:
+    def __init__(
+        self, cluster: BrokerCluster, place: Path, chance: random.Random, guarantee: str, command: list[str]
+    ) -> None:
         self._cluster = cluster
         self._place = place
         self._chance = chance
@@ -171,13 +175,22 @@ class Kills:
         return found
 
 
-def _run(place: Path, guarantee: str, kinds: list[str], chance: random.Random, say: Callable[[str], None], functions: bool) -> bool:
+def _run(
+    place: Path, guarantee: str, kinds: list[str], chance: random.Random, say: Callable[[str], None], functions: bool
+) -> bool:
     exactly = guarantee != "at_least_once"
     with BrokerCluster(place / "cluster", settings=SETTINGS) as cluster:
         for topic in (_INPUT, *_OUTPUTS):
             cluster.create(topic, _PARTITIONS)
         bootstrap = ",".join(broker.address for broker in cluster.brokers.values())
-        command = [sys.executable, "-m", "tests.processes.crash.streams_on_spark_driver", bootstrap, str(place), guarantee]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.processes.crash.streams_on_spark_driver",
+            bootstrap,
+            str(place),
+            guarantee,
+        ]
         kills = Kills(cluster, place, chance, guarantee, [*command, *(["--functions"] if functions else [])])
         try:
             with Inputs(bootstrap) as inputs:
@@ -185,8 +198,15 @@ def _run(place: Path, guarantee: str, kinds: list[str], chance: random.Random, s
                     kills.one(kind)
                     found = {topic: outputs(bootstrap, topic) for topic in _OUTPUTS}
                     wanted = counted(inputs.sent)
-                    told = [text for topic in _OUTPUTS for text in mistakes(topic, found[topic], wanted[topic], exactly=exactly, whole=False)]
-                    say(f"{guarantee}, {number} of {len(kinds)}: {kind}{''.join(f'; {sentence}' for sentence in told[:5])}")
+                    told = [
+                        text
+                        for topic in _OUTPUTS
+                        for text in mistakes(topic, found[topic], wanted[topic], exactly=exactly, whole=False)
+                    ]
+                    say(
+                        f"{guarantee}, {number} of {len(kinds)}: "
+                        f"{kind}{''.join(f'; {sentence}' for sentence in told[:5])}"
+                    )
                     if told:
                         return False
             stores, wanted = kills.finish(), counted(inputs.sent)
@@ -194,14 +214,24 @@ def _run(place: Path, guarantee: str, kinds: list[str], chance: random.Random, s
             kills.end()
             raise
         found = {topic: outputs(bootstrap, topic) for topic in _OUTPUTS}
-        told = [text for topic in _OUTPUTS for text in mistakes(topic, found[topic], wanted[topic], exactly=exactly, whole=True)]
+        told = [
+            text
+            for topic in _OUTPUTS
+            for text in mistakes(topic, found[topic], wanted[topic], exactly=exactly, whole=True)
+        ]
         for topic in _OUTPUTS:
             last = Counter({key: counts[-1] for key, counts in found[topic].items()})
             if stores[topic] != last:
-                told.append(f"{topic}: the store is not what the output says, first {sorted((stores[topic] - last) | (last - stores[topic]))[:3]}")
+                told.append(
+                    f"{topic}: the store is not what the output says, first "
+                    f"{sorted((stores[topic] - last) | (last - stores[topic]))[:3]}"
+                )
         records = sum(len(counts) for counts in found["keys"].values())
         more = sum(stores["words"].values()) - sum(wanted["words"].values())
-        say(f"{guarantee}: {len(kinds)} kills, {inputs.sent} lines, {records} counts of keys, {more} words counted too much: {'; '.join(told[:5]) or 'right'}")
+        say(
+            f"{guarantee}: {len(kinds)} kills, {inputs.sent} lines, {records} counts of keys, {more} words counted "
+            f"too much: {'; '.join(told[:5]) or 'right'}"
+        )
         return not told
 
 
@@ -220,7 +250,9 @@ def main() -> int:
 
     for guarantee in given.guarantees.split(","):
         chance = random.Random(given.seed)
-        kinds = ["broker"] * given.kills + [chance.choice(["driver", "driver", "driver alone"]) for _ in range(given.kills)]
+        kinds = ["broker"] * given.kills + [
+            chance.choice(["driver", "driver", "driver alone"]) for _ in range(given.kills)
+        ]
         chance.shuffle(kinds)
         with tempfile.TemporaryDirectory() as scratch:
             place = Path(scratch) if given.dir is None else given.dir / guarantee

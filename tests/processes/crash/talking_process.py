@@ -44,7 +44,9 @@ class Process:
     def start(self) -> None:
         self.starts += 1
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(self.command(), cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
+            self._process = subprocess.Popen(
+                self.command(), cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+            )
         threading.Thread(target=self._hear, args=(self._process,), daemon=True).start()
 
     def _hear(self, process: subprocess.Popen[str]) -> None:

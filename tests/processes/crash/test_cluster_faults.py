@@ -49,7 +49,10 @@ def _drawn(seed: int, rounds: int, brokers: list[int]) -> Schedule:
     def one(number: int) -> Round:
         hit = chance.sample(brokers, chance.choice([1, 1, 2]))
         kinds = [_KINDS[number % len(_KINDS)], *chance.choices(_KINDS, k=len(hit) - 1)]
-        return Round(tuple(fault for kind, broker_id in zip(kinds, hit, strict=True) for fault in faults(kind, broker_id)), chance.randint(*_STEPS))
+        return Round(
+            tuple(fault for kind, broker_id in zip(kinds, hit, strict=True) for fault in faults(kind, broker_id)),
+            chance.randint(*_STEPS),
+        )
 
     return Schedule(seed, tuple(one(number) for number in range(rounds)))
 

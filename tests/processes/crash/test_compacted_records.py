@@ -12,7 +12,12 @@ SENT = [(b"a", b"1"), (b"b", b"2"), (b"a", b"3"), (b"b", None), (b"a", b"5")]
 ACKNOWLEDGED = {offset: SentRecord(key, value, "w", offset) for offset, (key, value) in enumerate(SENT)}
 
 
-def wrong(*offsets: int, start: int = 0, later: dict[int, tuple[bytes, bytes | None]] | None = None, may_be_deleted: bool = False) -> str | None:
+def wrong(
+    *offsets: int,
+    start: int = 0,
+    later: dict[int, tuple[bytes, bytes | None]] | None = None,
+    may_be_deleted: bool = False,
+) -> str | None:
     found: dict[int, tuple[bytes | None, bytes | None]] = {offset: SENT[offset] for offset in offsets}
     return wrong_with_newest({**found, **(later or {})}, ACKNOWLEDGED, start, lambda record: may_be_deleted)
 

@@ -11,11 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
-from tests.processes.crash.load import PARTITIONS, TOPIC, Ledger, check, new_producer_id, produce, produce_with_librdkafka, read_everything
+from tests.processes.crash.load import (
+    PARTITIONS,
+    TOPIC,
+    Ledger,
+    check,
+    new_producer_id,
+    produce,
+    produce_with_librdkafka,
+    read_everything,
+)
 from tests.profiles import rounds
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -32,7 +41,11 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order_when_the_broker_is
     handed_out: list[int] = []
 
     # Small segments: kills meet rolls; short intervals: kills meet checkpoints.
-    settings = {"log.segment.bytes": "1048576", "log.flush.offset.checkpoint.interval.ms": "300", "log.flush.interval.messages": "5000"}
+    settings = {
+        "log.segment.bytes": "1048576",
+        "log.flush.offset.checkpoint.interval.ms": "300",
+        "log.flush.interval.messages": "5000",
+    }
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
 
         async def create() -> None:
@@ -44,10 +57,15 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order_when_the_broker_is
         asyncio.run(create())
 
         async def ours() -> None:
-            await asyncio.gather(*(produce(broker.bootstrap, ledger, name, once, codecs[name]) for name, once in idempotent.items()))
+            await asyncio.gather(
+                *(produce(broker.bootstrap, ledger, name, once, codecs[name]) for name, once in idempotent.items())
+            )
 
         loads = [threading.Thread(target=asyncio.run, args=(ours(),))]
-        loads += [threading.Thread(target=produce_with_librdkafka, args=(broker.bootstrap, ledger, name, once)) for name, once in others.items()]
+        loads += [
+            threading.Thread(target=produce_with_librdkafka, args=(broker.bootstrap, ledger, name, once))
+            for name, once in others.items()
+        ]
         for load in loads:
             load.start()
         try:

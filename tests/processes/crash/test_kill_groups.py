@@ -21,15 +21,20 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC, partition_for
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, Codec
 from jesenska.testing import BrokerProcess
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -37,7 +42,16 @@ from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitResponse,
 )
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
-from tests.processes.crash.load import PARTITIONS, TOPIC, Ledger, check, new_producer_id, produce, produce_with_librdkafka, read_everything
+from tests.processes.crash.load import (
+    PARTITIONS,
+    TOPIC,
+    Ledger,
+    check,
+    new_producer_id,
+    produce,
+    produce_with_librdkafka,
+    read_everything,
+)
 from tests.processes.crash.readers import GroupLedger, look_at_offsets, read_in_group, read_with_librdkafka
 from tests.processes.crash.window import Window, log_bytes
 from tests.profiles import rounds
@@ -68,9 +82,13 @@ class ProducingProbe:
     def _request(self, number: int) -> ProduceRequest:
         once = self._producer_id >= 0
         epoch, sequence = (0, number) if once else (NO_PRODUCER_EPOCH, NO_SEQUENCE)
-        batch = encode_batch([(0, None, b"%d" % number, ())], producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence)
+        batch = encode_batch(
+            [(0, None, b"%d" % number, ())], producer_id=self._producer_id, producer_epoch=epoch, base_sequence=sequence
+        )
         partition = ProduceRequestPartition(index=0, records=memoryview(batch))
-        return ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[ProduceRequestTopic(name=self.topic, partition_data=[partition])])
+        return ProduceRequest(
+            acks=-1, timeout_ms=10_000, topic_data=[ProduceRequestTopic(name=self.topic, partition_data=[partition])]
+        )
 
     def _take(self, number: int, connection: RawConnection) -> None:
         item = connection.receive(9, ProduceResponse).responses[0].partition_responses[0]
@@ -82,7 +100,12 @@ class ProducingProbe:
             self._next += 1
             return connection.frame(self._request(self._next - 1), 9)
 
-        window.kill(broker, frame_of, lambda: log_bytes(self._directory), lambda connection: self._take(self._next - 1, connection))
+        window.kill(
+            broker,
+            frame_of,
+            lambda: log_bytes(self._directory),
+            lambda connection: self._take(self._next - 1, connection),
+        )
         self.in_doubt.add(self._next - 1)
 
     def go_on(self, broker: BrokerProcess) -> None:
@@ -116,8 +139,12 @@ class CommittingProbe:
     def kill(self, broker: BrokerProcess, window: Window) -> None:
         def frame_of(connection: RawConnection) -> bytes:
             self._offset += 1
-            partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=self._offset, committed_metadata="")
-            request = OffsetCommitRequest(group_id=self.group, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])])
+            partition = OffsetCommitRequestPartition(
+                partition_index=0, committed_offset=self._offset, committed_metadata=""
+            )
+            request = OffsetCommitRequest(
+                group_id=self.group, topics=[OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])]
+            )
             return connection.frame(request, self.version)
 
         def answered(connection: RawConnection) -> None:
@@ -128,9 +155,13 @@ class CommittingProbe:
         window.kill(broker, frame_of, lambda: log_bytes(self._directory), answered)
 
     def go_on(self, broker: BrokerProcess) -> None:
-        request = OffsetFetchRequest(group_id=self.group, topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])])
+        request = OffsetFetchRequest(
+            group_id=self.group, topics=[OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0])]
+        )
         with RawConnection(broker.bootstrap) as connection:
-            while (answer := connection.ask(request, 5, OffsetFetchResponse)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            while (
+                answer := connection.ask(request, 5, OffsetFetchResponse)
+            ).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 pass
         committed = answer.topics[0].partitions[0].committed_offset
         assert self._acknowledged <= committed <= self._offset
@@ -144,7 +175,11 @@ def _values(data: Path, topic: str) -> list[bytes]:
     """The values of a partition's only segment, as they stand on disk."""
     (path,) = (data / f"{topic}-0").glob("*.log")
     content = memoryview(path.read_bytes())
-    return [bytes(record.value or b"") for position, _ in iter_headers(content) for record in decode_batch(content, position)]
+    return [
+        bytes(record.value or b"")
+        for position, _ in iter_headers(content)
+        for record in decode_batch(content, position)
+    ]
 
 
 def _create_topics(bootstrap: str, topics: list[NewTopic]) -> None:
@@ -162,7 +197,9 @@ def test_groups_go_on_and_no_committed_offset_goes_back_when_the_broker_is_kille
     chance = random.Random(SEED)
     print(f"JESENSKA_SEED={SEED}")
     ledger, groups = Ledger(), GroupLedger()
-    idempotent = {"ours-once": True, "ours-again": False} | ({"rdkafka-once": True, "rdkafka-again": False} if _HAS_LIBRDKAFKA else {})
+    idempotent = {"ours-once": True, "ours-again": False} | (
+        {"rdkafka-once": True, "rdkafka-again": False} if _HAS_LIBRDKAFKA else {}
+    )
     readers = ["ours", "ours-cooperative"] + (["rdkafka"] if _HAS_LIBRDKAFKA else [])
     settings = {
         "log.segment.bytes": "1048576",
@@ -174,29 +211,59 @@ def test_groups_go_on_and_no_committed_offset_goes_back_when_the_broker_is_kille
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         data = broker.data
         taken = {partition_for(group, _OFFSETS_PARTITIONS) for group in readers}
-        quiet_group = next(f"probe-{number}" for number in count() if partition_for(f"probe-{number}", _OFFSETS_PARTITIONS) not in taken)
+        quiet_group = next(
+            f"probe-{number}"
+            for number in count()
+            if partition_for(f"probe-{number}", _OFFSETS_PARTITIONS) not in taken
+        )
         _create_topics(
-            broker.bootstrap, [NewTopic(TOPIC, PARTITIONS, 1), *(NewTopic(name, 1, 1, {"segment.bytes": "1000000000"}) for name in ("once", "again"))]
+            broker.bootstrap,
+            [
+                NewTopic(TOPIC, PARTITIONS, 1),
+                *(NewTopic(name, 1, 1, {"segment.bytes": "1000000000"}) for name in ("once", "again")),
+            ],
         )
         once, again = ProducingProbe("once", data, new_producer_id(broker)), ProducingProbe("again", data, -1)
         commits = CommittingProbe(quiet_group, data)
 
         async def our_producers() -> None:
             codecs = {"ours-once": Codec.NONE, "ours-again": Codec.LZ4}
-            await asyncio.gather(*(produce(broker.bootstrap, ledger, name, idempotent[name], codec, _PAUSE_SECONDS) for name, codec in codecs.items()))
+            await asyncio.gather(
+                *(
+                    produce(broker.bootstrap, ledger, name, idempotent[name], codec, _PAUSE_SECONDS)
+                    for name, codec in codecs.items()
+                )
+            )
 
         async def our_readers() -> None:
             assignors = {"ours": "range", "ours-cooperative": "cooperative-sticky"}
-            await asyncio.gather(*(read_in_group(broker.bootstrap, groups, group, TOPIC, (name,)) for group, name in assignors.items() for _ in range(2)))
+            await asyncio.gather(
+                *(
+                    read_in_group(broker.bootstrap, groups, group, TOPIC, (name,))
+                    for group, name in assignors.items()
+                    for _ in range(2)
+                )
+            )
 
-        others = [(broker.bootstrap, ledger, name, idempotent[name], _PAUSE_SECONDS) for name in idempotent if name.startswith("rdkafka")]
+        others = [
+            (broker.bootstrap, ledger, name, idempotent[name], _PAUSE_SECONDS)
+            for name in idempotent
+            if name.startswith("rdkafka")
+        ]
         producers = [threading.Thread(target=asyncio.run, args=(our_producers(),))]
         producers += [threading.Thread(target=produce_with_librdkafka, args=each) for each in others]
         consumers = [threading.Thread(target=asyncio.run, args=(our_readers(),))]
-        consumers += [threading.Thread(target=read_with_librdkafka, args=(broker.bootstrap, groups, "rdkafka", TOPIC)) for _ in others]
+        consumers += [
+            threading.Thread(target=read_with_librdkafka, args=(broker.bootstrap, groups, "rdkafka", TOPIC))
+            for _ in others
+        ]
         for thread in producers + consumers:
             thread.start()
-        windows: list[tuple[Probe, Window]] = [(once, Window(SEED)), (again, Window(SEED + 1)), (commits, Window(SEED + 2))]
+        windows: list[tuple[Probe, Window]] = [
+            (once, Window(SEED)),
+            (again, Window(SEED + 1)),
+            (commits, Window(SEED + 2)),
+        ]
 
         def in_mid_load() -> None:
             ledger.wait_for(chance.randrange(1, 3000))
@@ -220,7 +287,9 @@ def test_groups_go_on_and_no_committed_offset_goes_back_when_the_broker_is_kille
             for thread in producers:
                 thread.join()
             found = read_everything(broker.bootstrap)
-            groups.wait_for_ends(readers, {TopicPartition(TOPIC, partition): len(records) for partition, records in found.items()})
+            groups.wait_for_ends(
+                readers, {TopicPartition(TOPIC, partition): len(records) for partition, records in found.items()}
+            )
         finally:
             ledger.stopping.set()
             groups.stopping.set()
@@ -237,5 +306,10 @@ def test_groups_go_on_and_no_committed_offset_goes_back_when_the_broker_is_kille
         once.check(_values(data, "once"))
         again.check(_values(data, "again"))
         hits = {probe.name: (window.hits, window.attempts) for probe, window in windows}
-        print(f"{2 * CRASHES} kills, {ledger.count} records acknowledged, commits {dict(groups.commits)}, in the window (hits, attempts) {hits}")
-        assert len(windows) > CRASHES or any(window.hits for _, window in windows), "no kill fell between append and acknowledgement"
+        print(
+            f"{2 * CRASHES} kills, {ledger.count} records acknowledged, commits {dict(groups.commits)}, in the "
+            f"window (hits, attempts) {hits}"
+        )
+        assert len(windows) > CRASHES or any(window.hits for _, window in windows), (
+            "no kill fell between append and acknowledgement"
+        )

@@ -101,11 +101,15 @@ def _committed(bootstrap: str, partition: int) -> list[bytes]:
     with RawConnection(bootstrap) as connection:
         while True:
             asked = FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20)
-            request = FetchRequest(isolation_level=1, max_wait_ms=0, topics=[FetchRequestTopic(topic=TOPIC, partitions=[asked])])
+            request = FetchRequest(
+                isolation_level=1, max_wait_ms=0, topics=[FetchRequestTopic(topic=TOPIC, partitions=[asked])]
+            )
             part = connection.ask(request, 11, FetchResponse).responses[0].partitions[0]
             assert part.error_code == ErrorCode.NONE
             assert part.last_stable_offset == part.high_watermark, "a transaction is open"
-            aborted = sorted(((item.first_offset, item.producer_id) for item in part.aborted_transactions or ()), reverse=True)
+            aborted = sorted(
+                ((item.first_offset, item.producer_id) for item in part.aborted_transactions or ()), reverse=True
+            )
             inside: set[int] = set()
             data = bytes(part.records or b"")  # type: ignore[arg-type]
             for position, header in iter_headers(data):
@@ -144,7 +148,9 @@ def test_transactions_are_whole_or_not_there_and_none_stays_open(tmp_path: Path)
             broker = Broker(process.bootstrap)
             states = {producer.name: broker.describe(producer.name)[1] for producer in producers}
             broker.close()
-            if not [state for state in states.values() if state == "Ongoing" or state.startswith("Prepare") or not state]:
+            if not [
+                state for state in states.values() if state == "Ongoing" or state.startswith("Prepare") or not state
+            ]:
                 break
             assert time.monotonic() < end, states
             time.sleep(0.05)

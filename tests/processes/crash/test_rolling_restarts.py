@@ -43,7 +43,9 @@ def test_clients_hear_of_no_error_while_all_brokers_are_restarted(tmp_path: Path
                 load.stop()
         cluster.until_logs_equal("rolling", 3)
     history = read_history(load.paths)
-    print(f"{len(history)} operations; what clients were let know of connections: {len(load.notices)} lines; {load.stuck}")
+    print(
+        f"{len(history)} operations; what clients were let know of connections: {len(load.notices)} lines; {load.stuck}"
+    )
     for kind in _KINDS:
         assert_clients_took_part(history, kind)
     assert check(history) == []

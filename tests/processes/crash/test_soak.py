@@ -21,9 +21,9 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin, GroupDescription
 from jesenska.client.offsets import LATEST, list_offsets
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
@@ -148,7 +148,9 @@ class Soak:
                         self._check(group)
                     before = self.groups.floors(_GROUP)
                     found = await GroupAdmin(cluster).offsets(_GROUP)
-                    self.groups.has_seen(_GROUP, before, {key: item.offset for key, item in found.items()}, "a look from outside")
+                    self.groups.has_seen(
+                        _GROUP, before, {key: item.offset for key, item in found.items()}, "a look from outside"
+                    )
                     self.counts["looks at offsets"] += 1
                 except KafkaError:
                     pass  # the broker is not there
@@ -172,7 +174,9 @@ class Soak:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             views = {name: sorted(key.partition for key in member.owned()) for name, member in self._members.items()}
-            raise AssertionError(f"the group does not settle. It is {group}. Its members believe to own {views}") from None
+            raise AssertionError(
+                f"the group does not settle. It is {group}. Its members believe to own {views}"
+            ) from None
         finally:
             await cluster.close()
 
@@ -185,7 +189,9 @@ class Soak:
     async def check_that_everything_was_read(self) -> None:
         cluster = Cluster(self._broker.bootstrap)
         try:
-            ends = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(_KEYS, LATEST))).items()}
+            ends = {
+                key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(_KEYS, LATEST))).items()
+            }
         finally:
             await cluster.close()
         await asyncio.to_thread(self.groups.wait_for_ends, [_GROUP], ends)
@@ -197,7 +203,9 @@ class Soak:
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_ten_members_share_the_partitions_whatever_happens_to_them_and_the_broker(tmp_path: Path, assignor: str) -> None:
+def test_ten_members_share_the_partitions_whatever_happens_to_them_and_the_broker(
+    tmp_path: Path, assignor: str
+) -> None:
     print(f"JESENSKA_SEED={SEED}")
     with BrokerProcess(tmp_path / "data", settings=_SETTINGS) as broker:
 
@@ -206,7 +214,9 @@ def test_ten_members_share_the_partitions_whatever_happens_to_them_and_the_broke
             assert await Admin(cluster).create_topics([NewTopic(TOPIC, len(_KEYS), 1)]) == {TOPIC: None}
             await cluster.close()
             soak = Soak(broker, assignor)
-            producing = asyncio.create_task(produce(broker.bootstrap, soak.ledger, "producer", True, Codec.NONE, 0.3, len(_KEYS)))
+            producing = asyncio.create_task(
+                produce(broker.bootstrap, soak.ledger, "producer", True, Codec.NONE, 0.3, len(_KEYS))
+            )
             watching = asyncio.create_task(soak.watch())
             try:
                 await soak.shake(SECONDS)

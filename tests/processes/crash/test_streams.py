@@ -50,7 +50,9 @@ def test_each_result_is_there_once_whatever_fails(tmp_path: Path, release: str) 
             apply(schedule, targets, load)
         finally:
             starts = {item.name: item.starts for item in load.instances}
-            print(f"{load.keys} keys, {load.words.total()} words; starts {starts}; errors {said(load.instances, 'error')}")
+            print(
+                f"{load.keys} keys, {load.words.total()} words; starts {starts}; errors {said(load.instances, 'error')}"
+            )
         cluster.until_whole()
         for topic in OUTPUTS:
             cluster.until_logs_equal(topic, PARTITIONS)
@@ -63,7 +65,9 @@ def test_a_result_that_is_there_twice_or_missing_is_found() -> None:
     right = {("counts", 0): [("a", "1"), ("a", "2")], ("pairs", 0): [("0", "left 0+right 0")]}
     assert wrong(right, words, 1) == []
     assert wrong(right, words, 2) == ["pairs too many: []; missing: [(('1', 'left 1+right 1'), 1)]"]
-    assert wrong({**right, ("pairs", 1): [("0", "left 0+right 0")]}, words, 1) == ["pairs too many: [(('0', 'left 0+right 0'), 1)]; missing: []"]
+    assert wrong({**right, ("pairs", 1): [("0", "left 0+right 0")]}, words, 1) == [
+        "pairs too many: [(('0', 'left 0+right 0'), 1)]; missing: []"
+    ]
     assert wrong({**right, ("counts", 0): [("a", "1"), ("a", "2"), ("a", "2")]}, words, 1) == [
         "a was written 2 times and counted up to 2, with the steps [(2, 2)]"
     ]

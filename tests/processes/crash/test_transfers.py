@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.feature_admin import SAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.feature_admin import SAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 from jesenska.testing import BrokerProcess
 from jesenska.testing.faults import Schedule, apply, check, read_history
 from jesenska.testing.faults.transaction_checkers import ABORTED, TORN
@@ -36,7 +36,11 @@ LOADS = chosen(quick=[LIBRDKAFKA, OURS], ci=[LIBRDKAFKA, OURS], everything=[OURS
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(300 + 90 * ROUNDS)]
 
 #: Of one broker.
-_ALONE = {"transaction.state.log.num.partitions": "3", "group.min.session.timeout.ms": "1000", "group.initial.rebalance.delay.ms": "0"}
+_ALONE = {
+    "transaction.state.log.num.partitions": "3",
+    "group.min.session.timeout.ms": "1000",
+    "group.initial.rebalance.delay.ms": "0",
+}
 #: Shorter than a session and longer, of brokers and of members.
 _SECONDS = (0.1, 5.5)
 _STEPS = (20, 120)
@@ -61,7 +65,9 @@ def test_the_sum_of_all_accounts_is_right_whatever_fails(tmp_path: Path) -> None
             apply(schedule, targets, bank)
         finally:
             starts = {name: worker.starts for name, worker in bank.workers.items()}
-            print(f"{bank.transfers} transfers; starts {starts}; errors {bank.said('error')}; ends {bank.said('fatal')}")
+            print(
+                f"{bank.transfers} transfers; starts {starts}; errors {bank.said('error')}; ends {bank.said('fatal')}"
+            )
         cluster.until_whole()
         cluster.until_logs_equal(ENTRIES, PARTITIONS)
     history = read_history(bank.paths)

@@ -16,7 +16,15 @@ from jesenska.metadata.tree_operations import OPEN_ACL
 from jesenska.metadata.watches import WatchEvent
 from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
-from jesenska.metadata.zookeeper.messages import ConnectRequest, CreateFlag, CreateRequest, OpCode, Reader, ReplyHeader, RequestHeader
+from jesenska.metadata.zookeeper.messages import (
+    ConnectRequest,
+    CreateFlag,
+    CreateRequest,
+    OpCode,
+    Reader,
+    ReplyHeader,
+    RequestHeader,
+)
 from jesenska.testing.tree import TreeProcess
 from tests.processes.crash.tree_load import Holder, InOrder, Load, Numberer, Session, Setter, Watcher, check_numbers
 from tests.profiles import rounds
@@ -40,7 +48,11 @@ class Deserter:
     async def open(port: int, name: str) -> Deserter:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(framed(messages.write(bytearray(), ConnectRequest(0, 0, _SHORT_TIMEOUT_MS, 0, bytes(16)))))
-        flags = (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL | CreateFlag.SEQUENTIAL, CreateFlag.EPHEMERAL | CreateFlag.SEQUENTIAL)
+        flags = (
+            CreateFlag.EPHEMERAL,
+            CreateFlag.EPHEMERAL | CreateFlag.SEQUENTIAL,
+            CreateFlag.EPHEMERAL | CreateFlag.SEQUENTIAL,
+        )
         for number, flag in enumerate(flags):
             request = CreateRequest(f"/gone/{name}-{number}-", b"", OPEN_ACL, flag)
             writer.write(framed(messages.write(bytearray(), RequestHeader(number + 1, OpCode.CREATE), request)))
@@ -91,8 +103,16 @@ def test_nothing_answered_is_lost_and_watches_are_heard_once_when_the_trees_serv
                 numberers += [Numberer(load, writing, "/numbers", f"{number}{name}", given) for name in ("a", "b")]
                 await writing.store.create(f"/held/{number}")
                 holders.append(Holder(load, writing, f"/held/{number}"))
-            orders = [InOrder(load, await load.session(), await load.session(), f"/order-{number}") for number in range(2)]
-            runners: list[Setter | Watcher | Numberer | Holder | InOrder] = [*setters, *watchers, *numberers, *holders, *orders]
+            orders = [
+                InOrder(load, await load.session(), await load.session(), f"/order-{number}") for number in range(2)
+            ]
+            runners: list[Setter | Watcher | Numberer | Holder | InOrder] = [
+                *setters,
+                *watchers,
+                *numberers,
+                *holders,
+                *orders,
+            ]
             load.start(*(one.run() for one in runners))
 
             for crash in range(CRASHES):
@@ -125,7 +145,10 @@ def test_nothing_answered_is_lost_and_watches_are_heard_once_when_the_trees_serv
             await check(reader)
             heard = sum(one.heard for one in watchers)
             in_order = sum(len(one.events) for one in orders)
-            print(f"\n{CRASHES} kills, {load.answered:,} changes answered, {len(given):,} numbers given, {heard:,} + {in_order:,} watches heard")
+            print(
+                f"\n{CRASHES} kills, {load.answered:,} changes answered, {len(given):,} numbers given, {heard:,} + "
+                f"{in_order:,} watches heard"
+            )
             assert heard > 0
             assert in_order > 0
         finally:

@@ -54,7 +54,12 @@ def build_tracer(directory: Path) -> Path:
     library = directory / "disk_trace.so"
     cc = compiler()
     assert cc is not None
-    done = subprocess.run([cc, "-O1", "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl", "-lpthread"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [cc, "-O1", "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl", "-lpthread"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return library
 
@@ -65,7 +70,9 @@ def read_trace(path: Path) -> list[Op]:
     while position < len(data):
         kind, a, b, c, first, second = _HEAD.unpack_from(data, position)
         position += _HEAD.size
-        found.append(Op(kind, a, b, c, data[position : position + first], data[position + first : position + first + second]))
+        found.append(
+            Op(kind, a, b, c, data[position : position + first], data[position + first : position + first + second])
+        )
         position += first + second
     return found
 
@@ -281,7 +288,10 @@ class TracedDisk:
 
         def compare(path: Path, directory: Directory) -> None:
             there = {entry.name for entry in path.iterdir()}
-            found.extend(f"{path / name} is only on {'the disk' if name in there else 'the trace'}" for name in there ^ directory.names.keys())
+            found.extend(
+                f"{path / name} is only on {'the disk' if name in there else 'the trace'}"
+                for name in there ^ directory.names.keys()
+            )
             for name in there & directory.names.keys():
                 node = directory.names[name]
                 if isinstance(node, Directory):
@@ -313,7 +323,9 @@ class TracedDisk:
             if isinstance(node, Directory):
                 yield from self._directories(node)
 
-    def _build(self, directory: Directory, target: Path, habit: int, until: int, chance: Random, built: dict[int, Path]) -> None:
+    def _build(
+        self, directory: Directory, target: Path, habit: int, until: int, chance: Random, built: dict[int, Path]
+    ) -> None:
         """`built`: where each file stands that has a name already."""
         target.mkdir()
         names = dict(directory.durable)

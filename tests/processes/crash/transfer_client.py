@@ -95,8 +95,15 @@ class _Calls:
 class Worker:
     def __init__(self, bootstrap: str, transactional_id: str, history: ClientHistory, isolation: str) -> None:
         self._history = history
-        common = {"bootstrap.servers": bootstrap, "client.id": history.name, "reconnect.backoff.max.ms": 500, "log_level": 2}
-        self._producer = Producer({**common, "transactional.id": transactional_id, "transaction.timeout.ms": 6000, "linger.ms": 2})
+        common = {
+            "bootstrap.servers": bootstrap,
+            "client.id": history.name,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 2,
+        }
+        self._producer = Producer(
+            {**common, "transactional.id": transactional_id, "transaction.timeout.ms": 6000, "linger.ms": 2}
+        )
         self._consumer = Consumer(
             {
                 **common,
@@ -172,7 +179,9 @@ class Worker:
             with self._calls.within(_CALL_SECONDS, "flush"):
                 self._producer.flush(_CALL_SECONDS)
         try:
-            self._until_done("offsets", lambda: self._producer.send_offsets_to_transaction(offsets, self._member, _CALL_SECONDS))
+            self._until_done(
+                "offsets", lambda: self._producer.send_offsets_to_transaction(offsets, self._member, _CALL_SECONDS)
+            )
             if commits:
                 number = self._history.ending(records, commits=True)
                 self._until_done("commit", lambda: self._producer.commit_transaction(_CALL_SECONDS))
@@ -201,7 +210,9 @@ class Worker:
                 for item in found:
                     if item.error is not None:
                         raise KafkaException(item.error)
-                    self._consumer.seek(Place(item.topic, item.partition, item.offset if item.offset >= 0 else OFFSET_BEGINNING))
+                    self._consumer.seek(
+                        Place(item.topic, item.partition, item.offset if item.offset >= 0 else OFFSET_BEGINNING)
+                    )
                 return
             except KafkaException as error:
                 say("error rewind:", error)
@@ -230,7 +241,12 @@ class Worker:
 
 class Watcher:
     def __init__(self, bootstrap: str, history: ClientHistory, isolation: str) -> None:
-        self._common = {"bootstrap.servers": bootstrap, "client.id": history.name, "reconnect.backoff.max.ms": 500, "log_level": 2}
+        self._common = {
+            "bootstrap.servers": bootstrap,
+            "client.id": history.name,
+            "reconnect.backoff.max.ms": 500,
+            "log_level": 2,
+        }
         self._history = history
         self._isolation = isolation
         self._keys = [TopicPartition(ENTRIES, number) for number in range(PARTITIONS)]
@@ -250,7 +266,9 @@ class Watcher:
             producer.poll(0.02)
             if self._fed - self._seen < _AHEAD:
                 transfer = Transfer.draw(self._fed, chance)
-                producer.produce(TRANSFERS, transfer.encode(), partition=transfer.number % PARTITIONS, on_delivery=_must_be_there)
+                producer.produce(
+                    TRANSFERS, transfer.encode(), partition=transfer.number % PARTITIONS, on_delivery=_must_be_there
+                )
                 self._fed += 1
         while producer.flush(_CALL_SECONDS):
             pass
@@ -258,7 +276,12 @@ class Watcher:
         self._is_fed.set()
 
     def _consumer(self, group: str) -> Any:
-        settings = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "error", "enable.partition.eof": True}
+        settings = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+        }
         return Consumer({**self._common, **settings, "isolation.level": self._isolation, "fetch.wait.max.ms": 100})
 
     def run(self) -> None:
@@ -310,9 +333,13 @@ class Watcher:
         consumer = self._consumer("last-reader")
         written = Consumer({**self._common, "group.id": "uncommitted", "isolation.level": "read_uncommitted"})
         deadline = time.monotonic() + _STABLE_SECONDS
-        while (stable := {key: _end(consumer, key) for key in self._keys}) != (ends := {key: _end(written, key) for key in self._keys}):
+        while (stable := {key: _end(consumer, key) for key in self._keys}) != (
+            ends := {key: _end(written, key) for key in self._keys}
+        ):
             if time.monotonic() > deadline:
-                end_process(1, "fatal", f"transactions stay open: the last stable offsets are {stable}, the ends {ends}")
+                end_process(
+                    1, "fatal", f"transactions stay open: the last stable offsets are {stable}, the ends {ends}"
+                )
             time.sleep(_AGAIN_SECONDS)
         written.close()
         self._history.full_read(self._keys)

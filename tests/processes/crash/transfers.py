@@ -35,7 +35,11 @@ class Transfer:
     def draw(cls, number: int, chance: Random) -> Transfer:
         debtor = chance.randrange(ACCOUNTS)
         is_within = chance.random() < 0.5
-        others = [account for account in range(ACCOUNTS) if account != debtor and (partition_of(account) == partition_of(debtor)) == is_within]
+        others = [
+            account
+            for account in range(ACCOUNTS)
+            if account != debtor and (partition_of(account) == partition_of(debtor)) == is_within
+        ]
         return cls(number, debtor, chance.choice(others), chance.randint(1, 100))
 
     @classmethod
@@ -49,7 +53,10 @@ class Transfer:
 def entries_of(transfer: Transfer, transaction: str) -> list[tuple[int, bytes]]:
     """(partition, value) of the debit and the credit."""
     sides = ((transfer.debtor, -transfer.amount), (transfer.creditor, transfer.amount))
-    return [(partition_of(account), f"{transaction}:{transfer.number}:{account}:{amount}".encode()) for account, amount in sides]
+    return [
+        (partition_of(account), f"{transaction}:{transfer.number}:{account}:{amount}".encode())
+        for account, amount in sides
+    ]
 
 
 def wrong(history: Sequence[Operation], transfers: int) -> list[str]:
@@ -107,7 +114,10 @@ def _wrong_counts(history: Iterable[Operation], transfers: int) -> list[str]:
             wanted = Counter((number, is_credit) for number in range(transfers) for is_credit in (False, True))
             if counts != wanted:
                 more, less = counts - wanted, wanted - counts
-                counted = f"{sum(more.values())} too many, like {list(more)[:5]}, and lacks {sum(less.values())}, like {list(less)[:5]}"
+                counted = (
+                    f"{sum(more.values())} too many, like {list(more)[:5]}, and lacks {sum(less.values())}, like "
+                    f"{list(less)[:5]}"
+                )
                 found.append(f"{operation.client} has {counted}")
             if total := sum(int(amount) for *_, amount in values):
                 found.append(f"{operation.client} finds a sum of {total} over all accounts")

@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, NoNodeError
 from jesenska.metadata.watches import EventType, WatchEvent
-from jesenska.metadata.zookeeper.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 
 T = TypeVar("T")
 
@@ -131,7 +131,9 @@ class Setter:
                 await self._look()
                 continue
             self.value, self.version = self.value + 1, self.version + 1
-            assert stat.version == self.version, f"{self._path}: {self.version} changes were made, {stat.version} are counted"
+            assert stat.version == self.version, (
+                f"{self._path}: {self.version} changes were made, {stat.version} are counted"
+            )
             self._load.answer()
 
     async def _look(self) -> None:
@@ -187,7 +189,9 @@ async def check_numbers(reader: Session, parent: str, numberers: list[Numberer],
     names, stat = await reader.store.children(parent)
     found = {f"{parent}/{name}": (await reader.store.get(f"{parent}/{name}"))[0].decode() for name in names}
     for one in numberers:
-        assert one.kept.items() <= found.items(), f"answered nodes are lost: {sorted(one.kept.items() - found.items())[:5]}"
+        assert one.kept.items() <= found.items(), (
+            f"answered nodes are lost: {sorted(one.kept.items() - found.items())[:5]}"
+        )
     kept = {path for one in numberers for path in one.kept}
     perhaps = {path for one in numberers for path in one.perhaps_deleted}
     others = {path: token for path, token in found.items() if path not in kept | perhaps}
@@ -226,7 +230,9 @@ class Watcher:
             with suppress(ConnectionLossError):
                 for _ in range(2):
                     _, stat = await store.get(self._path)
-                    assert calls or stat.version == armed.version, f"version {stat.version} of {self._path} is shown to who was not told of it"
+                    assert calls or stat.version == armed.version, (
+                        f"version {stat.version} of {self._path} is shown to who was not told of it"
+                    )
             while not calls and not self._load.stopping:
                 await asyncio.wait((first,), timeout=0.2)
             if not calls:
@@ -298,7 +304,9 @@ class InOrder:
         """What was changed is heard when the watcher's own answer shows it."""
         await self._watcher.until_answered(self._watcher.store.sync)
         assert len(self.events) == len(set(self.events)), "a watch was heard twice"
-        assert self.events == self.changed, f"heard otherwise than changed, first at {_first_difference(self.events, self.changed)}"
+        assert self.events == self.changed, (
+            f"heard otherwise than changed, first at {_first_difference(self.events, self.changed)}"
+        )
 
 
 class Holder:

@@ -37,7 +37,11 @@ class Window:
         self.attempts = 0
 
     def kill(
-        self, broker: BrokerProcess, frame_of: Callable[[RawConnection], bytes], grown: Callable[[], int], answered: Callable[[RawConnection], None]
+        self,
+        broker: BrokerProcess,
+        frame_of: Callable[[RawConnection], bytes],
+        grown: Callable[[], int],
+        answered: Callable[[RawConnection], None],
     ) -> bool:
         """Sends one request after another (`frame_of`) until the broker was killed in the window; `answered` takes the
         answer of each that was not. False, with the broker killed all the same, if it was not to be had."""

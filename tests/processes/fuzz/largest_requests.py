@@ -101,7 +101,9 @@ def _element(kind: Any, model: Any, number: int) -> Any:
         for item in fields:
             if item.type is STRING and number:
                 setattr(made, item.name, f"{getattr(made, item.name) or 'x'}-{number}")
-            elif item.type is INT32 and number and item.name in ("partition", "partition_index", "partition_id", "index"):
+            elif (
+                item.type is INT32 and number and item.name in ("partition", "partition_index", "partition_id", "index")
+            ):
                 setattr(made, item.name, number)
         return made
     if kind is STRING:
@@ -163,7 +165,10 @@ def trials(served: Served, keys: list[int], *, newest_only: bool) -> Iterator[Fe
                 room = (CREATION_ELEMENTS_MAX if key in _CREATION else REQUEST_ELEMENTS_MAX) + 50
                 number = 0
                 while True:
-                    made = [filled(SENSIBLE[key](served, version), version, room, number, distinct) for distinct in (False, True)]
+                    made = [
+                        filled(SENSIBLE[key](served, version), version, room, number, distinct)
+                        for distinct in (False, True)
+                    ]
                     if made[0] is None:
                         break
                     number += 1
@@ -197,12 +202,19 @@ def _felt(served: Served, bystander: Bystander, key: int, version: int, request:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.processes.fuzz.largest_requests", description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.processes.fuzz.largest_requests", description=__doc__.partition("\n")[0]
+    )
     parser.add_argument("--api", type=int, action="append", metavar="KEY", help="Only this API; may be repeated.")
     parser.add_argument("--newest", action="store_true", help="Only each API's newest version.")
-    parser.add_argument("--all", action="store_true", help="A line for each request, not for those alone that anybody felt.")
+    parser.add_argument(
+        "--all", action="store_true", help="A line for each request, not for those alone that anybody felt."
+    )
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory, BrokerProcess(Path(directory) / "data", settings=SETTINGS) as broker:
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        BrokerProcess(Path(directory) / "data", settings=SETTINGS) as broker,
+    ):
         served = Served(broker)
         keys = options.api or [key for key in served.announced if key in SENSIBLE]
         worst = worst_mb = 0.0
@@ -210,9 +222,15 @@ def main() -> None:
         for felt in trials(served, keys, newest_only=options.newest):
             count += 1
             worst, worst_mb = max(worst, felt.bystander_seconds), max(worst_mb, felt.grown_mb)
-            if options.all or felt.bystander_seconds > 0.2 or felt.grown_mb > 4 * felt.request_mb + 10 or felt.left_mb > 10:
+            if (
+                options.all
+                or felt.bystander_seconds > 0.2
+                or felt.grown_mb > 4 * felt.request_mb + 10
+                or felt.left_mb > 10
+            ):
                 print(
-                    f"{felt.what:90} {felt.request_mb:7.1f} MB  bystander {felt.bystander_seconds:6.3f} s  memory +{felt.grown_mb:6.1f} MB, "
+                    f"{felt.what:90} {felt.request_mb:7.1f} MB  bystander {felt.bystander_seconds:6.3f} s  memory "
+                    f"+{felt.grown_mb:6.1f} MB, "
                     f"{felt.left_mb:6.1f} MB left",
                     flush=True,
                 )

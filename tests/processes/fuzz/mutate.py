@@ -9,7 +9,27 @@ from collections.abc import Callable, Sequence
 
 import google_crc32c
 
-_INTERESTING = (0, 1, 2, 3, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1_000_000, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1)
+_INTERESTING = (
+    0,
+    1,
+    2,
+    3,
+    127,
+    128,
+    255,
+    256,
+    32767,
+    32768,
+    65535,
+    65536,
+    1_000_000,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
 _FRAME_MAX = 1 << 20
 #: Where a batch of format 2 has its parts: length at 8, magic at 16, CRC at 17, what the CRC covers from 21.
 _BATCH_HEAD_BYTES, _MAGIC_AT, _CRC_AT, _COVERED_AT = 61, 16, 17, 21
@@ -29,7 +49,16 @@ def _put_integer(frame: bytearray, others: Sequence[bytes], source: random.Rando
 
 def _put_varint(frame: bytearray, others: Sequence[bytes], source: random.Random) -> None:
     at = source.randrange(len(frame))
-    frame[at : at + 1] = source.choice((b"\xff\xff\xff\xff\x0f", b"\x80\x80\x80\x80\x08", b"\xff" * 10, b"\x80\x00", b"\xff\xff\x7f", b"\x80" * 4 + b"\x01"))
+    frame[at : at + 1] = source.choice(
+        (
+            b"\xff\xff\xff\xff\x0f",
+            b"\x80\x80\x80\x80\x08",
+            b"\xff" * 10,
+            b"\x80\x00",
+            b"\xff\xff\x7f",
+            b"\x80" * 4 + b"\x01",
+        )
+    )
 
 
 def _truncate(frame: bytearray, others: Sequence[bytes], source: random.Random) -> None:
@@ -75,9 +104,22 @@ def _noise(frame: bytearray, others: Sequence[bytes], source: random.Random) -> 
 
 
 _MUTATIONS: tuple[Callable[[bytearray, Sequence[bytes], random.Random], None], ...] = (
-    _flip_bits, _flip_bits, _put_integer, _put_integer, _put_integer, _put_varint, _put_varint, _truncate, _cut_out, _repeat, _splice, _transplant,
-    _other_version, _other_key, _noise,
-)  # fmt: skip
+    _flip_bits,
+    _flip_bits,
+    _put_integer,
+    _put_integer,
+    _put_integer,
+    _put_varint,
+    _put_varint,
+    _truncate,
+    _cut_out,
+    _repeat,
+    _splice,
+    _transplant,
+    _other_version,
+    _other_key,
+    _noise,
+)
 
 
 def _seal(frame: bytearray) -> None:
@@ -87,7 +129,9 @@ def _seal(frame: bytearray) -> None:
         base = at - _MAGIC_AT
         end = base + 12 + int.from_bytes(frame[base + 8 : base + 12], "big")
         if base + _BATCH_HEAD_BYTES <= end <= len(frame):
-            frame[base + _CRC_AT : base + _COVERED_AT] = struct.pack(">I", google_crc32c.value(bytes(frame[base + _COVERED_AT : end])))
+            frame[base + _CRC_AT : base + _COVERED_AT] = struct.pack(
+                ">I", google_crc32c.value(bytes(frame[base + _COVERED_AT : end]))
+            )
             return
         at = frame.find(b"\x02", at + 1)
 
@@ -103,5 +147,16 @@ def hostile(frames: Sequence[bytes], source: random.Random) -> bytes:
         _seal(frame)
     size = len(frame)
     if source.random() < 0.03:
-        size = source.choice((size + source.randrange(1, 100), max(0, size - source.randrange(1, 100)), 0, -1, -(2**31), 2**31 - 1, 104_857_601, 104_857_600))
+        size = source.choice(
+            (
+                size + source.randrange(1, 100),
+                max(0, size - source.randrange(1, 100)),
+                0,
+                -1,
+                -(2**31),
+                2**31 - 1,
+                104_857_601,
+                104_857_600,
+            )
+        )
     return struct.pack(">i", size) + frame

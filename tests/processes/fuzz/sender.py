@@ -32,7 +32,12 @@ class _One:
         self.unsent = opening
 
 
-def send_all(bootstrap: str, frames: Iterator[bytes], source: random.Random, opening: Callable[[random.Random], bytes] = lambda _: b"") -> Counter[str]:
+def send_all(
+    bootstrap: str,
+    frames: Iterator[bytes],
+    source: random.Random,
+    opening: Callable[[random.Random], bytes] = lambda _: b"",
+) -> Counter[str]:
     """How the connections ended, and how many answers came. `opening` is what a connection sends first."""
     host, _, port = bootstrap.rpartition(":")
     address = (host, int(port))

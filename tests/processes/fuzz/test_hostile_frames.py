@@ -24,17 +24,27 @@ import pytest
 from bench.figures import resident_mb
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.client.admin import Admin
+from jesenska.client.administration.admin import Admin
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.testing import BrokerProcess
 from jesenska.wire.codec import MalformedMessageError, decoder
 from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchRequestPartition, FetchRequestTopic, FetchResponse
-from jesenska.wire.messages.k19_create_topics import CreateTopicsRequest, CreateTopicsRequestConfig, CreateTopicsRequestTopic, CreateTopicsResponse
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
 from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest
 from jesenska.wire.registry import APIS
 from tests.processes.fuzz.mutate import hostile
@@ -86,8 +96,12 @@ class Bystander(threading.Thread):
                 while not self.ends.wait(0.02):
                     begun = time.monotonic()
                     batch = bytes(encode_batch([(_NOW_MS, None, b"record %d" % self.count, ())]))
-                    data = ProduceRequestTopic(name=_KEPT, partition_data=[ProduceRequestPartition(index=0, records=batch)])
-                    written = connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse)
+                    data = ProduceRequestTopic(
+                        name=_KEPT, partition_data=[ProduceRequestPartition(index=0, records=batch)]
+                    )
+                    written = connection.ask(
+                        ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse
+                    )
                     answer = written.responses[0].partition_responses[0]
                     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, self.count)
                     assert read(connection, self.count) == batch[61:]
@@ -108,7 +122,9 @@ class Bystander(threading.Thread):
 def read(connection: RawConnection, offset: int) -> bytes:
     """The records of the batch there, without its header."""
     partition = FetchRequestPartition(partition=0, fetch_offset=offset, partition_max_bytes=1)
-    request = FetchRequest(max_wait_ms=20_000, min_bytes=1, topics=[FetchRequestTopic(topic=_KEPT, partitions=[partition])])
+    request = FetchRequest(
+        max_wait_ms=20_000, min_bytes=1, topics=[FetchRequestTopic(topic=_KEPT, partitions=[partition])]
+    )
     found = connection.ask(request, 11, FetchResponse).responses[0].partitions[0]
     assert found.error_code == ErrorCode.NONE
     assert isinstance(found.records, memoryview | bytes)
@@ -119,7 +135,12 @@ def _create_kept(bootstrap: str) -> None:
     forever = CreateTopicsRequestConfig(name="retention.ms", value="-1")
     with RawConnection(bootstrap) as connection:
         topic = CreateTopicsRequestTopic(name=_KEPT, num_partitions=1, replication_factor=1, configs=[forever])
-        assert connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), 5, CreateTopicsResponse).topics[0].error_code == ErrorCode.NONE
+        assert (
+            connection.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), 5, CreateTopicsResponse)
+            .topics[0]
+            .error_code
+            == ErrorCode.NONE
+        )
 
 
 def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
@@ -129,7 +150,9 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
         cluster = Cluster(bootstrap, request_timeout_seconds=300.0)
         try:
             admin, of_groups = Admin(cluster), GroupAdmin(cluster)
-            topics = [name for name in await admin.topics() if name not in (_KEPT, recorded) and not name.startswith("__")]
+            topics = [
+                name for name in await admin.topics() if name not in (_KEPT, recorded) and not name.startswith("__")
+            ]
             for start in range(0, len(topics), 200):
                 await admin.delete_topics(topics[start : start + 200])
             groups = [item.group_id for item in await of_groups.list_groups()]
@@ -148,8 +171,14 @@ class Frames:
 
     def __init__(self, served: Served) -> None:
         self.recorded = record(served)
-        batches = [bytes(encode_batch([(_NOW_MS, b"key", b"value %d" % number, ()) for number in range(count)], codec)) for codec in Codec for count in (1, 9)]
-        self._well_formed = WellFormed(served.announced, [served.name, "group-topic-9", "group-topic-10"], [served.id], batches)
+        batches = [
+            bytes(encode_batch([(_NOW_MS, b"key", b"value %d" % number, ()) for number in range(count)], codec))
+            for codec in Codec
+            for count in (1, 9)
+        ]
+        self._well_formed = WellFormed(
+            served.announced, [served.name, "group-topic-9", "group-topic-10"], [served.id], batches
+        )
 
     def frame(self, number: int) -> bytes:
         source = random.Random(f"{SEED}-{number}")
@@ -196,7 +225,9 @@ def test_hostile_frames_harm_nobody_but_those_who_send_them(tmp_path: Path) -> N
             while sent < _WARM_UP + FRAMES:
                 following = min(sent + _CHUNK, _WARM_UP if sent < _WARM_UP else _WARM_UP + FRAMES)
                 totals += send_all(broker.bootstrap, map(frames.frame, range(sent, following)), random.Random(sent))
-                assert "Traceback" not in broker.log, f"frames {sent} to {following} of seed {SEED}:\n{broker.log[-6000:]}"
+                assert "Traceback" not in broker.log, (
+                    f"frames {sent} to {following} of seed {SEED}:\n{broker.log[-6000:]}"
+                )
                 assert bystander.failure is None, f"frames {sent} to {following} of seed {SEED}: {bystander.failure!r}"
                 sent = following
                 totals["topics made"] += (made := _clean(broker.bootstrap, served.name))[0]
@@ -208,9 +239,11 @@ def test_hostile_frames_harm_nobody_but_those_who_send_them(tmp_path: Path) -> N
             for offset in range(bystander.count):
                 assert read(connection, offset).endswith(b"record %d\0" % offset)
         print(
-            f"\n{sent:,} hostile frames from {len(frames.recorded)} recorded ones in {seconds:.0f} s; {dict(totals)}; bystander: {bystander.count:,} records, "
+            f"\n{sent:,} hostile frames from {len(frames.recorded)} recorded ones in {seconds:.0f} s; "
+            f"{dict(totals)}; bystander: {bystander.count:,} records, "
             f"slowest {bystander.slowest_s * 1000:.0f} ms; "
-            f"resident {resident[0]:.1f} MB after the warm-up, {resident[-1]:.1f} at the end, {max(resident):.1f} at most"
+            f"resident {resident[0]:.1f} MB after the warm-up, {resident[-1]:.1f} at the end, {max(resident):.1f} at "
+            f"most"
         )
         assert bystander.count > 0
         assert totals["answers read"] > FRAMES // 100, "frames so broken that none gets past the header test nothing"

@@ -27,7 +27,7 @@ from bench.figures import resident_mb
 from jesenska.metadata.acl import digest_identity
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree_operations import Acl, NoAuthError, NodeExistsError, NoNodeError, NotEmptyError
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing.tree import TreeProcess
 from tests.processes.fuzz.sender import send_all
 from tests.processes.fuzz.tree_frames import CLEANER, TreeFrames
@@ -115,7 +115,13 @@ def _clean(address: str, sessions: int | None = None) -> int:
                 async with asyncio.timeout(60):
                     while await _sessions(address) > sessions + 1:
                         await asyncio.sleep(0.1)
-            count = sum([await _deleted(store, f"/{name}") for name in (await store.children("/"))[0] if name not in ("bystander", "zookeeper")])
+            count = sum(
+                [
+                    await _deleted(store, f"/{name}")
+                    for name in (await store.children("/"))[0]
+                    if name not in ("bystander", "zookeeper")
+                ]
+            )
             with suppress(NodeExistsError, NoNodeError, NoAuthError):
                 for path in ("/f", "/f/a", "/f/c"):
                     await store.create(path)
@@ -182,7 +188,8 @@ def test_hostile_frames_harm_nobody_but_those_who_send_them(tmp_path: Path) -> N
 
         asyncio.run(check())
         print(
-            f"\n{sent:,} hostile frames in {seconds:.0f} s; {dict(totals)}; bystander: {bystander.count:,} nodes, slowest {bystander.slowest_s * 1000:.0f} ms; "
+            f"\n{sent:,} hostile frames in {seconds:.0f} s; {dict(totals)}; bystander: {bystander.count:,} nodes, "
+            f"slowest {bystander.slowest_s * 1000:.0f} ms; "
             f"resident {resident[0]:.1f} MB after the warm-up, {resident[-1]:.1f} at the end"
         )
         assert bystander.count > 0

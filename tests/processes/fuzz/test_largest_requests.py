@@ -42,7 +42,13 @@ def test_a_request_that_names_more_than_can_exist_is_not_worked_through(broker: 
     with RawConnection(broker.bootstrap) as connection:
         if api == "fetch":
             parts = [FetchRequestPartition(partition=number) for number in range(many)]
-            connection.send_frame(connection.frame(FetchRequest(topics=[FetchRequestTopic(topic="t", partitions=parts)]), 11))
+            connection.send_frame(
+                connection.frame(FetchRequest(topics=[FetchRequestTopic(topic="t", partitions=parts)]), 11)
+            )
         else:
-            connection.send_frame(connection.frame(MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(many)]), 9))
+            connection.send_frame(
+                connection.frame(
+                    MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(many)]), 9
+                )
+            )
         assert connection.is_closed()

@@ -10,7 +10,7 @@ import struct
 
 from jesenska.metadata.acl import digest_identity
 from jesenska.metadata.tree_operations import OPEN_ACL, Acl
-from jesenska.metadata.zookeeper import four_letter_words, messages
+from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
     ConnectRequest,
@@ -28,13 +28,28 @@ from jesenska.metadata.zookeeper.messages import (
     VersionRequest,
     WatchableRequest,
 )
+from jesenska.metadata.zookeeper.server import four_letter_words
 from tests.processes.fuzz.mutate import hostile
 
 #: The root is not among them: whoever takes the right to it from all others ends the game.
 _PATHS = (
-    "/f", "/f/a", "/f/b", "/f/c/d", "/kept", "/zookeeper", "/zookeeper/quota", "/none/x", "", "x", "//", "/f/", "/f/..", "/f/\x01", "/f/\uf8ff",
+    "/f",
+    "/f/a",
+    "/f/b",
+    "/f/c/d",
+    "/kept",
+    "/zookeeper",
+    "/zookeeper/quota",
+    "/none/x",
+    "",
+    "x",
+    "//",
+    "/f/",
+    "/f/..",
+    "/f/\x01",
+    "/f/\uf8ff",
     "/" + "p" * 3000,
-)  # fmt: skip
+)
 _NUMBERS = (0, 1, -1, 2, 3, 4, 6, 31, 127, 1 << 16, 2**31 - 1, -(2**31))
 #: Who may clean up.
 CLEANER = b"me:secret"
@@ -85,10 +100,18 @@ def _multi(kinds: list[SubRequest]) -> bytes:
 def recorded() -> list[bytes]:
     """One or more good frames of every operation; without the length in front."""
     multi = _multi([SubRequest(kind, body) for kind, body in _BODIES if kind in messages.MULTI_TYPES])
-    reads = _multi([SubRequest(OpCode.GET_DATA, WatchableRequest("/f/a", False)), SubRequest(OpCode.GET_CHILDREN, WatchableRequest("/f", False))])
+    reads = _multi(
+        [
+            SubRequest(OpCode.GET_DATA, WatchableRequest("/f/a", False)),
+            SubRequest(OpCode.GET_CHILDREN, WatchableRequest("/f", False)),
+        ]
+    )
     return [
         *(_request(kind, messages.write(bytearray(), body)) for kind, body in _BODIES),
-        *(_request(kind, b"", xid) for kind, xid in ((OpCode.PING, -2), (OpCode.WHO_AM_I, 1), (OpCode.CLOSE_SESSION, 1))),
+        *(
+            _request(kind, b"", xid)
+            for kind, xid in ((OpCode.PING, -2), (OpCode.WHO_AM_I, 1), (OpCode.CLOSE_SESSION, 1))
+        ),
         _request(OpCode.MULTI, multi),
         _request(OpCode.MULTI_READ, reads),
     ]
@@ -145,7 +168,11 @@ class TreeFrames:
         elif layout is SetAclRequest:
             body = SetAclRequest(path, source.choice(_ACLS), number)
         elif layout is AuthPacket:
-            body = AuthPacket(number, source.choice(("digest", "digest", "ip", "sasl", "")), source.choice((CLEANER, source.randbytes(source.randrange(40)))))
+            body = AuthPacket(
+                number,
+                source.choice(("digest", "digest", "ip", "sasl", "")),
+                source.choice((CLEANER, source.randbytes(source.randrange(40)))),
+            )
         elif layout in (SetWatches, SetWatches2):
             paths = [tuple(source.choice(_PATHS) for _ in range(source.randrange(5))) for _ in range(5)]
             since = source.choice((0, 1, 10**6, -1, 2**63 - 1))

@@ -10,7 +10,24 @@ from typing import Any
 
 from jesenska.wire.codec import encode
 from jesenska.wire.headers import request_head
-from jesenska.wire.language import BOOLEAN, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, UINT16, UINT32, UUID, Array, Field, Struct, Type
+from jesenska.wire.language import (
+    BOOLEAN,
+    BYTES,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UINT16,
+    UINT32,
+    UUID,
+    Array,
+    Field,
+    Struct,
+    Type,
+)
 from jesenska.wire.registry import APIS
 
 _BITS = {INT8: 8, INT16: 16, INT32: 32, INT64: 64, UINT16: 16, UINT32: 32}
@@ -39,7 +56,9 @@ _NAMES = (
 class WellFormed:
     """`names` are strings that mean something to the broker, `batches` records that it takes."""
 
-    def __init__(self, announced: Mapping[int, range], names: Sequence[str], ids: Sequence[uuid.UUID], batches: Sequence[bytes]) -> None:
+    def __init__(
+        self, announced: Mapping[int, range], names: Sequence[str], ids: Sequence[uuid.UUID], batches: Sequence[bytes]
+    ) -> None:
         self._announced = [(key, versions) for key, versions in sorted(announced.items())]
         self._names = (*_NAMES, *names, *names, *names)
         self._ids = ids
@@ -51,7 +70,9 @@ class WellFormed:
         version = source.choice(versions)
         api = APIS[key]
         request = self._struct(api.request, version, source, 0)
-        return bytes(request_head(key, version, 7, "well-formed", api.request_header_version(version))) + encode(request, version)
+        return bytes(request_head(key, version, 7, "well-formed", api.request_header_version(version))) + encode(
+            request, version
+        )
 
     def _struct(self, kind: type[Struct], version: int, source: random.Random, depth: int) -> Any:
         values: dict[str, Any] = {}
@@ -93,4 +114,8 @@ class WellFormed:
     def _integer(bits: int, unsigned: bool, source: random.Random) -> int:
         low, high = (0, 2**bits - 1) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         usual = (0, 0, 0, 1, 1, 2, 3, 10, 100)
-        return source.choice(usual) if source.random() < 0.7 else source.choice((low, high, max(low, -1), max(low, -2), high - 1, source.randrange(low, high)))
+        return (
+            source.choice(usual)
+            if source.random() < 0.7
+            else source.choice((low, high, max(low, -1), max(low, -2), high - 1, source.randrange(low, high)))
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.log.directory_lock import LogDirectoryError, owner_pid
+from jesenska.log.directory.directory_lock import LogDirectoryError, owner_pid
 from tests.units.log.test_log_directories import start
 
 
@@ -34,7 +34,9 @@ def try_lock_elsewhere(directory: Path) -> str:
         "except OSError:\n"
         "    print('locked')\n"
     )
-    return subprocess.run([sys.executable, "-c", program, str(directory / ".lock")], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [sys.executable, "-c", program, str(directory / ".lock")], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def test_lock_of_another_process_keeps_this_one_out(tmp_path: Path) -> None:
@@ -46,7 +48,12 @@ def test_lock_of_another_process_keeps_this_one_out(tmp_path: Path) -> None:
         "print('ready', flush=True)\n"
         "sys.stdin.read()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / ".lock")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "ready\n"
         with pytest.raises(LogDirectoryError, match="in use by process 4711"):

@@ -17,7 +17,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.leader_appends import append_at_once
+from jesenska.log.partition.leader_appends import append_at_once
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
 from jesenska.records.batch import iter_headers
@@ -41,7 +41,9 @@ while True:
 def test_acknowledged_records_survive_kill_9(tmp_path: Path) -> None:
     acknowledged = -1
     for _ in range(3):
-        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path / "data")], stdout=subprocess.PIPE, text=True
+        ) as process:
             assert process.stdout is not None
             for _ in range(200):
                 acknowledged = int(process.stdout.readline())

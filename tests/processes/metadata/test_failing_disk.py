@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.metadata.tree_operations import ConnectionLossError
-from jesenska.metadata.zookeeper.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 from jesenska.testing.tree import TreeProcess
 from tests.on_a_loop import on_a_loop
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.metadata.store import Store
-from jesenska.metadata.zookeeper.client import connect
+from jesenska.metadata.zookeeper.client.client import connect
 from jesenska.testing.tree import TreeProcess
 from tests.fsyncs import Fsyncs, can_trace
 

@@ -57,7 +57,10 @@ def test_another_process_says_what_is_free():
 
 
 def _entry(line: str, change: str, function: str = "fee") -> str:
-    return f'[[mutation]]\nmodule = "shop/prices.py"\nfunction = "{function}"\nline = "{line}"\nchange = "{change}"\nreason = "nobody weighs that"\n'
+    return (
+        f'[[mutation]]\nmodule = "shop/prices.py"\nfunction = "{function}"\nline = "{line}"\nchange = '
+        f'"{change}"\nreason = "nobody weighs that"\n'
+    )
 
 
 def _project(root: Path, tests: str = TESTS) -> Project:
@@ -77,7 +80,9 @@ def _outcomes(
     """By line and change: the outcome, and why; and what was said meanwhile."""
     assert run(project, [*arguments, "--output", "json"], named) == code
     printed, said = capsys.readouterr()
-    outcomes = {(one["line_number"], one["change"]): (one["outcome"], one["by"]) for one in json.loads(printed)["mutations"]}
+    outcomes = {
+        (one["line_number"], one["change"]): (one["outcome"], one["by"]) for one in json.loads(printed)["mutations"]
+    }
     return outcomes, said
 
 
@@ -88,8 +93,12 @@ def named(tmp_path: Path) -> Path:
     return path
 
 
-def test_each_mutation_of_a_line_is_found_or_survives(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes, said = _outcomes(_project(tmp_path / "shop"), named, capsys, "--at", "shop/prices.py:2", "--processes", "1", code=1)
+def test_each_mutation_of_a_line_is_found_or_survives(
+    tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outcomes, said = _outcomes(
+        _project(tmp_path / "shop"), named, capsys, "--at", "shop/prices.py:2", "--processes", "1", code=1
+    )
     assert {place: outcome for place, (outcome, _) in outcomes.items()} == {
         (2, "2 if weight > 10 else 1 -> None"): "found",
         (2, "2 -> 3"): "found",
@@ -109,17 +118,26 @@ def test_a_process_that_a_test_starts_sees_the_mutation_and_the_working_tree_doe
     project = _project(tmp_path / "shop")
     before = {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()}
     outcomes, _ = _outcomes(project, named, capsys, "--at", "src/tiny/shop/prices.py:6", code=0)
-    assert outcomes[6, "== -> !="] == ("found", "tests/units/shop/test_prices.py::test_another_process_says_what_is_free")
+    assert outcomes[6, "== -> !="] == (
+        "found",
+        "tests/units/shop/test_prices.py::test_another_process_says_what_is_free",
+    )
     assert {path: path.read_bytes() for path in project.root.rglob("*") if path.is_file()} == before
 
 
 def test_a_mutation_that_hangs_is_found(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcomes, _ = _outcomes(_project(tmp_path / "shop"), named, capsys, "--at", "shop/prices.py:12", "--limit", "5", code=1)
+    outcomes, _ = _outcomes(
+        _project(tmp_path / "shop"), named, capsys, "--at", "shop/prices.py:12", "--limit", "5", code=1
+    )
     assert outcomes[12, "weight <= 0 -> False"] == ("found", "it takes longer than 5 s")
 
 
-def test_a_mutation_that_is_named_does_not_count_as_a_survivor(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    named.write_text(_entry("return 2 if weight > 10 else 1", "> -> >=") + _entry("return 2 if weight > 10 else 1", "10 -> 11"))
+def test_a_mutation_that_is_named_does_not_count_as_a_survivor(
+    tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named.write_text(
+        _entry("return 2 if weight > 10 else 1", "> -> >=") + _entry("return 2 if weight > 10 else 1", "10 -> 11")
+    )
     outcomes, said = _outcomes(_project(tmp_path / "shop"), named, capsys, "--at", "shop/prices.py:2", code=0)
     assert outcomes[2, "> -> >="] == ("named", "nobody weighs that")
     assert said.splitlines()[-1] == "7 mutations: 5 found, 0 survived, 2 named"
@@ -131,14 +149,18 @@ def test_a_name_for_nothing_is_told(tmp_path: Path, named: Path, capsys: pytest.
     assert "named.toml names a mutation that is nowhere: take out or mend shop/prices.py fee [return 3] 3 -> 4" in said
 
 
-def test_tests_that_fail_without_a_mutation_are_told(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tests_that_fail_without_a_mutation_are_told(
+    tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(_project(tmp_path / "shop", "def test_it():\n    assert False, 'as ever'\n"), ["shop"], named) == 3
     said = capsys.readouterr().err
     assert "Without any mutation tests/units/shop fails; mend that first." in said
     assert "as ever" in said
 
 
-def test_the_same_seed_lists_the_same_mutations_and_another_seed_others(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_seed_lists_the_same_mutations_and_another_seed_others(
+    tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     project = _project(tmp_path / "shop")
 
     def listed(*arguments: str) -> list[str]:
@@ -157,11 +179,19 @@ def test_the_same_seed_lists_the_same_mutations_and_another_seed_others(tmp_path
     [
         (["shops"], "No module of 'shops' decides: name one of shop."),
         (["--at", "shop/prices.py:0"], "Nothing on line 0 of shop/prices.py can be changed: --list shows what can."),
-        (["--at", "shop/prices.py"], "'shop/prices.py' names no line: write FILE:LINE, as in controller/leadership.py:63."),
-        (["--at", "prices.py:2"], "There is no module 'prices.py': name it from src/tiny on, as in controller/leadership.py."),
+        (
+            ["--at", "shop/prices.py"],
+            "'shop/prices.py' names no line: write FILE:LINE, as in controller/changes/leadership.py:63.",
+        ),
+        (
+            ["--at", "prices.py:2"],
+            "There is no module 'prices.py': name it from src/tiny on, as in controller/changes/leadership.py.",
+        ),
     ],
 )
-def test_what_is_nowhere_is_refused(tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str) -> None:
+def test_what_is_nowhere_is_refused(
+    tmp_path: Path, named: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
     assert run(_project(tmp_path / "shop"), arguments, named) == 2
     assert sentence in capsys.readouterr().err
 
@@ -173,13 +203,23 @@ def test_an_interrupt_ends_the_tests_with_what_they_have_started(tmp_path: Path)
         f"import fcntl, os, time; kept = open({str(kept)!r} + 'new', 'w'); fcntl.flock(kept, fcntl.LOCK_EX);"
         f"os.rename(kept.name, {str(kept)!r}); time.sleep(100)"
     )
-    _project(tmp_path / "shop", f"import subprocess, sys\ndef test_it():\n    subprocess.run([sys.executable, '-c', {child!r}])\n")
+    _project(
+        tmp_path / "shop",
+        f"import subprocess, sys\ndef test_it():\n    subprocess.run([sys.executable, '-c', {child!r}])\n",
+    )
     program = (
-        "import sys; from pathlib import Path; from tests.mutations import __main__ as command; from tests.mutations.rooms import Project\n"
+        "import sys; from pathlib import Path; from tests.mutations import __main__ as command; from "
+        "tests.mutations.rooms import Project\n"
         f"command.Project = lambda root: Project(Path({str(tmp_path / 'shop')!r}), 'tiny', {{}})\n"
         "sys.argv[1:] = ['shop']\nsys.exit(command.main())"
     )
-    command = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)})
+    command = subprocess.Popen(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
     deadline = time.monotonic() + 60
     while not kept.exists() and time.monotonic() < deadline and command.poll() is None:
         time.sleep(0.02)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import TOPIC, Admin, NewTopic
+from jesenska.client.administration.admin import TOPIC, Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
-from jesenska.pipeline.cluster_thread import ClusterThread
-from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import SHORT_RUN, session
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import ClientOptions
+from jesenska.pipeline.spark.session import SHORT_RUN, session
 from jesenska.testing import BrokerProcess
 
 if TYPE_CHECKING:
@@ -47,7 +47,12 @@ class Topics:
         """A new topic, named by the test or by us; settings with `_` for `.`. Records stay however old they are, as
         tests choose their times."""
         topic = name or f"topic-{os.getpid()}-{next(_numbers)}"
-        new = NewTopic(topic, partitions, 1, {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()})
+        new = NewTopic(
+            topic,
+            partitions,
+            1,
+            {"retention.ms": "-1"} | {key.replace("_", "."): value for key, value in configs.items()},
+        )
         self._raise(self._connection.run(Admin(self._cluster).create_topics([new])))
 
         async def there() -> None:
@@ -75,14 +80,18 @@ class Topics:
 
         self._connection.run(asyncio.wait_for(there(), 20))
 
-    def send(self, topic: str, values: Sequence[bytes | tuple[Any, ...] | None], partition: int = 0, **options: Any) -> None:
+    def send(
+        self, topic: str, values: Sequence[bytes | tuple[Any, ...] | None], partition: int = 0, **options: Any
+    ) -> None:
         """Records of one partition: values, or (value, key, headers, timestamp in ms) as far as they matter."""
 
         async def work() -> None:
             async with Producer(self._cluster, **options) as producer:
                 sent = []
                 for item in values:
-                    value, key, headers, timestamp_ms = (*item, None, None, None)[:4] if isinstance(item, tuple) else (item, None, None, None)
+                    value, key, headers, timestamp_ms = (
+                        (*item, None, None, None)[:4] if isinstance(item, tuple) else (item, None, None, None)
+                    )
                     sent.append(await producer.send(topic, value, key, partition, headers or (), timestamp_ms))
                 await producer.flush()
                 for future in sent:
@@ -91,7 +100,9 @@ class Topics:
         self._connection.run(work())
 
     def delete_records(self, topic: str, offset: int, partition: int = 0) -> None:
-        self._raise(self._connection.run(Admin(self._cluster).delete_records({TopicPartition(topic, partition): offset})))
+        self._raise(
+            self._connection.run(Admin(self._cluster).delete_records({TopicPartition(topic, partition): offset}))
+        )
 
     def offsets(self, topic: str, partitions: int = 1) -> dict[int, tuple[int, int]]:
         """Earliest and latest offset of each partition."""
@@ -102,7 +113,10 @@ class Topics:
 
     def settings(self, topic: str) -> dict[str, str | None]:
         """The settings of a topic."""
-        return {entry.name: entry.value for entry in self._connection.run(Admin(self._cluster).describe_configs(TOPIC, topic))}
+        return {
+            entry.name: entry.value
+            for entry in self._connection.run(Admin(self._cluster).describe_configs(TOPIC, topic))
+        }
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
         """What a group has committed."""

@@ -25,11 +25,14 @@ _COUNTS = """
 _VISIBILITY = """
     CASE WHEN visib IS NULL THEN 'no report' WHEN visib < 1 THEN '0 to 1 miles' WHEN visib < 3 THEN '1 to 3 miles' WHEN visib < 6 THEN '3 to 6 miles'
          WHEN visib < 10 THEN '6 to 10 miles' ELSE 'from 10 miles' END
-"""
+"""  # noqa: E501
 _QUERIES = {
-    "by_carrier_hour": f"SELECT carrier, airline, strftime(time_hour, '%Y-%m-%dT%H:%M:%SZ') AS hour, {_COUNTS} FROM joined GROUP BY ALL ORDER BY hour, carrier",
-    "by_route": f"SELECT origin || '-' || dest AS route, destination, {_COUNTS} FROM joined GROUP BY ALL ORDER BY route",
-    "by_weather": f"SELECT {_VISIBILITY} AS visibility, NULL AS name, {_COUNTS} FROM joined GROUP BY ALL ORDER BY visibility",
+    "by_carrier_hour": (
+        f"SELECT carrier, airline, strftime(time_hour, '%Y-%m-%dT%H:%M:%SZ') AS hour, {_COUNTS} FROM joined GROUP BY "
+        f"ALL ORDER BY hour, carrier"
+    ),
+    "by_route": f"SELECT origin || '-' || dest AS route, destination, {_COUNTS} FROM joined GROUP BY ALL ORDER BY route",  # noqa: E501
+    "by_weather": f"SELECT {_VISIBILITY} AS visibility, NULL AS name, {_COUNTS} FROM joined GROUP BY ALL ORDER BY visibility",  # noqa: E501
 }
 
 
@@ -41,8 +44,14 @@ def expected(scratch: Path, flights: int) -> dict[str, Rows]:
     connection = duckdb.connect()
     try:
         connection.execute("SET TimeZone = 'UTC'")
-        for name, file in {"flights": text, **{name: folder / f"{name}.csv" for name in ("airlines", "airports", "planes", "weather")}}.items():
-            connection.execute(f"CREATE TABLE {name} AS SELECT row_number() OVER () AS place, * FROM read_csv('{file}', nullstr = 'NA')")
+        for name, file in {
+            "flights": text,
+            **{name: folder / f"{name}.csv" for name in ("airlines", "airports", "planes", "weather")},
+        }.items():
+            connection.execute(
+                f"CREATE TABLE {name} AS SELECT row_number() OVER () AS place, * FROM read_csv('{file}', nullstr = "
+                f"'NA')"
+            )
         connection.execute(
             f"""
             CREATE TABLE joined AS
@@ -58,7 +67,7 @@ def expected(scratch: Path, flights: int) -> dict[str, Rows]:
             LEFT JOIN airports ON airports.faa = first.dest
             LEFT JOIN planes USING (tailnum)
             LEFT JOIN last_weather ON last_weather.origin = first.origin AND last_weather.time_hour = first.time_hour
-            """
+            """  # noqa: E501
         )
         return {name: connection.execute(query).fetchall() for name, query in _QUERIES.items()}
     finally:
@@ -76,7 +85,7 @@ def in_parquet(folder: Path) -> dict[str, Rows]:
             order = "hour, key" if hour else "key"
             found[name] = connection.execute(
                 f"""SELECT key, name, {hour} flights, cancelled, departed, dep_delay_sum, arrived, arr_delay_sum, seats, mean_dep_delay, mean_arr_delay
-                    FROM read_parquet('{folder}/results/{name}.parquet/*.parquet') ORDER BY {order}"""
+                    FROM read_parquet('{folder}/results/{name}.parquet/*.parquet') ORDER BY {order}"""  # noqa: E501
             ).fetchall()
         return found
     finally:

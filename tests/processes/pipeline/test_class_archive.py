@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jesenska.pipeline.class_archive import archive_paths, options_with_archive
-from jesenska.pipeline.java import java_home
+from jesenska.pipeline.spark.class_archive import archive_paths, options_with_archive
+from jesenska.pipeline.spark.java import java_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -65,7 +65,9 @@ def test_a_java_that_cannot_use_an_archive_starts_all_the_same_and_says_nothing(
     options = shlex.split(options_with_archive(None, environment) or "")
     home = java_home(environment)
     java = "java" if home is None else str(home / "bin" / "java")
-    done = subprocess.run([java, *options, "-version"], capture_output=True, text=True, env=environment, timeout=60, check=False)
+    done = subprocess.run(
+        [java, *options, "-version"], capture_output=True, text=True, env=environment, timeout=60, check=False
+    )
     assert done.returncode == 0
     assert "archive" not in done.stdout + done.stderr
 
@@ -77,7 +79,7 @@ def test_a_session_starts_with_the_archive(spark: SparkSession) -> None:
     """script/setup has made one."""
     archives = [path for path in archive_paths(os.environ) if path.is_file()]
     if not archives and os.environ.get("JESENSKA_PEERS") != "required":
-        pytest.skip("python -m jesenska.pipeline.make_class_archive has not been run")
+        pytest.skip("python -m jesenska.pipeline.spark.make_class_archive has not been run")
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     mapped = Path(f"/proc/{gateway.proc.pid}/maps").read_text(encoding="utf-8")

@@ -19,7 +19,13 @@ PAGE = Path(__file__).parents[3] / "docs" / "pipeline.md"
 @pytest.mark.spark
 @pytest.mark.timeout(180)
 def test_the_examples_of_the_page_run(
-    spark: SparkSession, bootstrap: str, topics: Topics, reading: Reading, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    bootstrap: str,
+    topics: Topics,
+    reading: Reading,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     names = [topics.create(2) for _ in range(3)]
@@ -43,6 +49,12 @@ def test_the_examples_of_the_page_run(
     progress = [line for line in shown.splitlines() if line.startswith(f"{names[0]}-")]
     assert [line.split(":")[0] for line in progress] == [f"{names[0]}-0", f"{names[0]}-1"]
     assert all(line.endswith(" 0 to go") for line in progress)
-    assert sorted(row.value for row in reading.batch(subscribe=names[1]).collect()) == [b"1 PEAR", b"2 PLUMS", b"3 APPLES"]
+    assert sorted(row.value for row in reading.batch(subscribe=names[1]).collect()) == [
+        b"1 PEAR",
+        b"2 PLUMS",
+        b"3 APPLES",
+    ]
     invoices = reading.batch(subscribe=names[2], kafka__isolation__level="read_committed")
-    assert sorted(row.value for row in invoices.collect()) == [b"invoice for " + value for value in (b"1 pear", b"2 plums", b"3 apples")]
+    assert sorted(row.value for row in invoices.collect()) == [
+        b"invoice for " + value for value in (b"1 pear", b"2 plums", b"3 apples")
+    ]

@@ -21,13 +21,13 @@ from pyspark.errors import StreamingQueryException
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.transaction_admin import TransactionAdmin
 from jesenska.client.producer import Producer
-from jesenska.client.transaction_admin import TransactionAdmin
 from jesenska.pipeline import exactly_once, micro_batches
-from jesenska.pipeline.cluster_thread import connect
+from jesenska.pipeline.connector.cluster_thread import connect
+from jesenska.pipeline.connector.sink import write_rows
 from jesenska.pipeline.exactly_once import ExactlyOnce
 from jesenska.pipeline.micro_batches import MicroBatchTransaction, Ticket
-from jesenska.pipeline.sink import write_rows
 from jesenska.testing import BrokerProcess
 from tests.processes.pipeline.conftest import Topics
 
@@ -41,11 +41,16 @@ class Crash(Exception):
 
 def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
     """Numbers from the first on, with keys of their own."""
-    return spark.range(first, first + count, numPartitions=3).selectExpr("cast(id as string) as key", "cast(id as string) as value")
+    return spark.range(first, first + count, numPartitions=3).selectExpr(
+        "cast(id as string) as key", "cast(id as string) as value"
+    )
 
 
 def options(topics: Topics, topic: str | None, **more: str) -> Mapping[str, str]:
-    settings = {"kafka.bootstrap.servers": topics.bootstrap, **{name.replace("_", "."): value for name, value in more.items()}}
+    settings = {
+        "kafka.bootstrap.servers": topics.bootstrap,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
     return settings if topic is None else {**settings, "topic": topic}
 
 
@@ -77,7 +82,9 @@ def test_a_micro_batch_is_written_once(spark: SparkSession, topics: Topics) -> N
 def test_rows_name_their_topics_and_partitions(spark: SparkSession, topics: Topics) -> None:
     first, second = topics.create(2), topics.create(3)
     frame = spark.range(0, 60, numPartitions=4).selectExpr(
-        f"if(id % 2 = 0, '{first}', '{second}') as topic", "cast(id % 2 as int) as partition", "cast(id as string) as value"
+        f"if(id % 2 = 0, '{first}', '{second}') as topic",
+        "cast(id % 2 as int) as partition",
+        "cast(id as string) as value",
     )
     ExactlyOnce(f"named-{first}", options(topics, None))(frame, 0)
     assert committed(spark, topics, first) == list(range(0, 60, 2))
@@ -86,7 +93,9 @@ def test_rows_name_their_topics_and_partitions(spark: SparkSession, topics: Topi
 
 
 @pytest.mark.parametrize("point", ["after the number", "before the tasks", "after the tasks", "after the commit"])
-def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, topics: Topics, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(
+    spark: SparkSession, topics: Topics, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = topics.create(3)
     write = ExactlyOnce(f"killed-{topic}", options(topics, topic))
     write(rows(spark, 0, 30), 0)
@@ -104,7 +113,12 @@ def test_a_driver_that_ends_anywhere_leaves_all_or_nothing(spark: SparkSession, 
 def _crash_at(point: str, patched: pytest.MonkeyPatch, query: str | None = None) -> None:
     """The driver of that query, or any driver, ends there. What a killed driver does not do any more is left out: it
     aborts nothing and closes nothing."""
-    name = {"after the number": "write_number", "before the tasks": "last_batch", "after the tasks": "commit", "after the commit": "commit"}[point]
+    name = {
+        "after the number": "write_number",
+        "before the tasks": "last_batch",
+        "after the tasks": "commit",
+        "after the commit": "commit",
+    }[point]
     whole = MicroBatchTransaction
     step, close = getattr(whole, name), whole.close
 
@@ -123,7 +137,9 @@ def _crash_at(point: str, patched: pytest.MonkeyPatch, query: str | None = None)
     patched.setattr(whole, "close", close_of_others)
 
 
-def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_transaction_of_another_query_hides_no_marker(
+    spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic, other = topics.create(2), topics.create(2)
     shared = topics.create(1, cleanup_policy="compact")
     write = ExactlyOnce(f"hidden-{topic}", options(topics, topic, batches_topic=shared))
@@ -136,7 +152,9 @@ def test_an_open_transaction_of_another_query_hides_no_marker(spark: SparkSessio
     assert committed(spark, topics, topic) == list(range(20))
 
 
-def test_two_queries_at_once_share_the_topic_of_micro_batches(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_queries_at_once_share_the_topic_of_micro_batches(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One of them ends at each point, again and again, while the other goes on."""
     source, shared = topics.create(3), topics.create(1, cleanup_policy="compact")
     steady, failing = topics.create(2), topics.create(2)
@@ -146,7 +164,12 @@ def test_two_queries_at_once_share_the_topic_of_micro_batches(spark: SparkSessio
 
     def start(target: str, write: ExactlyOnce) -> Any:
         stream = spark.readStream.format("jesenska").options(**read).load().select("value")
-        return stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / target)).trigger(availableNow=True).start()
+        return (
+            stream.writeStream.foreachBatch(write)
+            .option("checkpointLocation", str(tmp_path / target))
+            .trigger(availableNow=True)
+            .start()
+        )
 
     begun = threading.Event()
 
@@ -173,7 +196,9 @@ def test_two_queries_at_once_share_the_topic_of_micro_batches(spark: SparkSessio
     assert committed(spark, topics, failing) == list(range(60))
 
 
-def test_a_task_of_an_attempt_that_is_over_writes_nothing(spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_an_attempt_that_is_over_writes_nothing(
+    spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It belongs to a driver that was killed: before the next attempt is committed, and afterwards."""
     topic = topics.create(2)
     write = ExactlyOnce(f"zombie-{topic}", options(topics, topic))
@@ -209,7 +234,9 @@ def test_a_task_of_an_attempt_that_is_over_writes_nothing(spark: SparkSession, t
     assert committed(spark, topics, topic) == list(range(40))
 
 
-def test_a_micro_batch_that_takes_too_long_is_aborted_and_says_so(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_micro_batch_that_takes_too_long_is_aborted_and_says_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
     with BrokerProcess(tmp_path / "data", settings=settings) as broker:
         topics = Topics(broker.bootstrap)
@@ -244,7 +271,11 @@ def test_a_task_that_fails_leaves_nothing(spark: SparkSession, topics: Topics) -
 
 
 def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
-    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As with an executor. Tasks that have ended then have written what others will get once more. There are more
     tasks than can be at work at once: the later ones find the files gone."""
@@ -272,13 +303,18 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
     assert committed(spark, topics, topic) == list(range(300))
 
 
-@pytest.mark.parametrize(("compression", "value"), [("none", "cast(id as string)"), ("none", "uuid()"), ("zstd", "rpad(cast(id as string), 900, 'x')")])
+@pytest.mark.parametrize(
+    ("compression", "value"),
+    [("none", "cast(id as string)"), ("none", "uuid()"), ("zstd", "rpad(cast(id as string), 900, 'x')")],
+)
 def test_what_is_shuffled_arrives_as_it_was(spark: SparkSession, topics: Topics, compression: str, value: str) -> None:
     """Values that can be compressed for the way, values that cannot, and batches that are compressed already."""
     topic = topics.create(3)
     made = spark.range(0, 5000, numPartitions=3).selectExpr("cast(id as string) as key", f"{value} as value").cache()
     ExactlyOnce(f"way-{topic}", options(topics, topic, kafka_compression_type=compression))(made, 0)
-    reader = spark.read.format("jesenska").option("kafka.bootstrap.servers", topics.bootstrap).option("subscribe", topic)
+    reader = (
+        spark.read.format("jesenska").option("kafka.bootstrap.servers", topics.bootstrap).option("subscribe", topic)
+    )
     found = reader.load().selectExpr("cast(key as string) as key", "cast(value as string) as value").collect()
     assert sorted(map(tuple, found)) == sorted(map(tuple, made.collect()))
     made.unpersist()
@@ -294,7 +330,12 @@ def test_a_batch_is_after_the_way_what_it_was_before(start: bytes, times: int) -
 
 @pytest.mark.parametrize("aligned", [False, True])
 def test_a_micro_batch_of_which_a_worker_is_killed_is_begun_anew(
-    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, aligned: bool
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    aligned: bool,
 ) -> None:
     topic, killed = topics.create(2), tmp_path / "killed"
     name = "write_rows" if aligned else "_write_packed"
@@ -308,7 +349,11 @@ def test_a_micro_batch_of_which_a_worker_is_killed_is_begun_anew(
         return written
 
     monkeypatch.setattr(exactly_once, name, write_and_die)
-    placed = rows(spark, 0, 100).selectExpr("value", "cast(cast(value as int) % 2 as int) as partition").repartition(2, "partition")
+    placed = (
+        rows(spark, 0, 100)
+        .selectExpr("value", "cast(cast(value as int) % 2 as int) as partition")
+        .repartition(2, "partition")
+    )
     ExactlyOnce(f"worker-{topic}", options(topics, topic), aligned=aligned)(placed, 0)
     assert "is begun anew: Spark has lost a Python worker" in caplog.text
     assert committed(spark, topics, topic) == list(range(100))
@@ -343,7 +388,9 @@ def test_a_query_needs_a_name(topics: Topics) -> None:
         ExactlyOnce("", options(topics, "t"))
 
 
-def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Six micro-batches; the driver ends at each named point once, and the query goes on from its checkpoint."""
     source, target = topics.create(3), topics.create(2)
     for partition in range(3):
@@ -356,7 +403,12 @@ def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession
             if point is not None:
                 _crash_at(point, patched)
             stream = spark.readStream.format("jesenska").options(**read).load().select("value")
-            query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+            query = (
+                stream.writeStream.foreachBatch(write)
+                .option("checkpointLocation", str(tmp_path))
+                .trigger(availableNow=True)
+                .start()
+            )
             if point is None:
                 query.awaitTermination(60)
             else:
@@ -365,7 +417,9 @@ def test_a_stream_that_is_stopped_and_killed_goes_on_exactly(spark: SparkSession
     assert committed(spark, topics, target) == list(range(60))
 
 
-def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     """Both would leave out rows that nobody has written."""
     source, target, other = topics.create(1), topics.create(1), topics.create(1)
     checkpoint, copied = tmp_path / "checkpoint", tmp_path / "copied"
@@ -374,7 +428,9 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: 
         read = options(topics, None, subscribe=source, startingOffsets="earliest")
         stream = spark.readStream.format("jesenska").options(**read).load().select("value")
         write = ExactlyOnce(f"named-{target}", options(topics, topic))
-        stream.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination(60)
+        stream.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint)).trigger(
+            availableNow=True
+        ).start().awaitTermination(60)
 
     for first in (0, 10):
         topics.send(source, [b"%d" % number for number in range(first, first + 10)])
@@ -389,7 +445,12 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: 
         with pytest.raises(StreamingQueryException, match=rf"belongs to a query with another checkpoint.*{source}.*20"):
             run(topic, tmp_path / f"new-{topic}")
         if topic == target:
-            assert connection.run(TransactionAdmin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}")) == before, "nobody is fenced"
+            assert (
+                connection.run(
+                    TransactionAdmin(connection.cluster).describe_transaction(f"jesenska-spark-named-{target}")
+                )
+                == before
+            ), "nobody is fenced"
     with pytest.raises(StreamingQueryException, match="put back the newest checkpoint"):
         run(target, copied)
     run(target, checkpoint)
@@ -398,9 +459,12 @@ def test_another_checkpoint_under_a_name_is_refused_and_so_is_an_old_one(spark: 
 
 
 @pytest.mark.parametrize(
-    ("offsets_at_once", "reason"), [("5", "micro-batch 1 has ended elsewhere"), ("10", "micro-batch 2 is not done, which would be left out")]
+    ("offsets_at_once", "reason"),
+    [("5", "micro-batch 1 has ended elsewhere"), ("10", "micro-batch 2 is not done, which would be left out")],
 )
-def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSession, topics: Topics, tmp_path: Path, offsets_at_once: str, reason: str) -> None:
+def test_offsets_of_another_query_in_the_checkpoint_are_refused(
+    spark: SparkSession, topics: Topics, tmp_path: Path, offsets_at_once: str, reason: str
+) -> None:
     """Its micro-batches have later numbers, and what lies between would be left out."""
     source, target, other = topics.create(1), topics.create(1), topics.create(1)
 
@@ -408,7 +472,9 @@ def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSess
         read = options(topics, None, subscribe=source, startingOffsets="earliest", **more)
         stream = spark.readStream.format("jesenska").options(**read).load().select("value")
         write = ExactlyOnce(f"named-{topic}", options(topics, topic))
-        stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / topic)).trigger(availableNow=True).start().awaitTermination(60)
+        stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / topic)).trigger(
+            availableNow=True
+        ).start().awaitTermination(60)
 
     for first in (0, 10):
         topics.send(source, [b"%d" % number for number in range(first, first + 10)])
@@ -417,7 +483,9 @@ def test_offsets_of_another_query_in_the_checkpoint_are_refused(spark: SparkSess
     run(other, maxOffsetsPerTrigger=offsets_at_once)
     (tmp_path / target / "offsets").rename(tmp_path / "own")
     shutil.copytree(tmp_path / other / "offsets", tmp_path / target / "offsets")
-    with pytest.raises(StreamingQueryException, match=rf"its checkpoint says that {reason}.*put back the newest checkpoint"):
+    with pytest.raises(
+        StreamingQueryException, match=rf"its checkpoint says that {reason}.*put back the newest checkpoint"
+    ):
         run(target)
     shutil.rmtree(tmp_path / target / "offsets")
     (tmp_path / "own").rename(tmp_path / target / "offsets")
@@ -440,6 +508,10 @@ def test_numbers_of_micro_batches_are_read_once(spark: SparkSession, topics: Top
     for number in range(5):
         write(rows(spark, number, 1), number)
     connection = connect(write.options.client)
-    followed = [item for (key, name), item in micro_batches._followed[connection.cluster].items() if name == f"many-{topic}".encode()]
+    followed = [
+        item
+        for (key, name), item in micro_batches._followed[connection.cluster].items()
+        if name == f"many-{topic}".encode()
+    ]
     assert [(item.last and item.last.number, item.undecided) for item in followed] == [(3, {})]
     assert topics.offsets(topic)[0][1] == 10, "a record and a marker for each"

@@ -28,7 +28,9 @@ def test_the_notebook_is_one_and_holds_no_outputs() -> None:
     assert (tree["nbformat"], tree["nbformat_minor"]) == (4, 5)
     assert len({cell["id"] for cell in _cells()}) == len(_cells())
     for cell in _cells():
-        assert set(cell) == {"cell_type", "id", "metadata", "source"} | ({"execution_count", "outputs"} if cell["cell_type"] == "code" else set())
+        assert set(cell) == {"cell_type", "id", "metadata", "source"} | (
+            {"execution_count", "outputs"} if cell["cell_type"] == "code" else set()
+        )
         assert not cell.get("outputs")
         assert all(isinstance(line, str) for line in cell["source"])
 
@@ -52,7 +54,9 @@ def test_the_notebook_runs_and_shows_the_lag_fall_and_the_windows_full(
         lag_after[batch] = lag_after.get(batch, 0) + lag
     assert list(lag_after.values())[:5] == [140, 100, 60, 20, 0]
     rows = scope["result"].collect()
-    assert [(row.station, row.since) for row in rows] == [(station, f"12:{tens}0") for station in ("brno", "graz", "lund") for tens in range(6)]
+    assert [(row.station, row.since) for row in rows] == [
+        (station, f"12:{tens}0") for station in ("brno", "graz", "lund") for tens in range(6)
+    ]
     assert {row.reports for row in rows} == {10}
     assert [row.degrees for row in rows[:2]] == [4.15, 4.48]
     shown = capsys.readouterr().out
@@ -63,8 +67,12 @@ def test_the_notebook_runs_and_shows_the_lag_fall_and_the_windows_full(
 
 @pytest.mark.spark
 @pytest.mark.timeout(240)
-def test_the_query_from_topic_to_topic_writes_each_record_once(spark: SparkSession, topics: Topics, reading: Reading, tmp_path: Path) -> None:
-    described = importlib.util.spec_from_file_location("exactly_once_query", NOTEBOOK.with_name("exactly_once_query.py"))
+def test_the_query_from_topic_to_topic_writes_each_record_once(
+    spark: SparkSession, topics: Topics, reading: Reading, tmp_path: Path
+) -> None:
+    described = importlib.util.spec_from_file_location(
+        "exactly_once_query", NOTEBOOK.with_name("exactly_once_query.py")
+    )
     assert described is not None and described.loader is not None
     example = importlib.util.module_from_spec(described)
     described.loader.exec_module(example)
@@ -72,6 +80,8 @@ def test_the_query_from_topic_to_topic_writes_each_record_once(spark: SparkSessi
     for first in (0, 20):
         topics.send(source, [b"%d" % number for number in range(first, first + 20)])
         # The second time as after a restart.
-        example.start(spark, topics.bootstrap, source, target, str(tmp_path / "checkpoint"), once=True).awaitTermination()
+        example.start(
+            spark, topics.bootstrap, source, target, str(tmp_path / "checkpoint"), once=True
+        ).awaitTermination()
     written = reading.batch(subscribe=target, kafka__isolation__level="read_committed").collect()
     assert sorted(row.value for row in written) == sorted(b"invoice for %d" % number for number in range(40))

@@ -11,12 +11,12 @@ import pytest
 
 from jesenska.base.errors import KafkaError, NetworkException, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline import fetching
-from jesenska.pipeline.cluster_thread import ClusterThread
-from jesenska.pipeline.columns import RowMaker
-from jesenska.pipeline.fetching import Chunk, chunks, whole_batches
-from jesenska.pipeline.options import ClientOptions, source_options
-from jesenska.pipeline.planning import DataLossError, OffsetRange
+from jesenska.pipeline.connector import fetching
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.columns import RowMaker
+from jesenska.pipeline.connector.fetching import Chunk, chunks, whole_batches
+from jesenska.pipeline.connector.options import ClientOptions, source_options
+from jesenska.pipeline.connector.planning import DataLossError, OffsetRange
 from jesenska.records.encode import encode_batch
 from jesenska.records.record import RecordInput
 from jesenska.testing import BrokerProcess
@@ -32,15 +32,31 @@ def _batch(offset: int, count: int, producer: int = -1, *, control: bool = False
         records = [(1, b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00\x00", ())]
     in_transaction = transactional and producer >= 0
     batch = encode_batch(
-        records, base_offset=offset, producer_id=producer, producer_epoch=0, base_sequence=0, is_transactional=in_transaction, is_control=control
+        records,
+        base_offset=offset,
+        producer_id=producer,
+        producer_epoch=0,
+        base_sequence=0,
+        is_transactional=in_transaction,
+        is_control=control,
     )
     return bytes(batch)
 
 
 def _offsets(data: bytes, aborted: list[tuple[int, int]] | None, read_committed: bool = True) -> tuple[int, list[int]]:
-    listed = None if aborted is None else [FetchResponseAbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
-    following, buffers = whole_batches(memoryview(data), FetchResponsePartition(aborted_transactions=listed), read_committed)
-    rows = [offset for batch in RowMaker().rows(Chunk(KEY, 0, 10**9, buffers)) for offset in batch.column("offset").to_pylist()]
+    listed = (
+        None
+        if aborted is None
+        else [FetchResponseAbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted]
+    )
+    following, buffers = whole_batches(
+        memoryview(data), FetchResponsePartition(aborted_transactions=listed), read_committed
+    )
+    rows = [
+        offset
+        for batch in RowMaker().rows(Chunk(KEY, 0, 10**9, buffers))
+        for offset in batch.column("offset").to_pylist()
+    ]
     return following, rows
 
 
@@ -81,7 +97,14 @@ def test_a_range_is_read_to_its_end_over_a_restart_of_the_broker(restarting: Bro
         topics = Topics(broker.bootstrap)
         topic = topics.create()
         topics.send(topic, [b"%d" % number * 50 for number in range(3000)], batch_size=2000)
-        options = source_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "kafka.max.partition.fetch.bytes": "5000"}, streaming=False)
+        options = source_options(
+            {
+                "kafka.bootstrap.servers": broker.bootstrap,
+                "subscribe": topic,
+                "kafka.max.partition.fetch.bytes": "5000",
+            },
+            streaming=False,
+        )
         connection = ClusterThread(options.client)
         found: list[int] = []
 
@@ -106,10 +129,15 @@ def test_a_broker_that_stays_away_fails_the_range_with_its_name(restarting: Brok
         topic = topics.create()
         topics.send(topic, [b"x"])
         topics.close()
-        options = source_options({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "kafka.default.api.timeout.ms": "300"}, streaming=False)
+        options = source_options(
+            {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "kafka.default.api.timeout.ms": "300"},
+            streaming=False,
+        )
         connection = ClusterThread(options.client)
         broker.kill()
-        with pytest.raises(KafkaError, match=f"Reading {topic}-0 from offset 0 to 1 failed at offset 0: No broker answers"):
+        with pytest.raises(
+            KafkaError, match=f"Reading {topic}-0 from offset 0 to 1 failed at offset 0: No broker answers"
+        ):
             list(chunks(connection, [OffsetRange(topic, 0, 0, 1)], options))
         connection.close()
 
@@ -119,15 +147,23 @@ def test_offsets_that_go_while_a_range_is_read_are_data_loss(bootstrap: str, top
     topics.send(topic, [b"x"] * 10)
     topics.delete_records(topic, 8)
     strict = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic}, streaming=False)
-    lenient = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": "false"}, streaming=False)
+    lenient = source_options(
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": "false"}, streaming=False
+    )
     connection = ClusterThread(strict.client)
     with pytest.raises(DataLossError, match=f"The offset 2 of {topic}-0 is not in the log, which holds 8 to 10"):
         list(chunks(connection, [OffsetRange(topic, 0, 2, 10)], strict))
-    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 2, 10)], lenient)] == [(8, 10)]
+    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 2, 10)], lenient)] == [
+        (8, 10)
+    ]
     assert list(chunks(connection, [OffsetRange(topic, 0, 2, 7)], lenient)) == []
-    with pytest.raises(DataLossError, match=f"{topic}-0 ends at offset 10, but {topic}-0 from offset 9 to 12 is to be read"):
+    with pytest.raises(
+        DataLossError, match=f"{topic}-0 ends at offset 10, but {topic}-0 from offset 9 to 12 is to be read"
+    ):
         list(chunks(connection, [OffsetRange(topic, 0, 9, 12)], strict))
-    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 9, 12)], lenient)] == [(9, 10)]
+    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 9, 12)], lenient)] == [
+        (9, 10)
+    ]
     connection.close()
 
 
@@ -136,7 +172,12 @@ def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topi
     topics.send(topic, [b"%d" % number * 50 for number in range(100)], batch_size=500)
     found = {}
     for fail in ("true", "false"):
-        texts = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "failOnDataLoss": fail, "kafka.max.partition.fetch.bytes": "500"}
+        texts = {
+            "kafka.bootstrap.servers": bootstrap,
+            "subscribe": topic,
+            "failOnDataLoss": fail,
+            "kafka.max.partition.fetch.bytes": "500",
+        }
         options = source_options(texts, streaming=False)
         connection = ClusterThread(options.client)
         reading = chunks(connection, [OffsetRange(topic, 0, 0, 100)], options)
@@ -151,10 +192,14 @@ def test_a_topic_deleted_while_a_range_is_read_is_data_loss(bootstrap: str, topi
     assert found == {"false": []}
 
 
-def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(
+    bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = topics.create()
     topics.send(topic, [b"x"] * 3)
-    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.retry.backoff.ms": "1"}, streaming=False)
+    options = source_options(
+        {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.retry.backoff.ms": "1"}, streaming=False
+    )
     connection = ClusterThread(options.client)
     ask, refresh, answers = fetching._ask, connection.cluster.refresh, ["unknown"] * 3
 
@@ -169,7 +214,9 @@ def test_a_broker_that_has_not_heard_of_a_topic_yet_is_asked_again(bootstrap: st
 
     monkeypatch.setattr(fetching, "_ask", asked)
     monkeypatch.setattr(connection.cluster, "refresh", refreshed)
-    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 0, 3)], options)] == [(0, 3)]
+    assert [(chunk.start, chunk.end) for chunk in chunks(connection, [OffsetRange(topic, 0, 0, 3)], options)] == [
+        (0, 3)
+    ]
     connection.close()
 
 
@@ -217,7 +264,12 @@ def test_records_that_do_not_come_within_the_poll_timeout_fail_the_range() -> No
     # The address takes connections and never answers; all other limits are far away.
     with socket.create_server(("127.0.0.1", 0)) as silent:
         servers = f"127.0.0.1:{silent.getsockname()[1]}"
-        texts = {"kafka.bootstrap.servers": servers, "subscribe": "t", "kafkaConsumer.pollTimeoutMs": "1", "kafka.request.timeout.ms": "300"}
+        texts = {
+            "kafka.bootstrap.servers": servers,
+            "subscribe": "t",
+            "kafkaConsumer.pollTimeoutMs": "1",
+            "kafka.request.timeout.ms": "300",
+        }
         options = source_options({**texts, "kafka.default.api.timeout.ms": "600000"}, streaming=False)
         connection = ClusterThread(options.client)
         with pytest.raises(KafkaError, match="Reading t-0 from offset 0 to 1 failed at offset 0"):

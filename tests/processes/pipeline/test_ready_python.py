@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jesenska.pipeline import spark as spark_session
-from jesenska.pipeline.ready_python import ReadyPython, ready_python
+from jesenska.pipeline.spark import session as spark_session
+from jesenska.pipeline.spark.ready_python import ReadyPython, ready_python
 from tests.watched_processes import watched
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if __name__ == "__main__":
     print(json.dumps([given, sys.argv[1:], os.getcwd(), os.environ.get("SAID"), "pyspark.worker" in sys.modules, hash("word")]))
     print("aside", file=sys.stderr)
     sys.exit(7)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")
@@ -57,18 +57,30 @@ def short() -> Iterable[Path]:
 def run(ready: ReadyPython, tmp_path: Path) -> Run:
     """Runs a module of this text in its directory."""
 
-    def of(text: str, *arguments: str, given: str = "", python: str = ready.program, **variables: str) -> subprocess.CompletedProcess[str]:
+    def of(
+        text: str, *arguments: str, given: str = "", python: str = ready.program, **variables: str
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "program.py").write_text(text)
         command, environment = [python, "-m", "program", *arguments], {**os.environ, **variables}
-        return subprocess.run(command, cwd=tmp_path, input=given, capture_output=True, text=True, env=environment, timeout=60, check=False)
+        return subprocess.run(
+            command, cwd=tmp_path, input=given, capture_output=True, text=True, env=environment, timeout=60, check=False
+        )
 
     return of
 
 
-def test_a_module_is_run_with_what_it_was_given_by_a_process_that_has_imported_pyspark(run: Run, tmp_path: Path) -> None:
+def test_a_module_is_run_with_what_it_was_given_by_a_process_that_has_imported_pyspark(
+    run: Run, tmp_path: Path
+) -> None:
     done = run(_TELLS, "one", "two words", "", given="in\n", SAID="yes = no")
     given, arguments, directory, said, is_ready, _ = json.loads(done.stdout)
-    assert (given, arguments, directory, said, is_ready) == ("in\n", ["one", "two words", ""], str(tmp_path), "yes = no", True)
+    assert (given, arguments, directory, said, is_ready) == (
+        "in\n",
+        ["one", "two words", ""],
+        str(tmp_path),
+        "yes = no",
+        True,
+    )
     assert (done.returncode, done.stderr) == (7, "aside\n")
 
 
@@ -103,7 +115,9 @@ def test_variables_and_directory_of_one_are_not_those_of_the_next(run: Run) -> N
     assert json.loads(run(_TELLS).stdout)[3] is None
 
 
-def test_what_is_no_module_and_a_request_that_is_too_long_are_run_as_by_any_python(ready: ReadyPython, run: Run) -> None:
+def test_what_is_no_module_and_a_request_that_is_too_long_are_run_as_by_any_python(
+    ready: ReadyPython, run: Run
+) -> None:
     done = subprocess.run([ready.program, "-c", "print(1 + 1)"], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "2\n"
     given, arguments, *_, is_ready, _ = json.loads(run(_TELLS, *["x" * 100_000] * 12).stdout)
@@ -130,9 +144,12 @@ def test_what_asks_and_hangs_up_at_once_does_no_harm(ready: ReadyPython, run: Ru
 
 
 def test_a_process_that_the_program_forks_ends_without_it() -> None:
-    text = "import os, sys\nfrom jesenska.pipeline.ready_python import ready_python\nready = ready_python()\n"
+    text = "import os, sys\nfrom jesenska.pipeline.spark.ready_python import ready_python\nready = ready_python()\n"
     text += "if os.fork() == 0:\n    sys.exit()\nos.wait()\nprint(ready._process.poll(), os.path.exists(ready.program))"
-    assert subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True).stdout == "None True\n"
+    assert (
+        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True).stdout
+        == "None True\n"
+    )
 
 
 def test_a_program_whose_forks_are_gone_is_any_python(tmp_path: Path, run: Run) -> None:
@@ -147,9 +164,11 @@ def test_a_program_whose_forks_are_gone_is_any_python(tmp_path: Path, run: Run) 
 
 
 def test_the_process_that_forks_ends_with_the_one_that_has_started_it() -> None:
-    text = "import time\nfrom jesenska.pipeline.ready_python import ready_python\nready = ready_python()\n"
+    text = "import time\nfrom jesenska.pipeline.spark.ready_python import ready_python\nready = ready_python()\n"
     text += "print(ready._process.pid, ready.program, flush=True)\ntime.sleep(600)"
-    with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         number, program = process.stdout.readline().split()
@@ -188,7 +207,7 @@ def test_only_a_session_whose_workers_import_the_same_has_one(monkeypatch: pytes
     assert spark_session._ready_for("local[2]", {}) is made
     for master in ("local-cluster[1,1,600]", "spark://somewhere:7077", "yarn"):
         assert spark_session._ready_for(master, {}) is None
-    for name in ("spark.submit.pyFiles", "spark.pyspark.python", "spark.pyspark.driver.python"):
+    for name in ("session.submit.pyFiles", "session.pyspark.python", "session.pyspark.driver.python"):
         assert spark_session._ready_for("local[2]", {name: "x"}) is None
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert spark_session._ready_for("local[2]", {}) is None
@@ -196,7 +215,11 @@ def test_only_a_session_whose_workers_import_the_same_has_one(monkeypatch: pytes
 
 def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
     def has_imported(_: Iterable[int]) -> Iterable[tuple[bool, str]]:
-        yield Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")[2].decode() == "jesenska.pipeline.python_forks", os.environ["PYTHONHASHSEED"]
+        yield (
+            Path(f"/proc/{os.getppid()}/cmdline").read_bytes().split(b"\0")[2].decode()
+            == "jesenska.pipeline.spark.python_forks",
+            os.environ["PYTHONHASHSEED"],
+        )
 
     assert spark.sparkContext.parallelize([1], 1).mapPartitions(has_imported).collect() == [(True, "0")]
     assert spark_session.session().sparkContext.pythonExec == spark.sparkContext.pythonExec != sys.executable
@@ -206,7 +229,7 @@ def test_workers_of_a_session_are_forked(spark: SparkSession) -> None:
 _TELLS_FAMILIES = """
 import os, socket, stat
 from pathlib import Path
-from jesenska.pipeline import spark
+from jesenska.pipeline.spark import session as spark
 
 def families(_):
     open_files = Path("/proc/self/fd")
@@ -220,7 +243,7 @@ print(*sorted(set(made.sparkContext.parallelize([1], 1).mapPartitions(families).
 directory = Path(made.sparkContext.pythonExec).parent
 print(len(str(directory)), oct(stat.S_IMODE(directory.stat().st_mode)), any(path.is_socket() and path.name != "socket" for path in directory.iterdir()))
 spark.end_session(made)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(("characters", "family"), [(60, "AF_UNIX"), (61, "AF_INET")])
@@ -230,13 +253,24 @@ def test_a_session_and_its_workers_speak_through_sockets_in_a_directory_of_this_
     far = short / ("x" * (characters - len(f"{short}//jesenska-py-12345678")))
     far.mkdir()
     environment = {**os.environ, "TMPDIR": str(far)}
-    done = subprocess.run([sys.executable, "-c", _TELLS_FAMILIES], capture_output=True, text=True, timeout=100, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", _TELLS_FAMILIES],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+        env=environment,
+    )
     assert done.stdout == f"{family}\n{characters} 0o700 {family == 'AF_UNIX'}\n"
 
 
-def test_what_a_program_has_left_that_was_killed_with_its_forks_is_removed_by_the_next(monkeypatch: pytest.MonkeyPatch, short: Path) -> None:
+def test_what_a_program_has_left_that_was_killed_with_its_forks_is_removed_by_the_next(
+    monkeypatch: pytest.MonkeyPatch, short: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(short))
-    left, at_work, new, others = (short / name for name in ("jesenska-py-left", "jesenska-py-at-work", "jesenska-py-new", "others"))
+    left, at_work, new, others = (
+        short / name for name in ("jesenska-py-left", "jesenska-py-at-work", "jesenska-py-new", "others")
+    )
     for directory in (left, at_work, new, others):
         directory.mkdir()
         (directory / "python").touch()
@@ -263,7 +297,7 @@ def test_its_directory_is_not_taken_for_an_old_one(ready: ReadyPython) -> None:
 
 def test_it_ends_with_the_session_and_the_next_session_has_another() -> None:
     text = """
-from jesenska.pipeline import spark
+from jesenska.pipeline.spark import session as spark
 from pathlib import Path
 for _ in range(2):
     made = spark.session(config={**spark.SHORT_RUN, "spark.log.level": "OFF"})

@@ -46,7 +46,9 @@ def running(frame: Any, state: Path) -> Iterator[Running]:
         made.query.stop()
 
 
-def test_partitions_that_are_added_are_read_from_their_beginning(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create()
     topics.send(topic, [b"x"] * 2)
     with running(reading.stream(subscribe=topic, startingOffsets="earliest"), tmp_path) as stream:
@@ -57,7 +59,9 @@ def test_partitions_that_are_added_are_read_from_their_beginning(reading: Readin
         stream.until({(topic, 0): [0, 1, 2], (topic, 2): [0, 1, 2]})
 
 
-def test_topics_that_begin_to_match_the_pattern_are_read_and_others_are_not(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_topics_that_begin_to_match_the_pattern_are_read_and_others_are_not(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     first = topics.create()
     topics.send(first, [b"x"])
     with running(reading.stream(subscribePattern=first + "(-[ab])?", startingOffsets="earliest"), tmp_path) as stream:
@@ -76,24 +80,37 @@ def test_a_topic_that_goes_stops_the_query_and_is_named(reading: Reading, topics
     with running(reading.stream(subscribe=f"{first},{second}", startingOffsets="earliest"), tmp_path) as stream:
         stream.until({(first, 0): [0, 1], (second, 0): [0, 1]})
         topics.delete(second)
-        with pytest.raises(Exception, match=f"{second}-0 does not exist any more; the stream stood at its offset 2. Set failOnDataLoss to false"):
+        with pytest.raises(
+            Exception,
+            match=f"{second}-0 does not exist any more; the stream stood at its offset 2. Set failOnDataLoss to false",
+        ):
             while True:
                 stream.query.processAllAvailable()
 
 
-def test_a_topic_that_is_taken_out_of_subscribe_is_told_from_one_that_is_gone(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_a_topic_that_is_taken_out_of_subscribe_is_told_from_one_that_is_gone(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     first, second = topics.create(), topics.create()
     topics.send(second, [b"x"])
     reading.run(reading.stream(subscribe=f"{first},{second}", startingOffsets="earliest"), tmp_path)
-    with pytest.raises(Exception, match=f"{second}-0 is in the stream's checkpoint, but not in the option subscribe; the stream stood at its offset 1. Set"):
+    with pytest.raises(
+        Exception,
+        match=f"{second}-0 is in the stream's checkpoint, but not in the option subscribe; the stream stood at its "
+        f"offset 1. Set",
+    ):
         reading.run(reading.stream(subscribe=first, startingOffsets="earliest"), tmp_path)
 
 
-def test_without_fail_on_data_loss_the_query_goes_on_and_reads_the_topic_anew_when_it_comes_back(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_without_fail_on_data_loss_the_query_goes_on_and_reads_the_topic_anew_when_it_comes_back(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     first, second = topics.create(), topics.create()
     for topic in (first, second):
         topics.send(topic, [b"x"] * 2)
-    with running(reading.stream(subscribe=f"{first},{second}", startingOffsets="earliest", failOnDataLoss=False), tmp_path) as stream:
+    with running(
+        reading.stream(subscribe=f"{first},{second}", startingOffsets="earliest", failOnDataLoss=False), tmp_path
+    ) as stream:
         stream.until({(first, 0): [0, 1], (second, 0): [0, 1]})
         topics.delete(second)
         topics.send(first, [b"x"])
@@ -103,7 +120,9 @@ def test_without_fail_on_data_loss_the_query_goes_on_and_reads_the_topic_anew_wh
         stream.until({(first, 0): [0, 1, 2], (second, 0): [0, 1, 0, 1, 2]})
 
 
-def test_an_added_partition_that_has_lost_its_first_records_is_data_loss(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_an_added_partition_that_has_lost_its_first_records_is_data_loss(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create()
     strict = reading.stream(subscribe=topic, startingOffsets="earliest")
     topics.send(topic, [b"x"])
@@ -124,7 +143,9 @@ def test_a_stream_begins_at_a_time_of_each_partition(reading: Reading, topics: T
     times = json.dumps({topic: {"0": 3000, "1": 6000}})
     with pytest.raises(Exception, match=f"{topic}-1 has no record at or after the time 6000"):
         reading.run(reading.stream(subscribe=topic, startingOffsetsByTimestamp=times), tmp_path / "error")
-    frame = reading.stream(subscribe=topic, startingOffsetsByTimestamp=times, startingOffsetsByTimestampStrategy="latest")
+    frame = reading.stream(
+        subscribe=topic, startingOffsetsByTimestamp=times, startingOffsetsByTimestampStrategy="latest"
+    )
     assert reading.run(frame, tmp_path / "latest") == {(topic, 0): [2, 3, 4]}
     topics.send(topic, [b"x"], 1)
     assert reading.run(frame, tmp_path / "latest") == {(topic, 0): [2, 3, 4], (topic, 1): [5]}
@@ -135,7 +156,9 @@ def test_a_progress_tells_how_far_the_query_is_behind(reading: Reading, topics: 
     topics.send(topic, [b"x"] * 20, 0)
     topics.send(topic, [b"x"] * 10, 1)
     frame = reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=15)
-    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query = (
+        frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    )
     query.awaitTermination()
     first, second = [report for report in query.recentProgress if report["numInputRows"]]
     assert lag(first) == [PartitionLag(0, topic, 0, 10, 20), PartitionLag(0, topic, 1, 5, 10)]
@@ -146,7 +169,9 @@ def test_a_progress_tells_how_far_the_query_is_behind(reading: Reading, topics: 
     assert lag(query.lastProgress)[-1].lag == 0
 
 
-def test_a_stream_commits_how_far_it_has_read_to_the_group_that_is_named(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_a_stream_commits_how_far_it_has_read_to_the_group_that_is_named(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     topic, group = topics.create(2), f"group-of-{tmp_path.name}"
     topics.send(topic, [b"x"] * 4, 0)
     topics.send(topic, [b"x"] * 2, 1)

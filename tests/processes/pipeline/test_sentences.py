@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jesenska.pipeline.sentences import in_sparks_words
+from jesenska.pipeline.connector.user_errors import in_sparks_words
 from tests.processes.pipeline.conftest import Reading, Topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
@@ -66,9 +66,13 @@ def test_an_error_of_the_users_own_keeps_its_traceback(reading: Reading, topics:
         ),
         (
             "No broker answers at h:1 (refused): start one there, or name another with --bootstrap-server.",
-            "No broker answers at h:1 (refused): start one there, or name another in the option kafka.bootstrap.servers.",
+            "No broker answers at h:1 (refused): start one there, or name another in the option "
+            "kafka.bootstrap.servers.",
         ),
-        ("No broker is named: give --bootstrap-server host:port.", "No broker is named: set the option kafka.bootstrap.servers to host:port."),
+        (
+            "No broker is named: give --bootstrap-server host:port.",
+            "No broker is named: set the option kafka.bootstrap.servers to host:port.",
+        ),
         ("a-0: the broker answers CORRUPT_MESSAGE.", "a-0: the broker answers CORRUPT_MESSAGE."),
     ],
 )

@@ -34,7 +34,14 @@ def test_every_part_of_a_record_arrives(reading: Reading, topics: Topics) -> Non
     topic = topics.create()
     topics.send(topic, [(b"v", b"k", [("a", b"1"), ("b", None)], T0), (None, None, [], T0 + 1)])
     first, second = reading.batch(subscribe=topic, includeHeaders=True).orderBy("offset").collect()
-    assert (first.key, first.value, first.topic, first.partition, first.offset, first.timestampType) == (b"k", b"v", topic, 0, 0, 0)
+    assert (first.key, first.value, first.topic, first.partition, first.offset, first.timestampType) == (
+        b"k",
+        b"v",
+        topic,
+        0,
+        0,
+        0,
+    )
     assert first.timestamp.replace(tzinfo=UTC) == datetime(2013, 1, 1, 10, tzinfo=UTC)
     assert [(item.key, item.value) for item in first.headers] == [("a", b"1"), ("b", None)]
     assert (second.key, second.value, second.headers, second.offset) == (None, None, [], 1)
@@ -62,7 +69,9 @@ def test_records_without_headers_reach_python_quickly(reading: Reading, topics: 
     source, target = topics.create(), topics.create()
     topics.send(source, [b"x"] * 50_000)
     rows = reading.batch(subscribe=source, includeHeaders=True)
-    rows.drop("topic").write.format("jesenska").option("kafka.bootstrap.servers", reading.bootstrap).option("topic", target).mode("append").save()
+    rows.drop("topic").write.format("jesenska").option("kafka.bootstrap.servers", reading.bootstrap).option(
+        "topic", target
+    ).mode("append").save()
     assert topics.offsets(target)[0] == (0, 50_000)
 
 
@@ -102,19 +111,27 @@ def test_a_range_of_offsets_is_read_exactly(reading: Reading, topics: Topics) ->
     topic = topics.create(2)
     topics.send(topic, [b"%d" % number for number in range(10)], 0)
     topics.send(topic, [b"%d" % number for number in range(10)], 1)
-    frame = reading.batch(subscribe=topic, startingOffsets=json.dumps({topic: {"0": 3, "1": -2}}), endingOffsets=json.dumps({topic: {"0": 7, "1": -1}}))
+    frame = reading.batch(
+        subscribe=topic,
+        startingOffsets=json.dumps({topic: {"0": 3, "1": -2}}),
+        endingOffsets=json.dumps({topic: {"0": 7, "1": -1}}),
+    )
     assert reading.offsets(frame) == {(topic, 0): [3, 4, 5, 6], (topic, 1): list(range(10))}
 
 
 def test_times_choose_the_first_record_at_or_after_them(reading: Reading, topics: Topics) -> None:
     topic = topics.create(2)
     for partition in range(2):
-        topics.send(topic, [(b"x", None, None, T0 + 1000 * number) for number in range(10)], partition, linger_seconds=0)
+        topics.send(
+            topic, [(b"x", None, None, T0 + 1000 * number) for number in range(10)], partition, linger_seconds=0
+        )
     assert reading.offsets(reading.batch(subscribe=topic, startingTimestamp=T0 + 2500, endingTimestamp=T0 + 5000)) == {
         (topic, 0): [3, 4],
         (topic, 1): [3, 4],
     }
-    by_partition = reading.batch(subscribe=topic, startingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 8000, "1": T0 + 9000}}))
+    by_partition = reading.batch(
+        subscribe=topic, startingOffsetsByTimestamp=json.dumps({topic: {"0": T0 + 8000, "1": T0 + 9000}})
+    )
     assert reading.offsets(by_partition) == {(topic, 0): [8, 9], (topic, 1): [9]}
 
 
@@ -124,7 +141,10 @@ def test_a_time_after_the_last_record_fails_or_means_the_end(reading: Reading, t
     with pytest.raises(Exception, match=f"{topic}-0 has no record at or after the time") as error:
         reading.batch(subscribe=topic, startingTimestamp=T0 + 1).count()
     assert "startingOffsetsByTimestampStrategy" in message_of(error)
-    assert reading.batch(subscribe=topic, startingTimestamp=T0 + 1, startingOffsetsByTimestampStrategy="latest").count() == 0
+    assert (
+        reading.batch(subscribe=topic, startingTimestamp=T0 + 1, startingOffsetsByTimestampStrategy="latest").count()
+        == 0
+    )
     assert reading.batch(subscribe=topic, endingTimestamp=T0 + 1).count() == 1
 
 
@@ -169,7 +189,9 @@ def test_offsets_that_are_gone_fail_the_query_with_their_names(reading: Reading,
     with pytest.raises(Exception, match=f"{topic}-0 begins at offset 6, but the query begins at offset 2") as error:
         reading.batch(subscribe=topic, startingOffsets=start).count()
     assert "failOnDataLoss" in message_of(error)
-    assert reading.offsets(reading.batch(subscribe=topic, startingOffsets=start, failOnDataLoss=False)) == {(topic, 0): [6, 7, 8, 9]}
+    assert reading.offsets(reading.batch(subscribe=topic, startingOffsets=start, failOnDataLoss=False)) == {
+        (topic, 0): [6, 7, 8, 9]
+    }
     beyond = json.dumps({topic: {"0": 12}})
     with pytest.raises(Exception, match=f"{topic}-0 ends at offset 10, but the query reads up to offset 12"):
         reading.batch(subscribe=topic, endingOffsets=beyond).count()
@@ -196,12 +218,18 @@ def test_offsets_must_name_every_partition_and_no_other(reading: Reading, topics
 
 
 def test_a_schema_of_the_users_own_is_refused(reading: Reading, topics: Topics) -> None:
-    frame = reading.spark.read.format("jesenska").schema("value string").option("kafka.bootstrap.servers", reading.bootstrap)
+    frame = (
+        reading.spark.read.format("jesenska")
+        .schema("value string")
+        .option("kafka.bootstrap.servers", reading.bootstrap)
+    )
     with pytest.raises(Exception, match="have a schema of their own"):
         frame.option("subscribe", topics.create()).load().count()
 
 
 def test_no_broker_at_the_address_is_said_in_one_sentence(spark: Any) -> None:
-    frame = spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "x").load()
+    frame = (
+        spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:1").option("subscribe", "x").load()
+    )
     with pytest.raises(Exception, match=r"No broker answers at 127\.0\.0\.1:1"):
         frame.count()

@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 def _run(frame: Any, state: Path, seen: list[int] | None = None) -> list[Any]:
     """Runs the stream on what is there; its progress reports with rows."""
     query = (
-        frame.writeStream.foreachBatch(lambda rows, number: seen.append(rows.count()) if seen is not None else rows.count())
+        frame.writeStream.foreachBatch(
+            lambda rows, number: seen.append(rows.count()) if seen is not None else rows.count()
+        )
         .option("checkpointLocation", str(state))
         .trigger(availableNow=True)
         .start()
@@ -66,14 +68,18 @@ class _Producer(threading.Thread):
 
 
 @pytest.mark.parametrize("trigger", [{"processingTime": "100 milliseconds"}, {"once": True}])
-def test_a_stream_of_a_busy_topic_begins_at_its_end_and_leaves_nothing_out(reading: Reading, topics: Topics, tmp_path: Path, trigger: dict[str, Any]) -> None:
+def test_a_stream_of_a_busy_topic_begins_at_its_end_and_leaves_nothing_out(
+    reading: Reading, topics: Topics, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
     topic = topics.create()
     topics.send(topic, [b"old"] * 2000)
     found: list[int] = []
     writer = reading.stream(subscribe=topic).writeStream.option("checkpointLocation", str(tmp_path)).trigger(**trigger)
     with _Producer(topics, topic):
         while len(found) < 20:
-            query = writer.foreachBatch(lambda rows, number: found.extend(sorted(row.offset for row in rows.select("offset").collect()))).start()
+            query = writer.foreachBatch(
+                lambda rows, number: found.extend(sorted(row.offset for row in rows.select("offset").collect()))
+            ).start()
             try:
                 while not query.awaitTermination(1) and ("once" in trigger or len(found) < 20):
                     pass
@@ -83,8 +89,14 @@ def test_a_stream_of_a_busy_topic_begins_at_its_end_and_leaves_nothing_out(readi
     assert found == list(range(found[0], found[0] + len(found)))
 
 
-@pytest.mark.parametrize("left", [["offsets", "commits"], ["offsets"], []], ids=["after the commit", "before the commit", "before the offsets"])
-def test_a_crash_in_the_first_micro_batch_neither_replays_the_past_nor_loses_records(reading: Reading, topics: Topics, tmp_path: Path, left: list[str]) -> None:
+@pytest.mark.parametrize(
+    "left",
+    [["offsets", "commits"], ["offsets"], []],
+    ids=["after the commit", "before the commit", "before the offsets"],
+)
+def test_a_crash_in_the_first_micro_batch_neither_replays_the_past_nor_loses_records(
+    reading: Reading, topics: Topics, tmp_path: Path, left: list[str]
+) -> None:
     """What a crash leaves of the checkpoint is what Spark had written by then."""
     topic = topics.create()
     topics.send(topic, [b"old"] * 10)
@@ -92,7 +104,9 @@ def test_a_crash_in_the_first_micro_batch_neither_replays_the_past_nor_loses_rec
     found: list[int] = []
 
     def run() -> None:
-        writer = frame.writeStream.foreachBatch(lambda rows, number: found.extend(row.offset for row in rows.select("offset").collect()))
+        writer = frame.writeStream.foreachBatch(
+            lambda rows, number: found.extend(row.offset for row in rows.select("offset").collect())
+        )
         writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination()
 
     run()
@@ -113,7 +127,9 @@ def test_max_offsets_per_trigger_is_shared_out_in_proportion(reading: Reading, t
     topics.send(topic, [b"x"] * 60, 0)
     topics.send(topic, [b"x"] * 30, 1)
     sizes: list[int] = []
-    reports = _run(reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30), tmp_path, sizes)
+    reports = _run(
+        reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=30), tmp_path, sizes
+    )
     assert sizes == [30, 30, 30]
     end = reports[0]["sources"][0]["endOffset"]
     numbers = (json.loads(end) if isinstance(end, str) else end)[topic]
@@ -130,7 +146,12 @@ def test_available_now_ends_although_records_keep_coming(reading: Reading, topic
         topics.send(topic, [b"x"] * 10)
 
     frame = reading.stream(subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=5)
-    query = frame.writeStream.foreachBatch(more).option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
+    query = (
+        frame.writeStream.foreachBatch(more)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(availableNow=True)
+        .start()
+    )
     query.awaitTermination()
     assert sizes == [5, 5]
 
@@ -146,7 +167,12 @@ def test_min_offsets_per_trigger_waits_for_records(reading: Reading, topics: Top
             sizes.append(found)
 
     topics.send(topic, [b"x"] * 2)  # a query's first trigger takes what is there
-    query = frame.writeStream.foreachBatch(count).option("checkpointLocation", str(tmp_path)).trigger(processingTime="100 milliseconds").start()
+    query = (
+        frame.writeStream.foreachBatch(count)
+        .option("checkpointLocation", str(tmp_path))
+        .trigger(processingTime="100 milliseconds")
+        .start()
+    )
     try:
         while not sizes:
             assert query.isActive
@@ -163,7 +189,9 @@ def test_min_offsets_per_trigger_waits_for_records(reading: Reading, topics: Top
     assert sizes == [2, 10]
 
 
-def test_partitions_that_are_added_are_read_from_their_beginning(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create()
     frame = reading.stream(subscribe=topic)
     assert reading.run(frame, tmp_path) == {}
@@ -172,7 +200,9 @@ def test_partitions_that_are_added_are_read_from_their_beginning(reading: Readin
     assert reading.run(frame, tmp_path) == {(topic, 1): [0, 1, 2]}
 
 
-def test_topics_that_begin_to_match_are_read_from_their_beginning(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_topics_that_begin_to_match_are_read_from_their_beginning(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     first = topics.create()
     frame = reading.stream(subscribePattern=first + ".*")
     assert reading.run(frame, tmp_path) == {}
@@ -188,7 +218,9 @@ def test_a_stream_begins_at_times(reading: Reading, topics: Topics, tmp_path: Pa
     assert reading.run(frame, tmp_path) == {(topic, 0): [2, 3, 4]}
 
 
-def test_offsets_that_are_gone_stop_the_stream_or_are_passed_over(reading: Reading, topics: Topics, tmp_path: Path) -> None:
+def test_offsets_that_are_gone_stop_the_stream_or_are_passed_over(
+    reading: Reading, topics: Topics, tmp_path: Path
+) -> None:
     topic = topics.create()
     topics.send(topic, [b"x"] * 5)
     strict = reading.stream(subscribe=topic, startingOffsets="earliest")

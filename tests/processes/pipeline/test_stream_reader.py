@@ -13,27 +13,38 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import NetworkException
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline import planning
-from jesenska.pipeline.options import source_options
-from jesenska.pipeline.planning import DataLossError
-from jesenska.pipeline.source import JesenskaReader, JesenskaStreamReader
+from jesenska.pipeline.connector import planning
+from jesenska.pipeline.connector.options import source_options
+from jesenska.pipeline.connector.planning import DataLossError
+from jesenska.pipeline.connector.source import JesenskaReader, JesenskaStreamReader
 from tests.processes.pipeline.conftest import Topics
 
 pytestmark = pytest.mark.spark
 
 
 def _reader(bootstrap: str, clock: ManualClock | None = None, **options: Any) -> JesenskaStreamReader:
-    texts = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest", **{name.replace("__", "."): str(text) for name, text in options.items()}}
+    texts = {
+        "kafka.bootstrap.servers": bootstrap,
+        "startingOffsets": "earliest",
+        **{name.replace("__", "."): str(text) for name, text in options.items()},
+    }
     return JesenskaStreamReader(source_options(texts, streaming=True), clock)
 
 
 def _numbers(tree: Any) -> dict[str, dict[str, int]]:
     """Offsets without the ids of the topics."""
-    return {topic: {name: number for name, number in partitions.items() if name != "topicId"} for topic, partitions in tree.items()}
+    return {
+        topic: {name: number for name, number in partitions.items() if name != "topicId"}
+        for topic, partitions in tree.items()
+    }
 
 
 def _read(reader: JesenskaStreamReader, start: Any, end: Any) -> list[tuple[str, int, int, int]]:
-    return [(item.topic, item.partition, item.start, item.end) for piece in reader.partitions(start, end) for item in piece.value.ranges]
+    return [
+        (item.topic, item.partition, item.start, item.end)
+        for piece in reader.partitions(start, end)
+        for item in piece.value.ranges
+    ]
 
 
 def test_a_trigger_waits_for_enough_records_but_not_longer_than_the_delay(bootstrap: str, topics: Topics) -> None:
@@ -58,7 +69,9 @@ def test_a_trigger_waits_for_enough_records_but_not_longer_than_the_delay(bootst
     assert _numbers(reader.latestOffset(second, limit)) == {topic: {"0": 15}}  # enough of them
 
 
-def test_both_limits_together_wait_for_the_lower_and_take_no_more_than_the_upper(bootstrap: str, topics: Topics) -> None:
+def test_both_limits_together_wait_for_the_lower_and_take_no_more_than_the_upper(
+    bootstrap: str, topics: Topics
+) -> None:
     topic = topics.create()
     reader = _reader(bootstrap, ManualClock(), subscribe=topic, minOffsetsPerTrigger=5, maxOffsetsPerTrigger=8)
     limit = reader.getDefaultReadLimit()
@@ -81,9 +94,12 @@ def test_a_query_that_ends_by_itself_never_waits(bootstrap: str, topics: Topics)
 
 
 @pytest.mark.parametrize(
-    ("options", "sizes"), [({}, [60, 40]), ({"minPartitions": 5}, [20, 20, 20, 20, 20]), ({"maxRecordsPerPartition": 30}, [30, 30, 20, 20])]
+    ("options", "sizes"),
+    [({}, [60, 40]), ({"minPartitions": 5}, [20, 20, 20, 20, 20]), ({"maxRecordsPerPartition": 30}, [30, 30, 20, 20])],
 )
-def test_a_micro_batch_is_cut_into_tasks(bootstrap: str, topics: Topics, options: dict[str, Any], sizes: list[int]) -> None:
+def test_a_micro_batch_is_cut_into_tasks(
+    bootstrap: str, topics: Topics, options: dict[str, Any], sizes: list[int]
+) -> None:
     topic = topics.create(2)
     topics.send(topic, [b"x"] * 60, 0)
     topics.send(topic, [b"x"] * 40, 1)
@@ -93,7 +109,9 @@ def test_a_micro_batch_is_cut_into_tasks(bootstrap: str, topics: Topics, options
     assert [piece.value.size for piece in pieces] == sizes
 
 
-def test_a_topic_that_goes_between_two_look_ups_is_simply_gone(bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_topic_that_goes_between_two_look_ups_is_simply_gone(
+    bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stays, goes = topics.create(), topics.create()
     for topic in (stays, goes):
         topics.send(topic, [b"x"])
@@ -123,7 +141,9 @@ def test_a_topic_that_goes_between_two_look_ups_is_simply_gone(bootstrap: str, t
     assert _numbers(reader.latestOffset(known, reader.getDefaultReadLimit())) == {stays: {"0": 2}, goes: {"0": 1}}
 
 
-def test_look_ups_of_offsets_are_tried_again_as_often_as_the_option_says(bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_look_ups_of_offsets_are_tried_again_as_often_as_the_option_says(
+    bootstrap: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked = 0
 
     async def gone(*_: object, **__: object) -> Any:
@@ -160,7 +180,10 @@ def test_a_stream_from_the_end_of_a_busy_topic_reads_none_of_its_past(bootstrap:
     assert _read(reader, end, following) == [(topic, 0, 10, 15)]
 
 
-@pytest.mark.parametrize("position", [{"startingOffsets": "latest"}, {"startingTimestamp": 2**41, "startingOffsetsByTimestampStrategy": "latest"}])
+@pytest.mark.parametrize(
+    "position",
+    [{"startingOffsets": "latest"}, {"startingTimestamp": 2**41, "startingOffsetsByTimestampStrategy": "latest"}],
+)
 def test_a_first_micro_batch_that_is_run_again_by_a_new_process_reads_nothing_and_loses_nothing(
     bootstrap: str, topics: Topics, position: dict[str, Any]
 ) -> None:
@@ -174,7 +197,9 @@ def test_a_first_micro_batch_that_is_run_again_by_a_new_process_reads_nothing_an
     assert _read(second, end, second.latestOffset(end, second.getDefaultReadLimit())) == [(topic, 0, 10, 14)]
 
 
-def test_a_first_micro_batch_from_the_beginning_is_not_empty_and_is_run_again_whole(bootstrap: str, topics: Topics) -> None:
+def test_a_first_micro_batch_from_the_beginning_is_not_empty_and_is_run_again_whole(
+    bootstrap: str, topics: Topics
+) -> None:
     topic = topics.create(2)
     for partition in range(2):
         topics.send(topic, [b"x"] * 5, partition)
@@ -268,7 +293,9 @@ def test_a_topic_that_one_answer_leaves_out_is_read_on_where_the_stream_stood(
     assert _read(reader, meanwhile, reader.latestOffset(meanwhile, reader.getDefaultReadLimit())) == [(topic, 0, 3, 5)]
 
 
-def test_a_micro_batch_is_planned_although_one_answer_leaves_its_topic_out(bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_micro_batch_is_planned_although_one_answer_leaves_its_topic_out(
+    bootstrap: str, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic = topics.create()
     topics.send(topic, [b"x"] * 3)
     reader = _reader(bootstrap, subscribe=topic)
@@ -293,7 +320,9 @@ def test_a_checkpoint_without_topic_ids_goes_on(bootstrap: str, topics: Topics) 
     assert _read(reader, known, reader.latestOffset(known, reader.getDefaultReadLimit())) == [(topic, 0, 2, 3)]
 
 
-def test_a_commit_that_is_refused_is_said_once_and_does_not_stop_the_stream(bootstrap: str, topics: Topics, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_commit_that_is_refused_is_said_once_and_does_not_stop_the_stream(
+    bootstrap: str, topics: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
     topic = topics.create()
     reader = _reader(bootstrap, subscribe=topic, kafka__group__id="refused")
     with caplog.at_level(logging.WARNING):

@@ -55,14 +55,23 @@ def _written(directory: Path, text: str, name: str = "test_tiny.py") -> str:
 
 
 def _repeat(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "tests.repeat", *arguments], cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
+    return subprocess.run(
+        [sys.executable, "-m", "tests.repeat", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
 
 
 @pytest.mark.timeout(300)
 def test_a_flaky_test_passes_undisturbed_and_is_found_when_it_is_held_back(tmp_path: Path) -> None:
     file = _written(tmp_path, _FLAKY + _STEADY)
     undisturbed = _repeat(file, "--times", "1", "--seed", "4")
-    assert (undisturbed.returncode, undisturbed.stdout) == (0, "2 tests, seeds 4 to 4: none failed\n"), undisturbed.stdout
+    assert (undisturbed.returncode, undisturbed.stdout) == (0, "2 tests, seeds 4 to 4: none failed\n"), (
+        undisturbed.stdout
+    )
     found = _repeat(file, "--times", "3", "--seed", "4", "--hold-back", "--longest", "6")
     assert found.returncode == 1
     assert "test_flaky: failed" in found.stdout
@@ -78,12 +87,18 @@ def test_a_flaky_test_passes_undisturbed_and_is_found_when_it_is_held_back(tmp_p
 
 def test_steady_tests_pass_when_they_are_held_back(tmp_path: Path) -> None:
     done = _repeat(_written(tmp_path, _STEADY), "--times", "3", "--seed", "10", "--hold-back", "--longest", "1")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "1 tests, seeds 10 to 12, 3 processes held back: none failed"), done.stdout
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (
+        0,
+        "1 tests, seeds 10 to 12, 3 processes held back: none failed",
+    ), done.stdout
 
 
 def test_one_that_hangs_is_ended_with_what_it_has_started(tmp_path: Path) -> None:
     locked = tmp_path / "locked"
-    child = f"import fcntl, time; file = open({str(locked)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); time.sleep(1000)"
+    child = (
+        f"import fcntl, time; file = open({str(locked)!r}, 'w'); fcntl.flock(file, fcntl.LOCK_EX); print(flush=True); "
+        f"time.sleep(1000)"
+    )
     hangs = f"""
 import subprocess, sys, time
 def test_hangs():
@@ -109,7 +124,10 @@ def test_an_interrupt_ends_the_runs_and_tells_what_was_found(tmp_path: Path) -> 
     begun = tmp_path / "begun"
     files = [
         _written(tmp_path, "def test_fails(): assert False\n", "test_fails.py"),
-        _written(tmp_path, f"import os, time\ndef test_lasts():\n    open({str(begun)!r}, 'w').close()\n    time.sleep(1000)\n"),
+        _written(
+            tmp_path,
+            f"import os, time\ndef test_lasts():\n    open({str(begun)!r}, 'w').close()\n    time.sleep(1000)\n",
+        ),
     ]
     command = [sys.executable, "-m", "tests.repeat", *files, "--times", "1", "--at-a-time", "1"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as runner:
@@ -165,7 +183,9 @@ for name, warm in (("cold", False), ("warm", True), ("again", True)):
 
 def test_brokers_that_a_test_starts_are_held_back_too(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _STARTS_BROKERS, str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, env=_held_back(tmp_path), capture_output=True, text=True, check=False, timeout=110)
+    done = subprocess.run(
+        command, cwd=ROOT, env=_held_back(tmp_path), capture_output=True, text=True, check=False, timeout=110
+    )
     assert done.returncode == 0, done.stderr
     brokers = {int(line) for line in done.stdout.split()}
     assert len(brokers) == 3
@@ -206,20 +226,34 @@ async def main():
     assert come == list(range(100)), come
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=_held_back(tmp_path), capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env=_held_back(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "notes").exists()
 
 
 def test_a_process_without_the_variable_is_as_it_was(tmp_path: Path) -> None:
     environment = {name: value for name, value in _held_back(tmp_path).items() if not name.startswith(hold_back.SEED)}
-    program = "import sys, threading; assert not hasattr(threading.Thread.start, '__closure__') or threading.Thread.start.__closure__ is None"
+    program = (
+        "import sys, threading; assert not hasattr(threading.Thread.start, '__closure__') or "
+        "threading.Thread.start.__closure__ is None"
+    )
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, check=True, timeout=60)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are read from /proc")
 def test_processes_below_are_found_in_sessions_of_their_own_too() -> None:
-    program = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(flush=True); input()'], start_new_session=True)"
+    program = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(flush=True); input()'], "
+        "start_new_session=True)"
+    )
     with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -12,12 +12,12 @@ import logging
 import sys
 from typing import Any
 
-from jesenska.broker.zookeeper_home import ZooKeeperHome
+from jesenska.broker.tree.zookeeper_home import ZooKeeperHome
 from jesenska.testing.simulation.clients import create_topic
-from jesenska.testing.simulation.history import ViolationError
-from jesenska.testing.simulation.network import SimulatedNetwork, SimulatedSocket
-from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.machine.network import SimulatedNetwork, SimulatedSocket
+from jesenska.testing.simulation.machine.process import Process
 from jesenska.testing.simulation.schedule import Simulation, simulation
+from jesenska.testing.simulation.watches.history import ViolationError
 
 #: So soon a broker is up whose connection was cut once.
 _SECONDS = 15.0

@@ -38,7 +38,13 @@ class Searches:
         command = [sys.executable, "-m", "tests.processes.testing.planted_in_children"]
         environment = {**os.environ, "JESENSKA_PURE": "1", "PYTHONHASHSEED": "0"}
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=Path(__file__).parents[3], env=environment
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            cwd=Path(__file__).parents[3],
+            env=environment,
         )
 
     def find(self, bug: str, first: int, seeds: int) -> tuple[int, str]:
@@ -57,7 +63,9 @@ class Searches:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -79,8 +87,13 @@ def _seed(printed: str) -> int:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.processes.testing.first_seeds", description="Checks with which seeds planted mistakes are found.")
-    parser.add_argument("--write", action="store_true", help="write other seeds in the place of those that find nothing")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.processes.testing.first_seeds",
+        description="Checks with which seeds planted mistakes are found.",
+    )
+    parser.add_argument(
+        "--write", action="store_true", help="write other seeds in the place of those that find nothing"
+    )
     writes = parser.parse_args().write
     table, missed = {}, 0
     with Searches() as searches:

@@ -79,7 +79,13 @@ class CorrectHistory:
         for producer in self._producers[:2]:
             producer.producer(acks=-1, idempotent=True, max_in_flight=chance.randint(1, 5))
         self._producers[2].producer(acks=1, idempotent=False, max_in_flight=5)
-        actions = [self._send] * 8 + [self._answer] * 5 + [self._poll] * 8 + [self._assign, self._seek, self._find, self._apply_late] + [self._commit] * 3
+        actions = (
+            [self._send] * 8
+            + [self._answer] * 5
+            + [self._poll] * 8
+            + [self._assign, self._seek, self._find, self._apply_late]
+            + [self._commit] * 3
+        )
         for _ in range(chance.randint(30, 150)):
             chance.choice(actions)()
         while self._owed:
@@ -157,7 +163,9 @@ class CorrectHistory:
     def _poll(self) -> None:
         if (one := self._one()) is not None:
             consumer, key = one
-            records = [record for record in self._log[key] if record[0] >= consumer.positions[key]][: self._chance.randint(1, 6)]
+            records = [record for record in self._log[key] if record[0] >= consumer.positions[key]][
+                : self._chance.randint(1, 6)
+            ]
             if records:
                 consumer.history.polled(key, records)
                 consumer.positions[key] = records[-1][0] + 1
@@ -207,7 +215,9 @@ def _of_all(operations: list[Operation]) -> list[SendAcknowledged]:
     return [item for item in found if item.client != "weak" and item.value is not None and item.offset >= 0]
 
 
-def _with_records(operations: list[Operation], change: Callable[[Polled], list[tuple[int, str | None]]]) -> list[Operation]:
+def _with_records(
+    operations: list[Operation], change: Callable[[Polled], list[tuple[int, str | None]]]
+) -> list[Operation]:
     """Every poll with other records; one that is given none is gone."""
     found: list[Operation] = []
     for operation in operations:
@@ -233,7 +243,9 @@ def _lose(operations: list[Operation], chance: Random) -> list[Operation] | None
         return None
     gone = chance.choice(sends)
     place = gone.topic, gone.partition, gone.offset
-    return _with_records(operations, lambda poll: [record for record in poll.records if (poll.topic, poll.partition, record[0]) != place])
+    return _with_records(
+        operations, lambda poll: [record for record in poll.records if (poll.topic, poll.partition, record[0]) != place]
+    )
 
 
 def _double(operations: list[Operation], chance: Random) -> list[Operation] | None:
@@ -246,14 +258,22 @@ def _double(operations: list[Operation], chance: Random) -> list[Operation] | No
 
 def _reorder(operations: list[Operation], chance: Random) -> list[Operation] | None:
     sends = _of_all(operations)
-    pairs = [(one, other) for one in sends for other in sends if (one.client, one.partition) == (other.client, other.partition) and one.number < other.number]
+    pairs = [
+        (one, other)
+        for one in sends
+        for other in sends
+        if (one.client, one.partition) == (other.client, other.partition) and one.number < other.number
+    ]
     if not pairs:
         return None
     one, other = chance.choice(pairs)
     values = {one.offset: other.value, other.offset: one.value}
     changed = _with_records(
         operations,
-        lambda poll: [(offset, values.get(offset, value) if poll.partition == one.partition else value) for offset, value in poll.records],
+        lambda poll: [
+            (offset, values.get(offset, value) if poll.partition == one.partition else value)
+            for offset, value in poll.records
+        ],
     )
     moved = {one: replace(one, offset=other.offset), other: replace(other, offset=one.offset)}
     return [moved.get(item, item) if isinstance(item, SendAcknowledged) else item for item in changed]
@@ -262,7 +282,9 @@ def _reorder(operations: list[Operation], chance: Random) -> list[Operation] | N
 def _show_another(operations: list[Operation], chance: Random) -> list[Operation] | None:
     answered = {(item.client, item.number) for item in operations if isinstance(item, SendAcknowledged | SendFailed)}
     read = {value for item in operations if isinstance(item, Polled) for _, value in item.records}
-    unknown = [item for item in operations if isinstance(item, SendBegan) and (item.client, item.number) not in answered]
+    unknown = [
+        item for item in operations if isinstance(item, SendBegan) and (item.client, item.number) not in answered
+    ]
     spare = [item.value for item in unknown if item.value is not None and item.value not in read]
     polls = [item for item in operations if isinstance(item, Polled) and item.client != LAST_READER]
     if not spare or not polls:
@@ -271,7 +293,10 @@ def _show_another(operations: list[Operation], chance: Random) -> list[Operation
     at = chance.randrange(len(poll.records))
     return _with_records(
         operations,
-        lambda item: [(offset, value if item is poll and index == at else shown) for index, (offset, shown) in enumerate(item.records)],
+        lambda item: [
+            (offset, value if item is poll and index == at else shown)
+            for index, (offset, shown) in enumerate(item.records)
+        ],
     )
 
 
@@ -286,12 +311,17 @@ def _go_back(operations: list[Operation], chance: Random) -> list[Operation] | N
 
 
 def _skip(operations: list[Operation], chance: Random) -> list[Operation] | None:
-    polls = [item for item in operations if isinstance(item, Polled) and item.client != LAST_READER and len(item.records) > 2]
+    polls = [
+        item for item in operations if isinstance(item, Polled) and item.client != LAST_READER and len(item.records) > 2
+    ]
     if not polls:
         return None
     poll = chance.choice(polls)
     at = chance.randrange(1, len(poll.records) - 1)
-    return _with_records(operations, lambda item: [record for index, record in enumerate(item.records) if item is not poll or index != at])
+    return _with_records(
+        operations,
+        lambda item: [record for index, record in enumerate(item.records) if item is not poll or index != at],
+    )
 
 
 def _forget_a_commit(operations: list[Operation], chance: Random) -> list[Operation] | None:
@@ -307,11 +337,17 @@ def _show_what_nobody_sent(operations: list[Operation], chance: Random) -> list[
     if not any(isinstance(item, SendBegan) for item in operations):
         return None
     certain = {(item.client, item.number) for item in operations if isinstance(item, SendFailed) and item.certain}
-    refused = [item.value for item in operations if isinstance(item, SendBegan) and (item.client, item.number) in certain and item.value is not None]
+    refused = [
+        item.value
+        for item in operations
+        if isinstance(item, SendBegan) and (item.client, item.number) in certain and item.value is not None
+    ]
     return _at_the_end(operations, 0, chance.choice([*refused, "from nowhere"]))
 
 
-def _with_transaction(operations: list[Operation], shown: list[tuple[int, int, bytes]], *, commits: bool = True) -> list[Operation]:
+def _with_transaction(
+    operations: list[Operation], shown: list[tuple[int, int, bytes]], *, commits: bool = True
+) -> list[Operation]:
     """A transaction of one record in each of two partitions of another topic, and a full read of these that is given
     `shown`: (partition, offset, value)."""
     made = MadeHistory()

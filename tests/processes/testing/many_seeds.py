@@ -35,7 +35,10 @@ def run_seeds(brokers: int, seeds: int, capsys: pytest.CaptureFixture[str], *arg
         timeout=_SECONDS_MAX,
     )
     with capsys.disabled():
-        print(f"\n{seeds} simulations of {brokers} brokers from seed {first} on took {time.monotonic() - began:.0f} s with {_PROCESSES} processes")
+        print(
+            f"\n{seeds} simulations of {brokers} brokers from seed {first} on took {time.monotonic() - began:.0f} s "
+            f"with {_PROCESSES} processes"
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{seeds} of {seeds} seeds pass" in done.stderr
     return done.stdout

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from jesenska.broker import starts
-from jesenska.testing.simulation.host import BrokerHost, Disk
+from jesenska.broker.replicas import starts
+from jesenska.testing.simulation.machine.host import BrokerHost, Disk
 from jesenska.testing.simulation.schedule import Simulation
 from tests.processes.testing.scripted_fault import outcome
 
@@ -62,14 +62,19 @@ class _Fault:
         look()
 
     def _all_are_in_sync(self) -> bool:
-        return self._host.is_up and all(len(state.isr) == len(self._one.hosts) for state in self._one.watch.states.values())
+        return self._host.is_up and all(
+            len(state.isr) == len(self._one.hosts) for state in self._one.watch.states.values()
+        )
 
     def _stand_still(self) -> None:
         for other in self._one.hosts:
             if other is not self._host:
                 self._one.pause(other, _STILL_SECONDS)
         number = self._host.number
-        self._when(lambda: all(state.isr == (number,) for state in self._one.watch.states.values()), lambda: self._one.world.after(_ALONE_SECONDS, self._stop))
+        self._when(
+            lambda: all(state.isr == (number,) for state in self._one.watch.states.values()),
+            lambda: self._one.world.after(_ALONE_SECONDS, self._stop),
+        )
 
     def _stop(self) -> None:
         self._host.stop(self._swap)

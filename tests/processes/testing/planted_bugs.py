@@ -19,14 +19,14 @@ from jesenska.client.producer import Producer
 from jesenska.coordination.loader import Loader
 from jesenska.coordination.operations import Append, Appended
 from jesenska.coordination.runtime import Runtime
-from jesenska.groups.offsets import GroupOffsets
-from jesenska.log import leader_appends
-from jesenska.log.cleaning import _CleanedFile
-from jesenska.log.producer_state import ProducerState
-from jesenska.log.recovery import LogLoader
-from jesenska.records._pcompaction import KeyOffsets, _BriefReader
+from jesenska.groups.offsets.group_offsets import GroupOffsets
+from jesenska.log.compaction.cleaning import _CleanedFile
+from jesenska.log.partition import leader_appends
+from jesenska.log.partition.recovery import LogLoader
+from jesenska.log.segments.producer_state import ProducerState
+from jesenska.records.pure._pcompaction import KeyOffsets, _BriefReader
 from jesenska.replication.replicas import Replicas
-from jesenska.testing.simulation.disk import SimulatedFiles
+from jesenska.testing.simulation.machine.disk import SimulatedFiles
 from jesenska.testing.simulation.schedule import simulation
 from tests.processes.testing.planted_search import failure_of, first_and_seeds, first_failure
 
@@ -167,7 +167,10 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
         (answered_before_it_is_synced, ("acknowledged",)),
         (sent_again_and_written_twice, ("stands at offset",)),
         (producers_are_forgotten_at_a_restart, ("stands at offset",)),
-        (a_commit_is_answered_before_it_is_appended, ("has committed offset", "is not given the offsets", "reads offset")),
+        (
+            a_commit_is_answered_before_it_is_appended,
+            ("has committed offset", "is not given the offsets", "reads offset"),
+        ),
         (commits_are_replayed_backwards, ("has committed offset", "is not given the offsets", "reads offset")),
         (a_torn_tail_is_kept, ("does not start", "acknowledged")),
         (the_high_watermark_goes_back, ("the high watermark of",)),

@@ -14,19 +14,19 @@ from dataclasses import replace
 from typing import Any
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.controllership import Controllership
-from jesenska.broker.order_desk import OrderDesk
+from jesenska.broker.controlling.controllership import Controllership
+from jesenska.broker.replicas.order_receiver import OrderDesk
 from jesenska.broker.stages import replication, tree
-from jesenska.controller import brokers, many_elections
-from jesenska.controller.order_fence import OrderFence
-from jesenska.controller.topics_gone import TopicsGone
+from jesenska.controller.changes import brokers, many_elections
+from jesenska.controller.orders.fence import OrderFence
+from jesenska.controller.orders.missed_deletions import TopicsGone
 from jesenska.coordination.runtime import Runtime
 from jesenska.interchange import rebuilding
 from jesenska.interchange.takeover import topics_in
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.metadata.nodes import PartitionStateNode
-from jesenska.replication import follower_link
+from jesenska.replication.follower import link
 from jesenska.replication.partition import Partition
 from jesenska.replication.replicas import Replicas
 from jesenska.testing.simulation import disasters
@@ -44,7 +44,7 @@ def cut_to_the_high_watermark() -> None:
     def cut(log: PartitionLog, diverging: Any, now_ms: int, settled: Any) -> None:
         log.truncate_to(log.high_watermark, now_ms, settled)
 
-    follower_link.cut = cut  # type: ignore[attr-defined]
+    link.cut = cut  # type: ignore[attr-defined]
 
 
 def nothing_is_cut() -> None:
@@ -53,7 +53,7 @@ def nothing_is_cut() -> None:
     def cut(log: PartitionLog, diverging: Any, now_ms: int, settled: Any) -> None:
         settled(None)
 
-    follower_link.cut = cut  # type: ignore[attr-defined]
+    link.cut = cut  # type: ignore[attr-defined]
 
 
 def who_crashed_is_elected() -> None:
@@ -134,24 +134,39 @@ def a_followers_epoch_is_not_asked_for() -> None:
     """A leader counts the fetches of followers that follow in an epoch of before."""
     log_for, fetched = Partition.log_for, Partition.follower_fetched
 
-    def follower_fetched(self: Partition, broker_id: int, offset: int, end: int, epoch: int = -1, *, may_join: bool = True) -> bool:
+    def follower_fetched(
+        self: Partition, broker_id: int, offset: int, end: int, epoch: int = -1, *, may_join: bool = True
+    ) -> bool:
         return fetched(self, broker_id, offset, end, -1, may_join=may_join)
 
-    Partition.log_for = lambda self, broker_id, epoch: log_for(self, broker_id, -1 if self.leader_epoch > epoch else epoch)  # type: ignore[method-assign,assignment]
+    Partition.log_for = lambda self, broker_id, epoch: log_for(  # type: ignore[method-assign,assignment]
+        self, broker_id, -1 if self.leader_epoch > epoch else epoch
+    )
     Partition.follower_fetched = follower_fetched  # type: ignore[method-assign,assignment]
 
 
 def sent_again_is_answered_at_once() -> None:
     """A batch that is in the log already is acknowledged, whoever lacks it."""
     is_done = Partition._is_done
-    Partition._is_done = lambda self, log, acks, result, done: result.duplicate or is_done(self, log, acks, result, done)  # type: ignore[method-assign]
+    Partition._is_done = lambda self, log, acks, result, done: (  # type: ignore[method-assign]
+        result.duplicate or is_done(self, log, acks, result, done)
+    )
 
 
 def all_is_committed_after_a_restart() -> None:
     """The high watermark is restored as the end of the log."""
     adopt = LogDirectories._adopt
 
-    def adopted(self: LogDirectories, directory: Any, name: Any, loaded: Any, config: Any, topic_id: Any, now_ms: int, high_watermark: int = 0) -> PartitionLog:
+    def adopted(
+        self: LogDirectories,
+        directory: Any,
+        name: Any,
+        loaded: Any,
+        config: Any,
+        topic_id: Any,
+        now_ms: int,
+        high_watermark: int = 0,
+    ) -> PartitionLog:
         return adopt(self, directory, name, loaded, config, topic_id, now_ms, loaded.next_offset)
 
     LogDirectories._adopt = adopted  # type: ignore[method-assign,assignment]
@@ -161,7 +176,16 @@ def who_fetches_is_in_sync() -> None:
     """A follower joins the ISR when it has fetched, wherever its log ends."""
     fetched = Replicas.follower_fetched
 
-    def follower_fetched(self: Replicas, broker_id: int, offset: int, end: int, high_watermark: int, now_ms: int, *, may_join: bool = True) -> bool:
+    def follower_fetched(
+        self: Replicas,
+        broker_id: int,
+        offset: int,
+        end: int,
+        high_watermark: int,
+        now_ms: int,
+        *,
+        may_join: bool = True,
+    ) -> bool:
         proposes = fetched(self, broker_id, offset, end, high_watermark, now_ms, may_join=may_join)
         if proposes or not may_join or broker_id in self.isr or self.proposed_isr is not None:
             return proposes
@@ -246,7 +270,10 @@ def topics_that_were_made_since_the_backup_are_forgotten() -> None:
     def of_backup(inventories: Any, new_uuid: Any, *, backup: Any = None) -> Any:
         if backup is not None:
             known = topics_in(backup, "the backup")
-            inventories = [replace(item, replicas={key: held for key, held in item.replicas.items() if key.topic in known}) for item in inventories]
+            inventories = [
+                replace(item, replicas={key: held for key, held in item.replicas.items() if key.topic in known})
+                for item in inventories
+            ]
         return build(inventories, new_uuid, backup=backup)
 
     disasters.rebuild = of_backup  # type: ignore[assignment,attr-defined]
@@ -309,5 +336,9 @@ def main() -> int:
 
 if __name__ == "__main__":
     if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, "-m", "tests.processes.testing.planted_cluster_bugs", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.processes.testing.planted_cluster_bugs", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     sys.exit(main())

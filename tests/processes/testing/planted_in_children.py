@@ -12,7 +12,12 @@ import sys
 import traceback
 
 from jesenska.testing.simulation.schedule import simulation
-from tests.processes.testing import planted_bugs, planted_cluster_bugs, planted_micro_batch_bugs, planted_transaction_bugs
+from tests.processes.testing import (
+    planted_bugs,
+    planted_cluster_bugs,
+    planted_micro_batch_bugs,
+    planted_transaction_bugs,
+)
 from tests.processes.testing.planted_search import failure_of
 
 KNOWN = (planted_bugs, planted_cluster_bugs, planted_transaction_bugs, planted_micro_batch_bugs)

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.schedule import Simulation
+from jesenska.testing.simulation.watches.history import ViolationError
 
 
 def failure_of(simulated: AbstractContextManager[Simulation]) -> ViolationError | None:
@@ -20,7 +20,9 @@ def failure_of(simulated: AbstractContextManager[Simulation]) -> ViolationError 
     return None
 
 
-def first_failure(simulated: Callable[[int], AbstractContextManager[Simulation]], words: Sequence[str], first: int, seeds: int) -> int:
+def first_failure(
+    simulated: Callable[[int], AbstractContextManager[Simulation]], words: Sequence[str], first: int, seeds: int
+) -> int:
     """Prints the first seed that fails, and why. 0 where that has one of these words in it, 2 where it has not, 1 if
     none of so many seeds fails."""
     for seed in range(first, first + seeds):

@@ -14,15 +14,15 @@ from functools import partial
 from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker import fetches
+from jesenska.broker.coordinators.transaction_markers import MarkerWriter, TransactionMarkers
+from jesenska.broker.coordinators.transaction_verification import Guards
+from jesenska.broker.fetching import fetches
 from jesenska.broker.handlers.k00_produce import _Produce
-from jesenska.broker.transaction_markers import MarkerWriter, TransactionMarkers
-from jesenska.broker.transaction_verification import Guards
 from jesenska.coordination.operations import Append, Appended
 from jesenska.coordination.runtime import Runtime
 from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import aborted_transactions
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import aborted_transactions
 from jesenska.testing.simulation.transactional import transactional_simulation
 from jesenska.transactions.coordinator import TransactionCoordinator
 from jesenska.transactions.events import Producer, ProducerAnswer
@@ -51,7 +51,11 @@ def a_commit_is_answered_before_it_is_written() -> None:
     append = Runtime._append
 
     def answer_first(self: Runtime[Any], hosted: Any, effect: Append, now_ms: int) -> Any:
-        if self._tenant.name != "transactions" or effect.records[0].value is None or effect.records[0].value.state is not TransactionState.PREPARE_COMMIT:
+        if (
+            self._tenant.name != "transactions"
+            or effect.records[0].value is None
+            or effect.records[0].value.state is not TransactionState.PREPARE_COMMIT
+        ):
             return append(self, hosted, effect, now_ms)
         self._loop.call_later(_LATE_SECONDS, append, self, hosted, effect, now_ms)
         return Appended(effect.number)
@@ -77,7 +81,9 @@ def a_timeout_raises_no_epoch() -> None:
     """A producer whose transaction was aborted since its time was over goes on in it."""
     fence = TransactionCoordinator._fence
 
-    def fence_others(self: TransactionCoordinator, transaction: Transaction, token: Any, transaction_version: int, now: Any) -> None:
+    def fence_others(
+        self: TransactionCoordinator, transaction: Transaction, token: Any, transaction_version: int, now: Any
+    ) -> None:
         if token is not None:
             fence(self, transaction, token, transaction_version, now)
             return
@@ -151,7 +157,9 @@ def markers_of_groups_are_not_replayed() -> None:
     """The marker is in the log, and the offsets of its transaction do not count before the log is loaded again."""
     write = MarkerWriter.write
 
-    def write_past(self: MarkerWriter, topic_partition: TopicPartition, marker: Any, transaction_version: int, done: Any) -> None:
+    def write_past(
+        self: MarkerWriter, topic_partition: TopicPartition, marker: Any, transaction_version: int, done: Any
+    ) -> None:
         keeps, self._groups.keeps = self._groups.keeps, lambda number: False  # type: ignore[method-assign]
         try:
             write(self, topic_partition, marker, transaction_version, done)
@@ -178,7 +186,11 @@ def the_guard_of_the_first_question_is_kept() -> None:
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (
-        (a_partition_is_not_marked, 1, ("does not come to an end", "is committed, and", "is not to be committed so far")),
+        (
+            a_partition_is_not_marked,
+            1,
+            ("does not come to an end", "is committed, and", "is not to be committed so far"),
+        ),
         (a_commit_is_answered_before_it_is_written, 1, ("is committed, and", "is not to be committed so far")),
         (who_begins_gets_the_epoch_of_before, 1, ("are both told", "was acknowledged as")),
         (a_timeout_raises_no_epoch, 1, ("is worked on twice", "is committed, and")),
@@ -186,15 +198,30 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
         (an_aborted_transaction_is_not_listed, 1, ("is not to be committed so far", "is aborted, and")),
         (offsets_count_before_the_commit, 1, ("is not committed",)),
         (offsets_of_an_open_transaction_are_forgotten, 1, ("was committed with offset", "is worked on twice")),
-        (a_marker_that_is_sent_again_aborts, 1, ("is worked on twice", "was committed with offset", "is committed, and")),
+        (
+            a_marker_that_is_sent_again_aborts,
+            1,
+            ("is worked on twice", "was committed with offset", "is committed, and"),
+        ),
         (what_was_decided_is_forgotten_at_a_restart, 1, ("does not come to an end",)),
-        (nothing_is_verified, 1, ("is accepted, and epoch", "does not come to an end", "is not to be committed so far")),
+        (
+            nothing_is_verified,
+            1,
+            ("is accepted, and epoch", "does not come to an end", "is not to be committed so far"),
+        ),
         (markers_of_groups_are_not_replayed, 1, ("are not told", "does not work on every")),
         (the_guard_of_the_first_question_is_kept, 1, ("is refused as part of no transaction",)),
         (
             a_decision_is_carried_out_before_it_is_committed,
             3,
-            ("does not come to an end", "is committed, and", "is aborted, and", "is worked on twice", "are both told that they are", "was told before"),
+            (
+                "does not come to an end",
+                "is committed, and",
+                "is aborted, and",
+                "is worked on twice",
+                "are both told that they are",
+                "was told before",
+            ),
         ),
     )
 }

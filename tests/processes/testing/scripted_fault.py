@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from jesenska.testing.simulation.history import ViolationError
 from jesenska.testing.simulation.schedule import Simulation, simulation
+from jesenska.testing.simulation.watches.history import ViolationError
 
 
-def outcome(seeds: Iterable[int], plan: Callable[[Simulation, int], Callable[[], bool]], *, seconds: float, min_in_sync: int) -> int:
+def outcome(
+    seeds: Iterable[int], plan: Callable[[Simulation, int], Callable[[], bool]], *, seconds: float, min_in_sync: int
+) -> int:
     """Runs a simulation of so many virtual seconds for each seed, and prints its outcome. `plan` plans the fault of a
     seed, and gives a function that says whether it came. The exit code: 1 where something was lost, which ends the
     runs, 2 where the fault never came, 0 otherwise."""

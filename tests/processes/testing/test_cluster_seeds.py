@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from jesenska.testing.simulation.coverage import FAULTS
+from jesenska.testing.simulation.watches.coverage import FAULTS
 from tests.processes.testing.many_seeds import TIMEOUT_SECONDS, run_seeds
 from tests.profiles import rounds
 
@@ -43,5 +43,9 @@ def test_what_three_brokers_promise_holds_under_every_seed(capsys: pytest.Captur
         }
         assert not below, f"too seldom, by state and fault: {below}"
     if share >= _SHARE_MIN:
-        few = {state: sum(counts[state].values()) for state, (_, floor) in _FLOORS.items() if sum(counts[state].values()) < floor * share}
+        few = {
+            state: sum(counts[state].values())
+            for state, (_, floor) in _FLOORS.items()
+            if sum(counts[state].values()) < floor * share
+        }
         assert not few, f"too seldom, by state: {few}"

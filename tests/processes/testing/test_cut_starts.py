@@ -14,7 +14,9 @@ import pytest
 def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "JESENSKA_PURE": "1", "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "tests.processes.testing.cut_starts", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3], env=environment)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3], env=environment
+    )
 
 
 @pytest.mark.timeout(120)

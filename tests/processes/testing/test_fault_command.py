@@ -74,9 +74,14 @@ def test_only_what_is_asked_for_is_looked_for(tmp_path: Path, capsys: pytest.Cap
     assert "poll skip" in capsys.readouterr().err
 
 
-def test_a_history_that_cannot_be_read_ends_with_2_and_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_history_that_cannot_be_read_ends_with_2_and_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "bad").write_text("nonsense\nmore\n")
-    for path, reason in ((tmp_path / "bad", "line 1: This is no operation: it is not JSON."), (tmp_path / "none", "cannot be read")):
+    for path, reason in (
+        (tmp_path / "bad", "line 1: This is no operation: it is not JSON."),
+        (tmp_path / "none", "cannot be read"),
+    ):
         assert main(["check", _file(tmp_path / "h", _correct()), str(path)]) == 2
         said = capsys.readouterr()
         assert said.out == ""

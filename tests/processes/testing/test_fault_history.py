@@ -47,7 +47,11 @@ def test_the_format_is_the_one_in_its_description() -> None:
     import jesenska.testing.faults.history as described
 
     assert described.__doc__ is not None
-    lines = [line.strip() for line in described.__doc__.replace(',\n     "back"', ',"back"').splitlines() if line.startswith("    {")]
+    lines = [
+        line.strip()
+        for line in described.__doc__.replace(',\n     "back"', ',"back"').splitlines()
+        if line.startswith("    {")
+    ]
     assert len(lines) == 16
     for line in lines:
         assert to_line(from_line(line.encode())) == line.encode() + b"\n"
@@ -81,7 +85,10 @@ def test_a_line_that_is_cut_off_is_left_out_and_another_writer_goes_on_behind_th
         assert [operation.value for operation in read_history([path]) if isinstance(operation, SendBegan)] == ["one"]
     with HistoryWriter(path) as history:
         history.client("p").sending("t", 0, b"three")
-    assert [operation.value for operation in read_history([path]) if isinstance(operation, SendBegan)] == ["one", "three"]
+    assert [operation.value for operation in read_history([path]) if isinstance(operation, SendBegan)] == [
+        "one",
+        "three",
+    ]
 
 
 def test_a_long_torn_line_is_cut_off_by_the_next_writer(tmp_path: Path) -> None:
@@ -95,12 +102,22 @@ def test_a_long_torn_line_is_cut_off_by_the_next_writer(tmp_path: Path) -> None:
 def test_histories_of_several_writers_are_merged_by_their_times(tmp_path: Path) -> None:
     times = iter(range(1, 7))
     paths = [tmp_path / "one", tmp_path / "two"]
-    with HistoryWriter(paths[0], now_ns=lambda: next(times)) as one, HistoryWriter(paths[1], now_ns=lambda: next(times)) as two:
+    with (
+        HistoryWriter(paths[0], now_ns=lambda: next(times)) as one,
+        HistoryWriter(paths[1], now_ns=lambda: next(times)) as two,
+    ):
         clients = [one.client("p"), two.client("q")]
         for number in range(6):
             clients[number % 2].sending("t", 0, b"%d" % number)
     for order in (paths, paths[::-1]):
-        assert [operation.value for operation in read_history(order) if isinstance(operation, SendBegan)] == ["0", "1", "2", "3", "4", "5"]
+        assert [operation.value for operation in read_history(order) if isinstance(operation, SendBegan)] == [
+            "0",
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+        ]
 
 
 def test_one_file_has_one_writer(tmp_path: Path) -> None:
@@ -125,7 +142,9 @@ def test_threads_share_a_writer(tmp_path: Path) -> None:
     found = read_history([tmp_path / "h.jsonl"])
     assert len(found) == 1200
     for number in range(4):
-        assert [item.number for item in found if isinstance(item, SendBegan) and item.client == f"p{number}"] == list(range(300))
+        assert [item.number for item in found if isinstance(item, SendBegan) and item.client == f"p{number}"] == list(
+            range(300)
+        )
 
 
 def test_a_poll_of_many_records_takes_several_lines(tmp_path: Path) -> None:
@@ -134,7 +153,9 @@ def test_a_poll_of_many_records_takes_several_lines(tmp_path: Path) -> None:
         history.client("c").polled(_KEY, records)
     polls = [operation for operation in read_history([tmp_path / "h.jsonl"]) if isinstance(operation, Polled)]
     assert len(polls) > 1
-    assert [record for poll in polls for record in poll.records] == [(offset, value_text(value)) for offset, value in records]
+    assert [record for poll in polls for record in poll.records] == [
+        (offset, value_text(value)) for offset, value in records
+    ]
 
 
 def test_a_value_has_a_text_of_its_own() -> None:
@@ -158,10 +179,15 @@ def test_a_line_that_the_disk_does_not_take_whole_leaves_nothing(tmp_path: Path)
     with HistoryWriter(tmp_path / "h.jsonl") as history:
         client = history.client("p")
         client.sending("t", 0, b"one")
-        with limited_file_size(os.getpid(), (tmp_path / "h.jsonl").stat().st_size + 20), pytest.raises(OSError, match="File too large"):
+        with (
+            limited_file_size(os.getpid(), (tmp_path / "h.jsonl").stat().st_size + 20),
+            pytest.raises(OSError, match="File too large"),
+        ):
             client.sending("t", 0, b"two")
         client.sending("t", 0, b"three")
-    assert [operation.value for operation in read_history([tmp_path / "h.jsonl"]) if isinstance(operation, SendBegan)] == ["one", "three"]
+    assert [
+        operation.value for operation in read_history([tmp_path / "h.jsonl"]) if isinstance(operation, SendBegan)
+    ] == ["one", "three"]
 
 
 _GOOD = {"what": "send", "time_ns": 1, "client": "p", "number": 0, "topic": "t", "partition": 0, "value": "v"}
@@ -180,9 +206,18 @@ _GOOD = {"what": "send", "time_ns": 1, "client": "p", "number": 0, "topic": "t",
         (json.dumps(_GOOD | {"number": "0"}).encode(), "'number' is not a whole number"),
         (json.dumps(_GOOD | {"number": True}).encode(), "'number' is not a whole number"),
         (json.dumps(_GOOD | {"value": 7}).encode(), "'value' is not a text or null"),
-        (json.dumps(_GOOD | {"what": "polled", "records": [[1]]}).encode(), r"'records' is not a list of \[offset, value\]"),
-        (json.dumps(_GOOD | {"what": "polled", "records": {}}).encode(), r"'records' is not a list of \[offset, value\]"),
-        (json.dumps(_GOOD | {"what": "full read", "partitions": [[1, 1]]}).encode(), r"'partitions' is not a list of \[topic, partition\]"),
+        (
+            json.dumps(_GOOD | {"what": "polled", "records": [[1]]}).encode(),
+            r"'records' is not a list of \[offset, value\]",
+        ),
+        (
+            json.dumps(_GOOD | {"what": "polled", "records": {}}).encode(),
+            r"'records' is not a list of \[offset, value\]",
+        ),
+        (
+            json.dumps(_GOOD | {"what": "full read", "partitions": [[1, 1]]}).encode(),
+            r"'partitions' is not a list of \[topic, partition\]",
+        ),
         (b'{"what":"' + b"x" * LINE_MAX_BYTES + b'"}', f"more than {LINE_MAX_BYTES} bytes"),
     ],
 )

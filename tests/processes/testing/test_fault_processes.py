@@ -81,14 +81,21 @@ def test_a_process_that_is_not_there_does_not_stop(sleeper: Sleeper) -> None:
         wait_until_stopped(pid)
 
 
-_WRITES = "import sys\nfor line in sys.stdin:\n    name, size = line.split()\n    try:\n        open(name, 'ab', 0).write(bytes(int(size)))\n" + (
-    "    except OSError as error:\n        print(error.strerror, flush=True)\n    else:\n        print('written', flush=True)\n"
+_WRITES = (
+    "import sys\nfor line in sys.stdin:\n    name, size = line.split()\n    try:\n        open(name, 'ab', "
+    "0).write(bytes(int(size)))\n"
+    + (
+        "    except OSError as error:\n        print(error.strerror, flush=True)\n    else:\n        "
+        "print('written', flush=True)\n"
+    )
 )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prlimit is Linux's")
 def test_files_of_a_process_do_not_grow_beyond_a_limit(tmp_path: Path) -> None:
-    with subprocess.Popen([sys.executable, "-c", _WRITES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", _WRITES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdin is not None and process.stdout is not None
         asked, answers = process.stdin, process.stdout
 

@@ -206,7 +206,9 @@ def test_what_a_limit_keeps_leaves_when_the_limit_ends(proxy: FaultProxy) -> Non
         assert received(connection, 14) == b"slow as can be"
 
 
-def test_what_is_held_to_the_client_has_reached_the_target_and_comes_when_it_is_released(proxy: FaultProxy, echo: Echo) -> None:
+def test_what_is_held_to_the_client_has_reached_the_target_and_comes_when_it_is_released(
+    proxy: FaultProxy, echo: Echo
+) -> None:
     with connected(proxy) as connection:
         proxy.hold(Way.TO_CLIENT)
         connection.sendall(b"one")

@@ -37,7 +37,16 @@ def test_a_seed_draws_the_same_each_time_and_another_one_something_else() -> Non
 
 
 def test_everything_that_was_asked_for_is_drawn_and_nothing_else() -> None:
-    schedule = draw(7, _NAMES, rounds=300, kinds=[*FAULTS, FULL_DISK], at_once=2, seconds=(0.5, 1.5), steps=(10, 20), disk_bytes=12345)
+    schedule = draw(
+        7,
+        _NAMES,
+        rounds=300,
+        kinds=[*FAULTS, FULL_DISK],
+        at_once=2,
+        seconds=(0.5, 1.5),
+        steps=(10, 20),
+        disk_bytes=12345,
+    )
     faults = [fault for each in schedule.rounds for fault in each.faults]
     assert {fault.kind for fault in faults} == {*FAULTS, FULL_DISK}
     assert {fault.target for fault in faults} == set(_NAMES)
@@ -48,7 +57,9 @@ def test_everything_that_was_asked_for_is_drawn_and_nothing_else() -> None:
     assert all(10 <= each.steps <= 20 for each in schedule.rounds)
     assert {len(each.faults) for each in schedule.rounds} == {1, 2}
     assert all(len({fault.target for fault in each.faults}) == len(each.faults) for each in schedule.rounds)
-    assert {fault.kind for each in draw(7, _NAMES, rounds=50, kinds=["kill"]).rounds for fault in each.faults} == {"kill"}
+    assert {fault.kind for each in draw(7, _NAMES, rounds=50, kinds=["kill"]).rounds for fault in each.faults} == {
+        "kill"
+    }
 
 
 def test_a_schedule_that_was_printed_can_be_repeated() -> None:
@@ -176,7 +187,12 @@ def test_every_fault_is_begun_and_ended(targets: Targets, kind: str) -> None:
             target.end(fault)
 
     fault = Fault(kind, "broker-1", 0.1, amount=10)
-    apply(Schedule(1, (Round((fault,), 1),)), {"broker-1": Watched(target.server, target.proxy)}, Counting(), wait=targets.wait)
+    apply(
+        Schedule(1, (Round((fault,), 1),)),
+        {"broker-1": Watched(target.server, target.proxy)},
+        Counting(),
+        wait=targets.wait,
+    )
     assert done == [f"begin {kind}", f"end {kind}"]
     assert targets.are_well()
 
@@ -192,7 +208,9 @@ def test_a_full_disk_is_a_limit_for_the_process_that_ends(targets: Targets) -> N
         limits.append(resource.prlimit(pid, resource.RLIMIT_FSIZE)[0])
 
     before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    apply(Schedule(1, (Round((Fault(FULL_DISK, "broker-1", 1.0, amount=777),), 1),)), targets.all, Counting(), wait=wait)
+    apply(
+        Schedule(1, (Round((Fault(FULL_DISK, "broker-1", 1.0, amount=777),), 1),)), targets.all, Counting(), wait=wait
+    )
     assert limits[0] == 777
     assert resource.prlimit(pid, resource.RLIMIT_FSIZE) == before
 
@@ -225,7 +243,10 @@ def test_faults_end_when_something_goes_wrong_meanwhile(targets: Targets) -> Non
 
 def test_targets_that_do_not_fit_are_told_before_anything_is_done(targets: Targets) -> None:
     load = Counting()
-    kill, cut = Schedule(1, (Round((Fault("kill", "broker-1", 0.1),), 1),)), Schedule(1, (Round((Fault("cut", "broker-1", 0.1),), 1),))
+    kill, cut = (
+        Schedule(1, (Round((Fault("kill", "broker-1", 0.1),), 1),)),
+        Schedule(1, (Round((Fault("cut", "broker-1", 0.1),), 1),)),
+    )
     with pytest.raises(ScheduleError, match="names 'broker-1', which is not among the targets: broker-2"):
         apply(kill, {"broker-2": targets.all["broker-2"]}, load)
     with pytest.raises(ScheduleError, match="broker-1 has no server for the fault 'kill'"):

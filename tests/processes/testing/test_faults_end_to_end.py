@@ -52,7 +52,9 @@ def assert_all_took_part(history: list[Operation]) -> None:
             read[operation.client] += len(operation.records)
     assert {"reader-0", "last-reader"} <= set(read) and any(name.startswith("member-") for name in read)
     assert read["last-reader"] >= sent["producer-0"] + sent["producer-1"]
-    assert any(isinstance(operation, CommitAcknowledged) and operation.client.startswith("member-") for operation in history)
+    assert any(
+        isinstance(operation, CommitAcknowledged) and operation.client.startswith("member-") for operation in history
+    )
 
 
 def test_a_broker_keeps_its_promises_under_every_fault(tmp_path: Path) -> None:
@@ -94,6 +96,11 @@ def test_a_full_disk_loses_nothing_and_the_load_goes_on_when_there_is_room(tmp_p
                 broker.wait_until_said("orders-0 in", 60)
                 full.set()
 
-        apply(Schedule(1, (Round((Fault("full disk", "broker", 1.0, amount=20_000),), 100),)), {"broker": Target(faults)}, load, wait=wait_until_full)
+        apply(
+            Schedule(1, (Round((Fault("full disk", "broker", 1.0, amount=20_000),), 100),)),
+            {"broker": Target(faults)},
+            load,
+            wait=wait_until_full,
+        )
         assert full.is_set()
     assert check(read_history([load.path])) == []

@@ -22,7 +22,9 @@ def test_each_outcome_comes_once(monkeypatch: pytest.MonkeyPatch, count: int, pr
     monkeypatch.setattr(many_seeds, "outcome_of", _simulated)
     seeds = range(5, 5 + count)
     outcomes = list(many_seeds.outcomes_of(seeds, False, 3, processes, kind="transactions"))
-    assert sorted(outcomes, key=lambda outcome: outcome[0]) == [_simulated(seed, False, 3, "transactions") for seed in seeds]
+    assert sorted(outcomes, key=lambda outcome: outcome[0]) == [
+        _simulated(seed, False, 3, "transactions") for seed in seeds
+    ]
 
 
 def test_a_process_that_ends_too_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

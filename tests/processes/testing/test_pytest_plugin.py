@@ -12,7 +12,7 @@ from jesenska.testing import BrokerProcess
 
 _TESTS = """
 import asyncio
-from jesenska.client.admin import Admin
+from jesenska.client.administration.admin import Admin
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 
@@ -67,7 +67,17 @@ def test_cluster(kafka_cluster, kafka_topic, kafka_topic_factory):
 
 def test_each_test_has_a_topic_of_its_own_on_one_broker(tmp_path: Path) -> None:
     (tmp_path / "test_mine.py").write_text(_TESTS)
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kafka-setting", "num.partitions=3", str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--kafka-setting",
+        "num.partitions=3",
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "5 passed" in done.stdout
@@ -97,23 +107,56 @@ def test_of_something_else():
 
 
 def test_a_run_without_a_broker_imports_nothing_of_it() -> None:
-    program = "import sys; before = set(sys.modules); import jesenska.testing.pytest_plugin; print(*sorted(set(sys.modules) - before))"
-    done = subprocess.run([sys.executable, "-c", f"import pytest; {program}"], capture_output=True, text=True, check=True, timeout=100)
+    program = (
+        "import sys; before = set(sys.modules); import jesenska.testing.pytest_plugin; print(*sorted(set(sys.modules) "
+        "- before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", f"import pytest; {program}"], capture_output=True, text=True, check=True, timeout=100
+    )
     # A checkout may ask for its source in place of what is compiled.
-    assert set(done.stdout.split()) - {"jesenska.base", "jesenska.base.source_only"} == {"jesenska", "jesenska.testing", "jesenska.testing.pytest_plugin"}
+    assert set(done.stdout.split()) - {"jesenska.base", "jesenska.base.source_only"} == {
+        "jesenska",
+        "jesenska.testing",
+        "jesenska.testing.pytest_plugin",
+    }
 
 
 @pytest.mark.parametrize(
     ("setting", "code", "says"),
     [
-        ("num.partitions", 4, "ERROR: --kafka-setting takes NAME=VALUE, and 'num.partitions' is not: write it as in --kafka-setting num.partitions=3."),
-        ("num.partitions=x", 4, "ERROR: --kafka-setting: Invalid value x for configuration num.partitions: Not a number of type INT"),
-        ("num.partitons=3", 0, "PytestConfigWarning: --kafka-setting: The setting num.partitons is not known and has no effect; did you mean num.partitions?"),
+        (
+            "num.partitions",
+            4,
+            "ERROR: --kafka-setting takes NAME=VALUE, and 'num.partitions' is not: write it as in --kafka-setting "
+            "num.partitions=3.",
+        ),
+        (
+            "num.partitions=x",
+            4,
+            "ERROR: --kafka-setting: Invalid value x for configuration num.partitions: Not a number of type INT",
+        ),
+        (
+            "num.partitons=3",
+            0,
+            "PytestConfigWarning: --kafka-setting: The setting num.partitons is not known and has no effect; did you "
+            "mean num.partitions?",
+        ),
     ],
 )
 def test_a_mistake_in_a_setting_is_told_before_a_test_runs(tmp_path: Path, setting: str, code: int, says: str) -> None:
     (tmp_path / "test_mine.py").write_text("def test_nothing():\n    pass\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--kafka-setting", setting, str(tmp_path)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--kafka-setting",
+        setting,
+        str(tmp_path),
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=100)
     assert done.returncode == code
     assert says in done.stdout + done.stderr
@@ -147,8 +190,14 @@ def test_a_warm_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("warm", [False, True])
-def test_settings_in_the_environment_of_the_tests_are_not_those_of_their_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool) -> None:
-    for name, value in {"KAFKA_ZOOKEEPER_CONNECT": "tree.invalid:2181", "KAFKA_CFG_LISTENERS": "none", "KAFKA_LOG_DIRS": str(tmp_path / "theirs")}.items():
+def test_settings_in_the_environment_of_the_tests_are_not_those_of_their_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm: bool
+) -> None:
+    for name, value in {
+        "KAFKA_ZOOKEEPER_CONNECT": "tree.invalid:2181",
+        "KAFKA_CFG_LISTENERS": "none",
+        "KAFKA_LOG_DIRS": str(tmp_path / "theirs"),
+    }.items():
         monkeypatch.setenv(name, value)
     with BrokerProcess(tmp_path / "data", warm=warm, environment={"KAFKA_BROKER_ID": "77"}) as broker:
         assert broker.stop() == 0

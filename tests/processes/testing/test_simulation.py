@@ -15,8 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.testing.simulation.coverage import FAULTS, STATES, as_table
-from tests.processes.testing import planted_bugs, planted_cluster_bugs, planted_micro_batch_bugs, planted_transaction_bugs
+from jesenska.testing.simulation.watches.coverage import FAULTS, STATES, as_table
+from tests.processes.testing import (
+    planted_bugs,
+    planted_cluster_bugs,
+    planted_micro_batch_bugs,
+    planted_transaction_bugs,
+)
 from tests.processes.testing.first_seeds import FIRST_SEEDS, SEEDS, Searches
 
 _FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
@@ -25,7 +30,13 @@ _FIRST = int(os.environ.get("JESENSKA_SEED", "1"))
 def _run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     root = Path(__file__).parents[3]
     return subprocess.run(
-        [sys.executable, "-m", *arguments], capture_output=True, text=True, cwd=root, env={**os.environ, **environment}, check=False, timeout=900
+        [sys.executable, "-m", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=root,
+        env={**os.environ, **environment},
+        check=False,
+        timeout=900,
     )
 
 
@@ -55,7 +66,10 @@ def test_every_ninth_seed_compacts_and_does_the_same_each_time() -> None:
 def test_a_tree_apart_comes_and_goes_and_what_is_promised_holds() -> None:
     """The broker's session in the tree suspends, ends and is renewed. The same seed does the same, here, too. The
     fifth seed has faults of the tree."""
-    first, second = (_run("jesenska.testing.simulation", "--tree-apart", "--trace", str(_FIRST + 4), JESENSKA_PURE=pure) for pure in ("", "1"))
+    first, second = (
+        _run("jesenska.testing.simulation", "--tree-apart", "--trace", str(_FIRST + 4), JESENSKA_PURE=pure)
+        for pure in ("", "1")
+    )
     assert first.returncode == 0, first.stdout + first.stderr
     assert "the tree is" in first.stdout
     assert first.stdout == second.stdout
@@ -64,7 +78,10 @@ def test_a_tree_apart_comes_and_goes_and_what_is_promised_holds() -> None:
 
 
 def test_three_brokers_do_the_same_each_time() -> None:
-    first, second = (_run("jesenska.testing.simulation", "--brokers", "3", "--trace", str(_FIRST), JESENSKA_PURE=pure) for pure in ("", "1"))
+    first, second = (
+        _run("jesenska.testing.simulation", "--brokers", "3", "--trace", str(_FIRST), JESENSKA_PURE=pure)
+        for pure in ("", "1")
+    )
     assert first.returncode == 0, first.stdout + first.stderr
     assert "broker-2" in first.stdout
     assert first.stdout == second.stdout
@@ -72,7 +89,9 @@ def test_three_brokers_do_the_same_each_time() -> None:
 
 def test_a_tree_that_is_lost_is_built_anew_and_a_seed_does_the_same_each_time() -> None:
     """Every seventh seed of several brokers has something of `disasters`, beginning with the fourth."""
-    first, second = (_run("jesenska.testing.simulation", "--brokers", "3", "--trace", "11", JESENSKA_PURE=pure) for pure in ("", "1"))
+    first, second = (
+        _run("jesenska.testing.simulation", "--brokers", "3", "--trace", "11", JESENSKA_PURE=pure) for pure in ("", "1")
+    )
     assert first.returncode == 0, first.stdout + first.stderr
     assert "the tree is built anew from all directories" in first.stdout
     assert first.stdout == second.stdout
@@ -101,7 +120,18 @@ def test_queries_that_write_exactly_once_do_the_same_each_time(brokers: str) -> 
 
 
 def test_faults_are_counted_by_what_the_broker_was() -> None:
-    done = _run("jesenska.testing.simulation", "--brokers", "3", "--seed", str(_FIRST), "--schedules", "2", "--coverage", "--output", "json")
+    done = _run(
+        "jesenska.testing.simulation",
+        "--brokers",
+        "3",
+        "--seed",
+        str(_FIRST),
+        "--schedules",
+        "2",
+        "--coverage",
+        "--output",
+        "json",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     outcome = json.loads(done.stdout)
     assert (outcome["seeds"], outcome["failures"]) == (2, [])
@@ -158,5 +188,10 @@ def test_a_mistake_in_writing_exactly_once_is_found_out(bug: str, searches: Sear
 
 
 def test_every_mistake_has_a_seed_to_begin_with_and_nothing_else_has_one() -> None:
-    known = [*planted_bugs.BUGS, *planted_cluster_bugs.BUGS, *planted_transaction_bugs.BUGS, *planted_micro_batch_bugs.BUGS]
+    known = [
+        *planted_bugs.BUGS,
+        *planted_cluster_bugs.BUGS,
+        *planted_transaction_bugs.BUGS,
+        *planted_micro_batch_bugs.BUGS,
+    ]
     assert sorted(FIRST_SEEDS) == sorted(known)

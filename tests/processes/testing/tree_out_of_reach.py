@@ -13,7 +13,7 @@ from typing import Any
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.replication.replicas import Replicas
-from jesenska.testing.simulation.host import BrokerHost
+from jesenska.testing.simulation.machine.host import BrokerHost
 from jesenska.testing.simulation.schedule import Simulation, simulation
 
 _SECONDS = 50.0
@@ -71,7 +71,10 @@ def _run(seed: int) -> tuple[int, int]:
         watched = _Watched(one)
         one.run()
     counts = len(watched.wanted_to_be_alone), len(watched.stood_still)
-    print(f"seed {seed}: {counts[0]} partitions were to be their leader's alone, {counts[1]} of them committed nothing afterwards")
+    print(
+        f"seed {seed}: {counts[0]} partitions were to be their leader's alone, {counts[1]} of them committed nothing "
+        f"afterwards"
+    )
     return counts
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from jesenska.broker.replica_manager import ReplicaManager
-from jesenska.testing.simulation.host import BrokerHost
+from jesenska.broker.replicas.replica_manager import ReplicaManager
+from jesenska.testing.simulation.machine.host import BrokerHost
 from jesenska.testing.simulation.schedule import Simulation
 from tests.processes.testing.scripted_fault import outcome
 

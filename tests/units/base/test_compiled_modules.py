@@ -16,12 +16,16 @@ ROOT = Path(__file__).parents[3]
 
 def _listed() -> list[str]:
     lines = (ROOT / "compiled-modules").read_text().splitlines()
-    return ["jesenska." + line.removesuffix(".py").replace("/", ".") for line in lines if line and not line.startswith("#")]
+    return [
+        "jesenska." + line.removesuffix(".py").replace("/", ".") for line in lines if line and not line.startswith("#")
+    ]
 
 
 def test_all_of_the_list_is_compiled_or_none() -> None:
     files = {name: str(import_module(name).__file__) for name in _listed()}
-    assert {name for name, file in files.items() if file.endswith(".py")} == (set() if request_path_is_compiled() else set(files))
+    assert {name for name, file in files.items() if file.endswith(".py")} == (
+        set() if request_path_is_compiled() else set(files)
+    )
 
 
 @pytest.mark.skipif(source_is_asked_for(), reason="JESENSKA_PURE asks for source")

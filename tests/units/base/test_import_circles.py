@@ -47,9 +47,13 @@ def _imports() -> dict[str, set[str]]:
     imports = {module: set(graph.find_modules_directly_imported_by(module)) for module in graph.modules}
     # What is loaded by name: a broker's handlers, and the messages of the protocol.
     handlers = importlib.import_module("jesenska.broker.handlers")
-    imports["jesenska.broker.server"] |= {f"{handlers.__name__}.{item.name}" for item in pkgutil.iter_modules(handlers.__path__)}
+    imports["jesenska.broker.server"] |= {
+        f"{handlers.__name__}.{item.name}" for item in pkgutil.iter_modules(handlers.__path__)
+    }
     messages = importlib.import_module("jesenska.wire.messages")
-    imports["jesenska.wire.registry"] |= {f"{messages.__name__}.{item.name}" for item in pkgutil.iter_modules(messages.__path__)}
+    imports["jesenska.wire.registry"] |= {
+        f"{messages.__name__}.{item.name}" for item in pkgutil.iter_modules(messages.__path__)
+    }
     return imports
 
 

@@ -21,13 +21,24 @@ def long_lines_of_python(source: str) -> Iterator[int]:
     # Reading tokens takes most of the time: only where a comment may be among the long lines.
     tokens = tokenize.generate_tokens(io.StringIO(source).readline) if any("#" in line for line in long) else ()
     for token in tokens:
-        if token.type == tokenize.COMMENT and token.end[1] > COLUMNS_MAX and not token.string.startswith(("# noqa", "# type:")):
+        if (
+            token.type == tokenize.COMMENT
+            and token.end[1] > COLUMNS_MAX
+            and not token.string.startswith(("# noqa", "# type:"))
+        ):
             yield token.start[0]
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and ast.get_docstring(node) is not None:
+        if (
+            isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
+            and ast.get_docstring(node) is not None
+        ):
             docstring = node.body[0]
             assert docstring.end_lineno is not None
-            yield from (number for number in range(docstring.lineno, docstring.end_lineno + 1) if len(lines[number - 1]) > COLUMNS_MAX)
+            yield from (
+                number
+                for number in range(docstring.lineno, docstring.end_lineno + 1)
+                if len(lines[number - 1]) > COLUMNS_MAX
+            )
 
 
 def long_lines_of_markdown(text: str) -> Iterator[int]:
@@ -53,7 +64,11 @@ def test_docstrings_and_comments_are_below_120_columns() -> None:
 def test_documents_are_below_120_columns() -> None:
     documents = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "bench" / "RESULTS.md"]
     assert len(documents) > 8
-    found = [f"{path.relative_to(ROOT)}:{number}" for path in documents for number in long_lines_of_markdown(path.read_text())]
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in documents
+        for number in long_lines_of_markdown(path.read_text())
+    ]
     assert not found
 
 

@@ -58,6 +58,8 @@ def test_the_rotation_leaves_out_what_runs_already() -> None:
 
 def test_other_docstrings_and_comments_are_no_other_code() -> None:
     before = '"""A module."""\n\ndef f(x: int) -> int:\n    """One."""\n    return x  # as it is\n'
-    assert has_same_code(before, before.replace("A module", "Other words").replace("One.", "Two.").replace("as it is", "unchanged"))
+    assert has_same_code(
+        before, before.replace("A module", "Other words").replace("One.", "Two.").replace("as it is", "unchanged")
+    )
     assert not has_same_code(before, before.replace("return x", "return x + 1"))
     assert not has_same_code(before, "def f(:")

@@ -3,7 +3,13 @@ from __future__ import annotations
 import pytest
 
 from jesenska.base.errors import InvalidTopicException
-from jesenska.base.topic_names import TOPIC_NAME_MAX_CHARS, colliding_topic, is_legal_topic_name, require_topic_name, topic_name_problem
+from jesenska.base.topic_names import (
+    TOPIC_NAME_MAX_CHARS,
+    colliding_topic,
+    is_legal_topic_name,
+    require_topic_name,
+    topic_name_problem,
+)
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "...", "-", "x" * TOPIC_NAME_MAX_CHARS])

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.connection import LATER
-from jesenska.broker.gate import served_by
 from jesenska.broker.metadata_cache import BrokerNode, MetadataCache
+from jesenska.broker.requests.connection import LATER
+from jesenska.broker.requests.gate import served_by
 from jesenska.wire.language import Message
 
 LISTENER = "PLAINTEXT"
@@ -20,7 +20,10 @@ LISTENER = "PLAINTEXT"
 def view_of(*brokers: tuple[int, str, str | None], controller_id: int = -1) -> MetadataCache:
     """A cluster of brokers: id, name of the listener, rack. Each is at `host-<id>` and port 9000 + id."""
     view = MetadataCache("a-cluster", controller_id)
-    view.brokers = {number: BrokerNode(number, {listener: (f"host-{number}", 9000 + number)}, rack) for number, listener, rack in brokers}
+    view.brokers = {
+        number: BrokerNode(number, {listener: (f"host-{number}", 9000 + number)}, rack)
+        for number, listener, rack in brokers
+    }
     return view
 
 
@@ -45,7 +48,9 @@ def answer_of(request: Message, version: int, **parts: object) -> Any:
     assert served is not None
     assert served.min_version <= version <= served.max_version
     later: list[Message] = []
-    context: Any = SimpleNamespace(version=version, connection=SimpleNamespace(listener_name=LISTENER), answer=later.append)
+    context: Any = SimpleNamespace(
+        version=version, connection=SimpleNamespace(listener_name=LISTENER), answer=later.append
+    )
     outcome = served.handler(SimpleNamespace(**parts), request, context)
     if inspect.iscoroutine(outcome):
 

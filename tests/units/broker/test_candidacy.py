@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from jesenska.base.clock import ManualClock
-from jesenska.broker.candidacy import Candidacy
+from jesenska.broker.controlling.candidacy import Candidacy
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import ControllerNode

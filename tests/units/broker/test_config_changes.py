@@ -9,8 +9,8 @@ import pytest
 
 from jesenska.broker.server import Broker
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller import config_changes
-from jesenska.controller.topics import TopicCreation
+from jesenska.controller.plans import config_changes
+from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata import paths
 
 

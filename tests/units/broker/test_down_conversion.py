@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.regions import FileRegion
-from jesenska.broker import down_conversion
-from jesenska.broker.down_conversion import DownConversion
+from jesenska.broker.fetching import down_conversion
+from jesenska.broker.fetching.down_conversion import DownConversion
 from jesenska.records.encode import encode_batch
 from jesenska.records.message_set import decode_message_set
 from jesenska.wire.messages.k01_fetch import FetchResponsePartition
@@ -37,7 +37,12 @@ class File:
 
 def batches(letter: bytes) -> bytes:
     """400 KB in four batches."""
-    return b"".join(bytes(encode_batch([(0, None, letter * _VALUE_BYTES, ())] * (_RECORDS // 4), base_offset=_RECORDS // 4 * number)) for number in range(4))
+    return b"".join(
+        bytes(
+            encode_batch([(0, None, letter * _VALUE_BYTES, ())] * (_RECORDS // 4), base_offset=_RECORDS // 4 * number)
+        )
+        for number in range(4)
+    )
 
 
 @pytest.fixture
@@ -64,7 +69,9 @@ def values(records: memoryview) -> set[bytes | None]:
     return {record.value for record in found}
 
 
-def test_memory_of_an_answer_is_used_again_when_it_has_left_and_not_before(files: dict[bytes, File], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_an_answer_is_used_again_when_it_has_left_and_not_before(
+    files: dict[bytes, File], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(down_conversion, "_answers", down_conversion._Answers())
     first, second = convert(files, b"a"), convert(files, b"b")
     assert first.obj is not second.obj
@@ -78,7 +85,9 @@ def test_memory_of_an_answer_is_used_again_when_it_has_left_and_not_before(files
     assert (values(third), values(second)) == ({b"c" * _VALUE_BYTES}, {b"b" * _VALUE_BYTES})
 
 
-def test_a_small_answer_leaves_the_memory_to_large_ones(files: dict[bytes, File], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_answer_leaves_the_memory_to_large_ones(
+    files: dict[bytes, File], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(down_conversion, "_answers", down_conversion._Answers())
     large = convert(files, b"a")
     memory = id(large.obj)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from jesenska.broker.feature_levels import Update, Way, refusal
+from jesenska.broker.controlling.feature_levels import Update, Way, refusal
 
 _UP, _DOWN, _UNSAFE = Way.UPGRADE, Way.SAFE_DOWNGRADE, Way.UNSAFE_DOWNGRADE
-_NO_WAY = "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+_NO_WAY = (
+    "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe downgrade."
+)
 
 
 @pytest.mark.parametrize(
@@ -31,20 +33,32 @@ _NO_WAY = "Can't downgrade the version of this feature without setting the upgra
         (2, 2, -3, "The controller does not support the given upgrade type."),
     ],
 )
-def test_a_level_is_changed_or_refused_as_apache_kafka_does(current: int, level: int, way: int, why: str | None) -> None:
+def test_a_level_is_changed_or_refused_as_apache_kafka_does(
+    current: int, level: int, way: int, why: str | None
+) -> None:
     found = refusal(Update("f", level, way), {"f": current}, {"f": {1: 2}})
     assert found == (None if why is None else f"Invalid update version {level} for feature f. {why}")
 
 
 def test_a_feature_that_is_not_known_is_refused() -> None:
     assert (
-        refusal(Update("nope", 1, _UP), {"f": 2}, {"f": {1: 2}}) == "Invalid update version 1 for feature nope. The controller does not support this feature."
+        refusal(Update("nope", 1, _UP), {"f": 2}, {"f": {1: 2}})
+        == "Invalid update version 1 for feature nope. The controller does not support this feature."
     )
-    assert refusal(Update("nope", 0, _DOWN), {"f": 2}, {"f": {1: 2}}) == "Invalid update version 0 for feature nope. Feature nope not found."
+    assert (
+        refusal(Update("nope", 0, _DOWN), {"f": 2}, {"f": {1: 2}})
+        == "Invalid update version 0 for feature nope. Feature nope not found."
+    )
 
 
 def test_each_broker_must_offer_the_level() -> None:
     offered = {"f": {1: 2, 2: 1, 3: 0}}
-    assert refusal(Update("f", 1, _UP), {"f": 0}, offered) == "Invalid update version 1 for feature f. Broker 3 does not support this feature."
-    assert refusal(Update("f", 2, _UP), {"f": 0}, {"f": {1: 2, 2: 1}}) == "Invalid update version 2 for feature f. Broker 2 only supports versions 0-1"
+    assert (
+        refusal(Update("f", 1, _UP), {"f": 0}, offered)
+        == "Invalid update version 1 for feature f. Broker 3 does not support this feature."
+    )
+    assert (
+        refusal(Update("f", 2, _UP), {"f": 0}, {"f": {1: 2, 2: 1}})
+        == "Invalid update version 2 for feature f. Broker 2 only supports versions 0-1"
+    )
     assert refusal(Update("f", 0, _DOWN), {"f": 0}, offered) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from jesenska.base.clock import ManualClock
-from jesenska.broker.features import Features
+from jesenska.broker.controlling.features import Features
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.registration import ensure_paths

@@ -15,8 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from jesenska.base import limits
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.broker import fetch_sessions
-from jesenska.broker.fetch_sessions import EVICTION_MS, FetchSession, FetchSessions, SessionPartition, next_epoch
+from jesenska.broker.fetching import fetch_sessions
+from jesenska.broker.fetching.fetch_sessions import (
+    EVICTION_MS,
+    FetchSession,
+    FetchSessions,
+    SessionPartition,
+    next_epoch,
+)
 from jesenska.replication.partition import Partition
 from jesenska.replication.replicas import Replicas
 from jesenska.wire.messages.k01_fetch import (
@@ -55,7 +61,12 @@ def ready_offsets(session: FetchSession) -> list[tuple[int, int]]:
 
 
 def wanted(*indexes: int, topic: str = TOPIC) -> list[FetchRequestTopic]:
-    return [FetchRequestTopic(topic=topic, partitions=[FetchRequestPartition(partition=index, partition_max_bytes=1000) for index in indexes])]
+    return [
+        FetchRequestTopic(
+            topic=topic,
+            partitions=[FetchRequestPartition(partition=index, partition_max_bytes=1000) for index in indexes],
+        )
+    ]
 
 
 def forgotten(*indexes: int) -> list[FetchRequestForgottenTopicsData]:
@@ -66,7 +77,9 @@ def forgotten(*indexes: int) -> list[FetchRequestForgottenTopicsData]:
 
 
 @pytest.mark.parametrize(("has_more", "waits_ms"), [(True, [1, 1, 40, 499, 500, 500]), (False, [500] * 6)])
-def test_who_lets_go_of_what_it_has_not_read_is_answered_sooner_for_a_while(has_more: bool, waits_ms: list[int]) -> None:
+def test_who_lets_go_of_what_it_has_not_read_is_answered_sooner_for_a_while(
+    has_more: bool, waits_ms: list[int]
+) -> None:
     sessions = cache()
     session = created(sessions, 2)
     assert session.patience_ms(500, 1000) == 500
@@ -130,9 +143,14 @@ def test_a_partition_that_a_request_names_twice_is_held_once_as_it_was_named_las
 def test_in_a_session_with_topic_ids_partitions_are_wanted_and_forgotten_by_id() -> None:
     sessions = cache()
     first, second, third = (uuid.UUID(int=number) for number in (1, 2, 3))
-    session = sessions.create([("", topic_id, SessionPartition(0, 0, -1, 1000)) for topic_id in (first, second)], False, True, 0)
+    session = sessions.create(
+        [("", topic_id, SessionPartition(0, 0, -1, 1000)) for topic_id in (first, second)], False, True, 0
+    )
     assert session is not None
-    more = [FetchRequestTopic(topic_id=topic_id, partitions=[FetchRequestPartition(partition=4, partition_max_bytes=1000)]) for topic_id in (second, third)]
+    more = [
+        FetchRequestTopic(topic_id=topic_id, partitions=[FetchRequestPartition(partition=4, partition_max_bytes=1000)])
+        for topic_id in (second, third)
+    ]
     gone = [FetchRequestForgottenTopicsData(topic_id=first, partitions=[0])]
     assert sessions.proceed(session.session_id, 1, True, more, gone, 0) is session
     assert [(part.topic_id, part.index) for part in session.partitions()] == [(second, 0), (second, 4), (third, 4)]
@@ -237,7 +255,10 @@ def test_a_name_that_no_topic_can_have_is_not_kept() -> None:
     sessions = cache()
     assert sessions.create([("x" * 250, NO_UUID, SessionPartition(0, 0, -1, 1))], False, False, 0) is None
     session = created(sessions, 1)
-    assert sessions.proceed(session.session_id, 1, False, wanted(0, topic="x" * 250), [], 0) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert (
+        sessions.proceed(session.session_id, 1, False, wanted(0, topic="x" * 250), [], 0)
+        is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    )
 
 
 # --- what a client learns --------------------------------------------------------------------------------------------
@@ -257,7 +278,12 @@ class _There:
         self.partition.changed()
 
     def answer(self, offset: int, max_records: int) -> FetchResponsePartition:
-        answer = FetchResponsePartition(partition_index=self.partition.topic_partition.partition, high_watermark=-1, log_start_offset=-1, records=b"")
+        answer = FetchResponsePartition(
+            partition_index=self.partition.topic_partition.partition,
+            high_watermark=-1,
+            log_start_offset=-1,
+            records=b"",
+        )
         if self.failure is not ErrorCode.NONE:
             answer.error_code = self.failure
         elif not self.log_start_offset <= offset <= self.high_watermark:
@@ -333,7 +359,10 @@ class _Client(RuleBasedStateMachine):
             there.log_start_offset += 1
             there.partition.changed()
 
-    @rule(index=_INDEXES, failure=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]))
+    @rule(
+        index=_INDEXES,
+        failure=st.sampled_from([ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR]),
+    )
     def it_fails_or_is_mended(self, index: int, failure: ErrorCode) -> None:
         self.there[index].failure = failure
         self.there[index].partition.changed()
@@ -364,7 +393,10 @@ class _Client(RuleBasedStateMachine):
         topics = [
             FetchRequestTopic(
                 topic=TOPIC,
-                partitions=[FetchRequestPartition(partition=index, fetch_offset=self.positions[index], partition_max_bytes=1000) for index in self.moved],
+                partitions=[
+                    FetchRequestPartition(partition=index, fetch_offset=self.positions[index], partition_max_bytes=1000)
+                    for index in self.moved
+                ],
             )
         ]
         gone = [FetchRequestForgottenTopicsData(topic=TOPIC, partitions=sorted(self.to_forget))]
@@ -390,7 +422,10 @@ class _Client(RuleBasedStateMachine):
                 assert self.known[index] == (full.error_code, full.high_watermark, full.log_start_offset)
             else:
                 _, high_watermark, log_start_offset = self.known[index]
-                assert (high_watermark, log_start_offset) == (self.there[index].high_watermark, self.there[index].log_start_offset)
+                assert (high_watermark, log_start_offset) == (
+                    self.there[index].high_watermark,
+                    self.there[index].log_start_offset,
+                )
         if limit == 1000:
             assert had_records <= self.moved, "with room for everything, all records come"
         elif had_records:

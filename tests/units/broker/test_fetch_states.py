@@ -8,12 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.broker.fetch_states import HAPPENS, WARM_UPS_MAX, FetchEvent, FetchState, after_answer, after_read, waits_for_disk
+from jesenska.broker.fetching.fetch_states import (
+    HAPPENS,
+    WARM_UPS_MAX,
+    FetchEvent,
+    FetchState,
+    after_answer,
+    after_read,
+    waits_for_disk,
+)
 
 READING, WARMING, WAITING, ANSWERING, READING_AHEAD, CONVERTING, DONE, GONE = FetchState
 POOL_DONE, POOL_FULL, NEWS, TIME_UP, STOP, CLIENT_GONE = FetchEvent
 
-_SOURCE = Path(__file__).parents[3] / "src" / "jesenska" / "broker" / "fetch_states.py"
+_SOURCE = Path(__file__).parents[3] / "src" / "jesenska" / "broker" / "fetching" / "fetch_states.py"
 
 _EVENTS = [
     (WARMING, POOL_DONE, READING),
@@ -38,7 +46,9 @@ def test_an_event_leads_where_the_table_says(state: FetchState, event: FetchEven
 
 
 def test_the_table_has_no_other_events() -> None:
-    assert {(state, event) for state, events in HAPPENS.items() for event in events} == {(state, event) for state, event, _ in _EVENTS}
+    assert {(state, event) for state, events in HAPPENS.items() for event in events} == {
+        (state, event) for state, event, _ in _EVENTS
+    }
 
 
 def test_the_table_that_is_written_down_is_the_one_that_holds() -> None:
@@ -51,8 +61,12 @@ def test_the_table_that_is_written_down_is_the_one_that_holds() -> None:
     assert rows == {(state.name, event.name, then.name) for state, event, then in _EVENTS}
 
 
-@pytest.mark.parametrize(("found_bytes", "must_end", "is_time_up"), list(product([0, 9, 10, 11], [False, True], [False, True])))
-def test_a_read_that_would_wait_for_the_disk_is_warmed_up_whatever_it_has_found(found_bytes: int, must_end: bool, is_time_up: bool) -> None:
+@pytest.mark.parametrize(
+    ("found_bytes", "must_end", "is_time_up"), list(product([0, 9, 10, 11], [False, True], [False, True]))
+)
+def test_a_read_that_would_wait_for_the_disk_is_warmed_up_whatever_it_has_found(
+    found_bytes: int, must_end: bool, is_time_up: bool
+) -> None:
     assert after_read(True, found_bytes, 10, must_end, is_time_up) is WARMING
 
 
@@ -78,12 +92,20 @@ def test_a_read_is_answered_with_enough_or_where_nothing_more_is_to_be_waited_fo
 
 
 @pytest.mark.parametrize(
-    ("converts", "is_cold", "then"), [(False, False, DONE), (False, True, READING_AHEAD), (True, False, CONVERTING), (True, True, CONVERTING)]
+    ("converts", "is_cold", "then"),
+    [(False, False, DONE), (False, True, READING_AHEAD), (True, False, CONVERTING), (True, True, CONVERTING)],
 )
-def test_the_pool_has_its_turn_before_an_answer_that_is_not_ready(converts: bool, is_cold: bool, then: FetchState) -> None:
+def test_the_pool_has_its_turn_before_an_answer_that_is_not_ready(
+    converts: bool, is_cold: bool, then: FetchState
+) -> None:
     assert after_answer(converts, is_cold) is then
 
 
 def test_the_disk_is_waited_for_after_the_last_warm_up_and_where_there_can_be_none() -> None:
-    assert [waits_for_disk(warm_ups, POOL_DONE) for warm_ups in range(1, WARM_UPS_MAX + 2)] == [False, False, True, True]
+    assert [waits_for_disk(warm_ups, POOL_DONE) for warm_ups in range(1, WARM_UPS_MAX + 2)] == [
+        False,
+        False,
+        True,
+        True,
+    ]
     assert waits_for_disk(1, POOL_FULL)

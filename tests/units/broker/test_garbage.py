@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.broker.server import Broker
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.config.layers import BrokerConfig
 from jesenska.net.channel import open_channel
@@ -27,7 +27,11 @@ _REQUESTS = 200
 
 def _produce() -> Message:
     return ProduceRequest(
-        acks=-1, timeout_ms=1000, topic_data=[ProduceRequestTopic(name=_TOPIC, partition_data=[ProduceRequestPartition(index=0, records=make_batch())])]
+        acks=-1,
+        timeout_ms=1000,
+        topic_data=[
+            ProduceRequestTopic(name=_TOPIC, partition_data=[ProduceRequestPartition(index=0, records=make_batch())])
+        ],
     )
 
 
@@ -37,7 +41,11 @@ def _fetch() -> Message:
         min_bytes=0,
         max_bytes=1 << 20,
         session_epoch=-1,
-        topics=[FetchRequestTopic(topic=_TOPIC, partitions=[FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)])],
+        topics=[
+            FetchRequestTopic(
+                topic=_TOPIC, partitions=[FetchRequestPartition(partition=0, fetch_offset=0, partition_max_bytes=1000)]
+            )
+        ],
     )
 
 
@@ -45,7 +53,9 @@ def _metadata() -> Message:
     return MetadataRequest(topics=[MetadataRequestTopic(name=_TOPIC)])
 
 
-@pytest.mark.parametrize(("make", "version"), [(_produce, 9), (_fetch, 11), (_metadata, 9)], ids=["produce", "fetch", "metadata"])
+@pytest.mark.parametrize(
+    ("make", "version"), [(_produce, 9), (_fetch, 11), (_metadata, 9)], ids=["produce", "fetch", "metadata"]
+)
 def test_what_a_request_made_goes_with_its_answer(tmp_path: Path, make: object, version: int) -> None:
     async def main() -> int:
         assert callable(make)

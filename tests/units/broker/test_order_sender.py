@@ -11,12 +11,12 @@ import pytest
 
 from jesenska.base.errors import ErrorCode, NetworkException
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.order_sender import OrderSender
+from jesenska.broker.controlling.order_sender import OrderSender
 from jesenska.config.listeners import Endpoint
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitions, UpdateMetadata
 from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
-from jesenska.controller.orders import (
+from jesenska.controller.orders.requests import (
     Orderer,
     leader_and_isr_response,
     read_leader_and_isr,
@@ -82,8 +82,12 @@ class Told:
             assert (request.controller_id, request.controller_epoch) == (1, 5)
             topics = read_leader_and_isr(request, version)
             if not error:
-                self.heard.append(("lead", {part.topic.name: part.topic.partitions[0].state.leader_epoch for part in topics}))
-                assert [(live.broker_id, live.host_name, live.port) for live in request.live_leaders] == [(2, "h2", 9092)]
+                self.heard.append(
+                    ("lead", {part.topic.name: part.topic.partitions[0].state.leader_epoch for part in topics})
+                )
+                assert [(live.broker_id, live.host_name, live.port) for live in request.live_leaders] == [
+                    (2, "h2", 9092)
+                ]
             return leader_and_isr_response(version, error, topics, self.errors)
         if isinstance(request, StopReplicaRequest):
             stops = read_stop_replica(request, version)
@@ -93,7 +97,9 @@ class Told:
         assert isinstance(request, UpdateMetadataRequest)
         told = read_update_metadata(request, version)
         if not error:
-            self.heard.append(("tell", ([part.topic.name for part in told.topics], list(told.gone), sorted(told.brokers))))
+            self.heard.append(
+                ("tell", ([part.topic.name for part in told.topics], list(told.gone), sorted(told.brokers)))
+            )
             self.told_all.append(told.is_all)
         return UpdateMetadataResponse(error_code=error)
 
@@ -181,7 +187,11 @@ async def test_a_connection_that_breaks_before_the_answer_is_made_anew() -> None
 
 
 @pytest.mark.parametrize("error", [ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH])
-@pytest.mark.parametrize("order", [LeaderAndIsr(1, 2, (_part(),)), UpdateMetadata(2), StopReplica(1, 2, "t", (0,))], ids=["lead", "tell", "stop"])
+@pytest.mark.parametrize(
+    "order",
+    [LeaderAndIsr(1, 2, (_part(),)), UpdateMetadata(2), StopReplica(1, 2, "t", (0,))],
+    ids=["lead", "tell", "stop"],
+)
 @on_a_loop
 async def test_a_broker_that_knows_another_controller_or_is_another_is_told_nothing_more(
     error: ErrorCode, order: LeaderAndIsr | UpdateMetadata | StopReplica
@@ -199,13 +209,19 @@ async def test_a_broker_that_knows_another_controller_or_is_another_is_told_noth
 
 
 @on_a_loop
-async def test_a_broker_that_is_registered_and_not_reached_is_named_in_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broker_that_is_registered_and_not_reached_is_named_in_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     told = Told(NEWEST)
     told.unreachable = 3
     told.sender.put(LeaderAndIsr(11, 2, (_part(),)))
     await told.until(lambda: len(told.answered) == 1)
     await told.sender.close()
-    lines = [record for record in caplog.records if "broker 2 is registered, but this controller has not reached it" in record.getMessage()]
+    lines = [
+        record
+        for record in caplog.records
+        if "broker 2 is registered, but this controller has not reached it" in record.getMessage()
+    ]
     assert len(lines) == 3
     assert {record.__dict__["once_a_minute"] for record in lines} == {(2, "not told")}
     assert "(nobody answers)" in lines[0].getMessage()

@@ -9,10 +9,10 @@ from typing import Any
 
 from jesenska.base.clock import ManualClock
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.groups import Groups
+from jesenska.broker.coordinators.groups import Groups
 from jesenska.broker.metadata_cache import MetadataCache
 from jesenska.config.layers import BrokerConfig
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC, partition_for
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC, partition_for
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import TopicNode
@@ -32,7 +32,9 @@ def _told_of_the_first() -> Any:
     first = SimpleNamespace(topic_partition=TopicPartition(OFFSETS_TOPIC, 0), leader=_LEADER, is_served=False)
     view.topics[OFFSETS_TOPIC] = SimpleNamespace(partitions=[first])  # type: ignore[assignment]
     pool = SimpleNamespace(executor=None)
-    return SimpleNamespace(config=BrokerConfig({}), machine=None, pool=pool, read_region=None, clock=ManualClock(), view=view)
+    return SimpleNamespace(
+        config=BrokerConfig({}), machine=None, pool=pool, read_region=None, clock=ManualClock(), view=view
+    )
 
 
 async def _nothing(name: str) -> None:
@@ -44,7 +46,9 @@ def test_partitions_are_counted_in_the_tree_where_a_broker_was_told_of_some() ->
         store = await EmbeddedTree.simulated(ManualClock()).session()
         await store.create(paths.TOPICS.rpartition("/")[0], b"")
         await store.create(paths.TOPICS, b"")
-        await store.create(paths.topic(OFFSETS_TOPIC), TopicNode(dict.fromkeys(range(_PARTITIONS), (_LEADER,)), None).encode())
+        await store.create(
+            paths.topic(OFFSETS_TOPIC), TopicNode(dict.fromkeys(range(_PARTITIONS), (_LEADER,)), None).encode()
+        )
         groups = Groups(_told_of_the_first(), store, _nothing)
         await groups.count_partitions()
         groups.take_over()

@@ -8,9 +8,9 @@ import pytest
 
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import JesenskaError
-from jesenska.broker.order_desk import OrderDesk
-from jesenska.broker.registration import Registration
-from jesenska.broker.replica_manager import ReplicaManager
+from jesenska.broker.controlling.registration import Registration
+from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.replica_manager import ReplicaManager
 from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree

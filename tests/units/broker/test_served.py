@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from jesenska.broker import handlers
-from jesenska.broker.gate import served_by
-from jesenska.broker.served import VERSIONS
+from jesenska.broker.requests.gate import served_by
+from jesenska.broker.requests.served import VERSIONS
 from jesenska.wire.api_names import API_NAMES
 from jesenska.wire.registry import APIS
 
@@ -47,7 +47,9 @@ def test_an_unknown_api_is_a_missing_key() -> None:
         APIS[36]
 
 
-def test_a_handler_that_cannot_be_imported_now_is_told_and_the_others_are_imported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_cannot_be_imported_now_is_told_and_the_others_are_imported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     imported = []
 
     def load(key: int) -> None:

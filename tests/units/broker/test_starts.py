@@ -11,8 +11,8 @@ import pytest
 
 from jesenska.base.clock import ManualClock
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker import starts as module
-from jesenska.broker.starts import Starts
+from jesenska.broker.replicas import starts as module
+from jesenska.broker.replicas.starts import Starts
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
 from jesenska.metadata import paths
@@ -41,7 +41,9 @@ class _Broker:
         await ensure_paths(store)
         return _Broker(store)
 
-    async def start(self, *directories: Path, lacking: Collection[TopicPartition] = ()) -> tuple[Starts, LogDirectories]:
+    async def start(
+        self, *directories: Path, lacking: Collection[TopicPartition] = ()
+    ) -> tuple[Starts, LogDirectories]:
         """A start that goes on until the broker is registered."""
         opened = LogDirectories(list(directories))
         opened.lock()
@@ -69,7 +71,9 @@ async def test_a_start_is_in_each_directory_and_in_the_tree(tmp_path: Path) -> N
         assert not starts.has_older
         written = await broker.written()
         assert list(written.directories) == _ids(opened)
-        assert [directory.starts.starts[0] for directory in opened.directories if directory.starts is not None] == list(written.directories.values())
+        assert [directory.starts.starts[0] for directory in opened.directories if directory.starts is not None] == list(
+            written.directories.values()
+        )
         assert written.lacking == ()
         opened.close()
 
@@ -85,7 +89,9 @@ async def test_a_session_that_is_renewed_is_no_other_start(tmp_path: Path) -> No
 
 
 @on_a_loop
-async def test_logs_on_a_disk_of_before_have_lost_their_ends_but_for_those_that_were_lacking_since(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_on_a_disk_of_before_have_lost_their_ends_but_for_those_that_were_lacking_since(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     broker = await _Broker.begin()
     _, opened = await broker.start(tmp_path / "first")
     for key in (KEY, OTHER):
@@ -131,7 +137,9 @@ async def test_where_a_directory_is_offline_at_the_first_start_nothing_is_writte
 
 
 @on_a_loop
-async def test_a_node_that_would_be_too_large_keeps_the_starts_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_node_that_would_be_too_large_keeps_the_starts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_NODE_BYTES_MAX", 200)
     broker = await _Broker.begin()
     _, opened = await broker.start(tmp_path, lacking=[TopicPartition("t" * 200, 0)])

@@ -12,11 +12,11 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.core import BrokerCore
-from jesenska.broker.transaction_verification import Guards, Results, TransactionVerification
-from jesenska.broker.transactions import Transactions
+from jesenska.broker.coordinators.transaction_verification import Guards, Results, TransactionVerification
+from jesenska.broker.coordinators.transactions import Transactions
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.producer_state import ProducerState
+from jesenska.log.segments.producer_state import ProducerState
 from jesenska.replication.partition import Partition
 from jesenska.transactions.events import Producer, ProducerAnswer
 
@@ -91,7 +91,10 @@ def test_a_marker_that_comes_beside_the_last_question_has_it_asked_again() -> No
 
 def test_a_transaction_that_has_ended_is_told_as_the_coordinator_says_it() -> None:
     led = Led()
-    assert asked(led, [(NONE, led.marker), (ErrorCode.INVALID_PRODUCER_EPOCH, None)]) == ({PARTITION: ErrorCode.INVALID_PRODUCER_EPOCH}, 2)
+    assert asked(led, [(NONE, led.marker), (ErrorCode.INVALID_PRODUCER_EPOCH, None)]) == (
+        {PARTITION: ErrorCode.INVALID_PRODUCER_EPOCH},
+        2,
+    )
 
 
 @pytest.mark.parametrize("error", [CONCURRENT, NONE])

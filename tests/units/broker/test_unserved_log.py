@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from jesenska.broker.unserved_log import REMEMBERED_MAX, UnservedRequests
+from jesenska.broker.requests.unserved_log import REMEMBERED_MAX, UnservedRequests
 
 
 def _frame(client_id: bytes, size: int | None = None) -> memoryview:
@@ -30,7 +30,9 @@ def test_clients_beyond_what_is_remembered_are_not_told(caplog: pytest.LogCaptur
         (_frame(b"", -1), "''"),
     ],
 )
-def test_a_client_id_from_the_network_cannot_break_a_line_of_the_log(caplog: pytest.LogCaptureFixture, frame: memoryview, shown: str) -> None:
+def test_a_client_id_from_the_network_cannot_break_a_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, frame: memoryview, shown: str
+) -> None:
     caplog.set_level(logging.INFO)
     UnservedRequests().tell("10.0.0.1", frame, 77, 0)
     assert caplog.messages[0].startswith(f"client {shown} at 10.0.0.1 asked for")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
-from jesenska.cli.console_lines import LineParser, LineSplitter, ParsedLine
+from jesenska.cli.kafka.records.console_lines import LineParser, LineSplitter, ParsedLine
 
 
 @given(st.lists(st.binary(max_size=20).map(lambda data: data.replace(b"x", b"\r").replace(b"y", b"\n")), max_size=12))
@@ -17,11 +17,15 @@ def test_lines_do_not_depend_on_how_the_stream_is_cut(pieces: list[bytes]) -> No
     assert lines == b"".join(pieces).splitlines()
 
 
-@given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(1, 12), st.sampled_from([b"\n", b"\r", b"\r\n"]))
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(1, 12), st.sampled_from([b"\n", b"\r", b"\r\n"])
+)
 def test_a_line_over_the_limit_is_told_and_not_kept(lengths: list[int], piece: int, end: bytes) -> None:
     stream = b"".join(b"a" * length + end for length in lengths)
     splitter = LineSplitter(10)
-    lines = [line for start in range(0, len(stream), piece) for line in splitter.feed(stream[start : start + piece])] + splitter.finish()
+    lines = [
+        line for start in range(0, len(stream), piece) for line in splitter.feed(stream[start : start + piece])
+    ] + splitter.finish()
     assert lines == [b"a" * length if length <= 10 else None for length in lengths]
 
 
@@ -52,7 +56,9 @@ HEADED = {"parse.headers": "true"}
         ({"null.marker": ""}, b"", ParsedLine(None, None, ())),
     ],
 )
-def test_a_line_is_taken_apart_as_kafkas_reader_does(properties: dict[str, str], line: bytes, expected: ParsedLine) -> None:
+def test_a_line_is_taken_apart_as_kafkas_reader_does(
+    properties: dict[str, str], line: bytes, expected: ParsedLine
+) -> None:
     assert LineParser(properties).parse(line, 1) == expected
 
 
@@ -70,7 +76,9 @@ def test_a_line_that_lacks_a_separator_is_named(properties: dict[str, str], line
         LineParser(properties).parse(line, 7)
 
 
-@pytest.mark.parametrize("properties", [{"headers.delimiter": ","}, {"headers.separator": ":"}, {"null.marker": "\t"}, {"key.separator": ""}])
+@pytest.mark.parametrize(
+    "properties", [{"headers.delimiter": ","}, {"headers.separator": ":"}, {"null.marker": "\t"}, {"key.separator": ""}]
+)
 def test_properties_that_contradict_each_other_are_refused(properties: dict[str, str]) -> None:
     with pytest.raises(JesenskaError, match=r"may not be equal|is empty"):
         LineParser(properties)

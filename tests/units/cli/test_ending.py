@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from jesenska.cli.ending import stopped_in_order
-from jesenska.cli.stop_signals import STOP_SIGNALS
+from jesenska.cli.shared.ending import stopped_in_order
+from jesenska.cli.shared.stop_signals import STOP_SIGNALS
 
 HANDLED = (*STOP_SIGNALS, signal.SIGUSR1)
 
@@ -24,7 +24,9 @@ def given_back() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_a_signal_at_any_moment_of_the_end_is_ignored(given_back: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_signal_at_any_moment_of_the_end_is_ignored(
+    given_back: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Each change of what a signal does is followed by all signals."""
     change, changed = signal.signal, []
 

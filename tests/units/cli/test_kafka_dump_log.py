@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.cli.kafka_dump_log import main
-from jesenska.log.producer_state import ProducerEntry, RememberedBatch, encode_snapshot
+from jesenska.cli.kafka.records.kafka_dump_log import main
+from jesenska.log.segments.producer_state import ProducerEntry, RememberedBatch, encode_snapshot
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from tests.processes.cli.conftest import Tool
@@ -21,14 +21,20 @@ NAME = "00000000000000000000"
 @pytest.fixture
 def segment(tmp_path: Path) -> Path:
     """A segment of three batches, with its indexes."""
-    log = encode_batch([(1000, b"k", b"v", (("h", b"1"),)), (1001, None, b"w", ())], producer_id=7, producer_epoch=1, base_sequence=5)
+    log = encode_batch(
+        [(1000, b"k", b"v", (("h", b"1"),)), (1001, None, b"w", ())], producer_id=7, producer_epoch=1, base_sequence=5
+    )
     second = len(log)
     log += encode_batch([(1002, b"k2", None, ())], Codec.GZIP, base_offset=2)
     third = len(log)
     log += encode_batch([(900, None, None, ())], base_offset=3)
     (tmp_path / f"{NAME}.log").write_bytes(log)
-    (tmp_path / f"{NAME}.index").write_bytes(b"".join(number.to_bytes(4, "big") for number in (2, second, 3, third)) + bytes(80))
-    (tmp_path / f"{NAME}.timeindex").write_bytes((1001).to_bytes(8, "big") + (1).to_bytes(4, "big") + (1002).to_bytes(8, "big") + (2).to_bytes(4, "big"))
+    (tmp_path / f"{NAME}.index").write_bytes(
+        b"".join(number.to_bytes(4, "big") for number in (2, second, 3, third)) + bytes(80)
+    )
+    (tmp_path / f"{NAME}.timeindex").write_bytes(
+        (1001).to_bytes(8, "big") + (1).to_bytes(4, "big") + (1002).to_bytes(8, "big") + (2).to_bytes(4, "big")
+    )
     return tmp_path / f"{NAME}.log"
 
 
@@ -37,15 +43,21 @@ def test_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
     assert (dumped.code, dumped.err) == (0, "")
     assert dumped.lines[:2] == [f"Dumping {segment}", "Log starting offset: 0"]
     assert re.sub(r"crc: \d+", "crc: C", dumped.lines[2]) == (
-        "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 5 lastSequence: 6 producerId: 7 producerEpoch: 1 partitionLeaderEpoch: -1 isTransactional: false "
-        "isControl: false deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: 1001 size: 82 magic: 2 compresscodec: none crc: C isvalid: true"
+        "baseOffset: 0 lastOffset: 1 count: 2 baseSequence: 5 lastSequence: 6 producerId: 7 producerEpoch: 1 "
+        "partitionLeaderEpoch: -1 isTransactional: false "
+        "isControl: false deleteHorizonMs: OptionalLong.empty position: 0 CreateTime: 1001 size: 82 magic: 2 "
+        "compresscodec: none crc: C isvalid: true"
     )
     assert ["compresscodec: gzip" in line for line in dumped.lines[2:]] == [False, True, False]
 
 
 def test_records_with_and_without_their_contents(tool: Tool, segment: Path) -> None:
     def records(*arguments: str) -> list[str]:
-        return [line for line in tool(main, "--files", str(segment), *arguments).lines[2:] if not line.startswith("baseOffset")]
+        return [
+            line
+            for line in tool(main, "--files", str(segment), *arguments).lines[2:]
+            if not line.startswith("baseOffset")
+        ]
 
     assert records("--print-data-log") == [
         "| offset: 0 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: 5 headerKeys: [h] key: k payload: v",
@@ -53,8 +65,16 @@ def test_records_with_and_without_their_contents(tool: Tool, segment: Path) -> N
         "| offset: 2 CreateTime: 1002 keySize: 2 valueSize: -1 sequence: -1 headerKeys: [] key: k2",
         "| offset: 3 CreateTime: 900 keySize: -1 valueSize: -1 sequence: -1 headerKeys: []",
     ]
-    assert records("--print-data-log", "--skip-record-metadata") == ["| key: k payload: v", "| payload: w", "| key: k2", ""]
-    assert records("--deep-iteration")[0] == "| offset: 0 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: 5 headerKeys: [h]"
+    assert records("--print-data-log", "--skip-record-metadata") == [
+        "| key: k payload: v",
+        "| payload: w",
+        "| key: k2",
+        "",
+    ]
+    assert (
+        records("--deep-iteration")[0]
+        == "| offset: 0 CreateTime: 1000 keySize: 1 valueSize: 1 sequence: 5 headerKeys: [h]"
+    )
 
 
 def test_indexes_that_fit_the_log(tool: Tool, segment: Path) -> None:
@@ -76,7 +96,10 @@ def test_indexes_that_do_not_fit_are_named(tool: Tool, segment: Path) -> None:
     wrong = tool(main, "--files", str(index), "--verify-index-only")
     assert (wrong.code, wrong.lines[1:]) == (1, [f"Mismatches in :{index}", "  Index offset: 2, log offset: 1"])
     late = tool(main, "--files", str(times), "--verify-index-only")
-    assert (late.code, late.lines[1:]) == (1, [f"Found timestamp mismatch in :{times}", "  Index timestamp: 999, log timestamp: 1001"])
+    assert (late.code, late.lines[1:]) == (
+        1,
+        [f"Found timestamp mismatch in :{times}", "  Index timestamp: 999, log timestamp: 1001"],
+    )
     index.write_bytes(bytes(80))
     assert tool(main, "--files", str(index)).lines[1:] == [f"{index} is empty."]
     index.write_bytes(b"123")
@@ -112,7 +135,8 @@ def test_a_snapshot_shows_its_producers(tool: Tool, tmp_path: Path) -> None:
     file = tmp_path / f"{NAME}.snapshot"
     file.write_bytes(encode_snapshot([ProducerEntry(4, 1, (RememberedBatch(9, 11, 20, 2, 1000),), -1, 1000, -1, 0)]))
     assert tool(main, "--files", str(file)).lines[1:] == [
-        "producerId: 4 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty lastTimestamp: 1000 "
+        "producerId: 4 producerEpoch: 1 coordinatorEpoch: -1 currentTxnFirstOffset: OptionalLong.empty "
+        "lastTimestamp: 1000 "
         "firstSequence: 9 lastSequence: 11 lastOffset: 20 offsetDelta: 2 timestamp: 1000"
     ]
     file.write_bytes(file.read_bytes()[:-1])
@@ -123,7 +147,9 @@ def test_a_snapshot_shows_its_producers(tool: Tool, tmp_path: Path) -> None:
 def test_a_transaction_index_shows_what_was_aborted(tool: Tool, tmp_path: Path) -> None:
     file = tmp_path / f"{NAME}.txnindex"
     file.write_bytes(bytes(2) + b"".join(number.to_bytes(8, "big") for number in (7, 3, 9, 10)))
-    assert tool(main, "--files", str(file)).lines[1:] == ["version: 0 producerId: 7 firstOffset: 3 lastOffset: 9 lastStableOffset: 10"]
+    assert tool(main, "--files", str(file)).lines[1:] == [
+        "version: 0 producerId: 7 firstOffset: 3 lastOffset: 9 lastStableOffset: 10"
+    ]
     file.write_bytes(file.read_bytes()[:-1])
     torn = tool(main, "--files", str(file))
     assert (torn.code, "A broker that starts builds it anew." in torn.lines[-1]) == (1, True)
@@ -135,7 +161,10 @@ def test_max_bytes_bounds_what_is_read(tool: Tool, segment: Path) -> None:
 
 def test_a_key_that_its_decoder_cannot_read_is_one_sentence(tool: Tool, segment: Path) -> None:
     dumped = tool(main, "--files", str(segment), "--key-decoder-class", "kafka.serializer.LongDecoder")
-    assert (dumped.code, dumped.err) == (1, "kafka-dump-log: 1 bytes are no number of 8 bytes, which the decoder expects: name another decoder.\n")
+    assert (dumped.code, dumped.err) == (
+        1,
+        "kafka-dump-log: 1 bytes are no number of 8 bytes, which the decoder expects: name another decoder.\n",
+    )
 
 
 def test_json_has_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
@@ -154,7 +183,10 @@ def test_json_has_a_line_for_each_batch(tool: Tool, segment: Path) -> None:
         (["--print-data-log"], "--files"),
         (["--files", "x.log", "--remote-log-metadata-decoder"], "is not built"),
         (["--files", "x.log", "--value-decoder-class", "my.own.Decoder"], "my.own.Decoder is a Java class"),
-        (["--files", "x.log", "--key-decoder-class", "org.apache.kafka.tools.api.DefaultDecoder"], "StringDecoder, IntegerDecoder, LongDecoder"),
+        (
+            ["--files", "x.log", "--key-decoder-class", "org.apache.kafka.tools.api.DefaultDecoder"],
+            "StringDecoder, IntegerDecoder, LongDecoder",
+        ),
         (["--files", __file__], "left out"),
         (["--files", "nowhere"], "The file nowhere does not exist"),
     ],

@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from jesenska.cli.memory import Memory
+from jesenska.cli.shared.memory import Memory
 from tests.on_a_loop import on_a_loop
 
 
@@ -35,8 +35,8 @@ async def test_many_objects_that_stay_do_not_have_everything_looked_at() -> None
 
 @on_a_loop
 async def test_cycles_that_are_old_are_found_in_a_server_where_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jesenska.cli.memory._CLEAN_SECONDS", 0.01)
-    monkeypatch.setattr("jesenska.cli.memory._CLEAN_SHARE", 1.0)
+    monkeypatch.setattr("jesenska.cli.shared.memory._CLEAN_SECONDS", 0.01)
+    monkeypatch.setattr("jesenska.cli.shared.memory._CLEAN_SHARE", 1.0)
     looks: list[int] = []
 
     def heard(phase: str, about: dict[str, int]) -> None:

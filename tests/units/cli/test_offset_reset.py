@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.cli.offset_reset import datetime_of, duration_of, of_group, offset_of, read_file
+from jesenska.cli.kafka.groups.offset_reset import datetime_of, duration_of, of_group, offset_of, read_file
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,9 @@ def test_a_duration_is_read_as_java_reads_it(text: str, expected: timedelta) -> 
     assert duration_of(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "1H", "P1H", "PT1D", "P1DT", "PT1.5H", "P1Y", "PT1S2M", "PT 1S", "P99999999999D"])
+@pytest.mark.parametrize(
+    "text", ["", "P", "PT", "1H", "P1H", "PT1D", "P1DT", "PT1.5H", "P1Y", "PT1S2M", "PT 1S", "P99999999999D"]
+)
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(JesenskaError, match="is not a duration"):
         duration_of(text)
@@ -58,7 +60,17 @@ def test_every_time_is_read_to_the_millisecond(moment: datetime) -> None:
     assert datetime_of(text.rjust(23, "0")) == (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
-@pytest.mark.parametrize("text", ["", "2020-01-01", "2020-02-30T00:00:00.000", "2020-01-01T24:00:00", "2020-01-01T00:00:00 CET", "2020-01-01T00:00:00+99:00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2020-01-01",
+        "2020-02-30T00:00:00.000",
+        "2020-01-01T24:00:00",
+        "2020-01-01T00:00:00 CET",
+        "2020-01-01T00:00:00+99:00",
+    ],
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(JesenskaError, match="is not a time"):
         datetime_of(text)
@@ -87,7 +99,9 @@ def test_a_file_has_lines_with_groups_or_without(tmp_path: Path) -> None:
     assert of_group(grouped, "g3", only_group=True) == {}
 
 
-@pytest.mark.parametrize("line", ["a,0", "a,x,1", "a,-1,1", "a,0,x", "g,a,0,1,2", ",0,1", "a,0,99999999999999999999", "a,0,1.5", "\x00"])
+@pytest.mark.parametrize(
+    "line", ["a,0", "a,x,1", "a,-1,1", "a,0,x", "g,a,0,1,2", ",0,1", "a,0,99999999999999999999", "a,0,1.5", "\x00"]
+)
 def test_a_line_that_is_neither_is_named(tmp_path: Path, line: str) -> None:
     file = tmp_path / "offsets.csv"
     file.write_text(f"a,0,1\n{line}\n")

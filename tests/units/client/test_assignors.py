@@ -5,9 +5,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.assignors import ASSIGNORS, MemberView, Shares, assign_cooperatively, assign_range, assign_roundrobin, assign_sticky
+from jesenska.client.assignors import (
+    ASSIGNORS,
+    MemberView,
+    Shares,
+    assign_cooperatively,
+    assign_range,
+    assign_roundrobin,
+    assign_sticky,
+)
 from jesenska.wire.codec import MalformedMessageError
-from jesenska.wire.consumer_protocol import decode_assignment, decode_subscription, encode_assignment, encode_subscription, owned_of
+from jesenska.wire.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+    owned_of,
+)
 from tests.profiles import examples
 
 TOPICS = ["a", "b", "c"]
@@ -29,13 +43,17 @@ def test_range_shares_each_topic_by_itself() -> None:
 def test_roundrobin_deals_over_all_topics_and_passes_who_does_not_want() -> None:
     shares = assign_roundrobin([member("m1", "a", "b"), member("m2", "a", "b")], {"a": 3, "b": 3})
     assert text(shares) == {"m1": ["a-0", "a-2", "b-1"], "m2": ["a-1", "b-0", "b-2"]}
-    shares = assign_roundrobin([member("m1", "a"), member("m2", "a", "b"), member("m3", "a", "b", "c")], {"a": 1, "b": 2, "c": 3})
+    shares = assign_roundrobin(
+        [member("m1", "a"), member("m2", "a", "b"), member("m3", "a", "b", "c")], {"a": 1, "b": 2, "c": 3}
+    )
     assert text(shares) == {"m1": ["a-0"], "m2": ["b-0"], "m3": ["b-1", "c-0", "c-1", "c-2"]}
 
 
 def test_sticky_moves_no_more_than_it_must() -> None:
     before = assign_sticky([member("m1"), member("m2")], {"a": 6})
-    after = assign_sticky([member(name, owned=before, generation=1) for name in ("m1", "m2")] + [member("m3")], {"a": 6})
+    after = assign_sticky(
+        [member(name, owned=before, generation=1) for name in ("m1", "m2")] + [member("m3")], {"a": 6}
+    )
     assert all(len(keys) == 2 for keys in after.values())
     assert all(set(after[name]) <= set(before[name]) for name in before)
 
@@ -63,7 +81,9 @@ members_strategy = st.lists(st.frozensets(st.sampled_from(TOPICS), min_size=1), 
 @pytest.mark.parametrize("name", sorted(set(ASSIGNORS) - {"cooperative-sticky"}))
 @given(wants=members_strategy, counts=st.fixed_dictionaries({topic: st.integers(0, 7) for topic in TOPICS}))
 @settings(max_examples=examples(0.6))
-def test_every_partition_that_somebody_wants_has_exactly_one_owner_who_wants_it(name: str, wants: list[frozenset[str]], counts: dict[str, int]) -> None:
+def test_every_partition_that_somebody_wants_has_exactly_one_owner_who_wants_it(
+    name: str, wants: list[frozenset[str]], counts: dict[str, int]
+) -> None:
     members = [MemberView(f"m{place}", topics) for place, topics in enumerate(wants)]
     shares = ASSIGNORS[name](members, counts)
     owned = [key for keys in shares.values() for key in keys]

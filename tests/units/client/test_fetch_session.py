@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.fetch_session import Asked, FetchPlan, FetchSessionHandler
@@ -77,12 +77,17 @@ def test_a_consumer_of_many_partitions_keeps_a_session_and_gets_over_its_loss(tm
         return found
 
     async def main() -> None:
-        broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", "broker.id": "0"}))
+        broker = Broker(
+            BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0", "broker.id": "0"})
+        )
         await broker.start()
         cluster = Cluster(f"127.0.0.1:{broker.endpoint_for(broker.first_listener_name)[1]}")
         try:
             await Admin(cluster).create_topics([NewTopic("t", 40, 1)])
-            async with Consumer(cluster, max_wait_seconds=0.05) as consumer, Producer(cluster, linger_seconds=0) as producer:
+            async with (
+                Consumer(cluster, max_wait_seconds=0.05) as consumer,
+                Producer(cluster, linger_seconds=0) as producer,
+            ):
                 await consumer.assign([TopicPartition("t", number) for number in range(40)])
                 assert await consumer.poll(0.2) == {}
                 (session,) = broker.fetch_sessions._sessions.values()

@@ -47,7 +47,9 @@ class NamesRead:
         elif isinstance(node, ast.Name):
             self._names |= constants.get(node.id, set())
         # A text without a fixed part of a name could be any name.
-        elif isinstance(node, ast.JoinedStr) and any(isinstance(part, ast.Constant) and "." in str(part.value) for part in node.values):
+        elif isinstance(node, ast.JoinedStr) and any(
+            isinstance(part, ast.Constant) and "." in str(part.value) for part in node.values
+        ):
             self._patterns.add("".join(_pattern(part, constants) for part in node.values))
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.config.broker_settings import BROKER_SETTINGS
-from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.broker_settings import BROKER_SETTINGS
+from jesenska.config.settings.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 from jesenska.config.table import Effect, Table
-from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 from tests.units.config.named_settings import NamesRead, names_in_tests, sources_below
 
 _SOURCE, _TESTS = Path(__file__).parents[3] / "src" / "jesenska", Path(__file__).parents[2]
@@ -25,11 +25,15 @@ _BROKER_CODE = [
     *(_SOURCE / "config" / f"{name}.py" for name in ("layers", "listeners", "safety")),
 ]
 _CLIENT_CODE = [_SOURCE / room for room in ("client", "cli", "pipeline")]
-_ADMIN_CODE = [_SOURCE / "client", _SOURCE / "cli" / "tool.py"]
+_ADMIN_CODE = [_SOURCE / "client", _SOURCE / "cli" / "shared" / "tool.py"]
 #: Tests of what brokers do, and of what clients do. Tests of the tables, and settings of the brokers that tests
 #: compare with, prove nothing.
 _BROKER_TESTS = [
-    *(tier / room for tier in _TIERS for room in ("broker", "cli", "controller", "crash", "groups", "log", "metadata", "net", "testing")),
+    *(
+        tier / room
+        for tier in _TIERS
+        for room in ("broker", "cli", "controller", "crash", "groups", "log", "metadata", "net", "testing")
+    ),
     *sorted((_TESTS / "conformance").glob("*.py")),
     *(_TESTS / "units" / "config" / f"test_{name}.py" for name in ("listeners", "safety")),
 ]
@@ -53,7 +57,11 @@ def named_in(*places: Path) -> set[str]:
 @pytest.mark.parametrize("table", _TABLES, ids=lambda table: table.kind)
 def test_every_setting_that_works_is_read(table: Table) -> None:
     read = read_by(*(_ADMIN_CODE if table is ADMIN_SETTINGS else _CLIENT_CODE if table in _CLIENTS else _BROKER_CODE))
-    as_default = {name for topic, names in BROKER_SYNONYMS.items() if topic in read for name in names} if table is BROKER_SETTINGS else set()
+    as_default = (
+        {name for topic, names in BROKER_SYNONYMS.items() if topic in read for name in names}
+        if table is BROKER_SETTINGS
+        else set()
+    )
     assert [name for name in working(table) if name not in read and name not in as_default] == []
 
 
@@ -67,7 +75,11 @@ def test_a_brokers_setting_says_the_same_as_the_topics_that_it_is_the_default_of
     different = []
     for topic, names in BROKER_SYNONYMS.items():
         row = TOPIC_SETTINGS[topic]
-        different += [(topic, name) for name in names if (BROKER_SETTINGS[name].effect, BROKER_SETTINGS[name].reason) != (row.effect, row.reason)]
+        different += [
+            (topic, name)
+            for name in names
+            if (BROKER_SETTINGS[name].effect, BROKER_SETTINGS[name].reason) != (row.effect, row.reason)
+        ]
     assert different == []
 
 
@@ -81,7 +93,8 @@ def test_only_code_that_reads_a_name_counts() -> None:
             '_LIMIT = "by.a.constant"\n'
             'prefix = "one.prefix" if x else y\n'
             'prefix = "other.prefix"\n'
-            'settings["an.index"], config.integer("an.argument"), texts[_LIMIT], f(name=config), config.integer(f"{prefix}.of.parts")\n'
+            'settings["an.index"], config.integer("an.argument"), texts[_LIMIT], f(name=config), '
+            'config.integer(f"{prefix}.of.parts")\n'
             'config.get(f"any.{part}.ms")\n'
             'settings["written"] = 1\n'
             "print(f'{anything}')"
@@ -89,7 +102,18 @@ def test_only_code_that_reads_a_name_counts() -> None:
     )
     names = ["an.index", "an.argument", "by.a.constant", "other.prefix.of.parts", "any.one.ms"]
     assert [name for name in names if name not in read] == []
-    others = ["in.a.docstring", "in.a.table", "as.a.value", "a.value", "in.a.tuple", "in.a.comment", "another.of.parts", "any.two.parts.ms", "written", "acks"]
+    others = [
+        "in.a.docstring",
+        "in.a.table",
+        "as.a.value",
+        "a.value",
+        "in.a.tuple",
+        "in.a.comment",
+        "another.of.parts",
+        "any.two.parts.ms",
+        "written",
+        "acks",
+    ]
     assert [name for name in others if name in read] == []
 
 

@@ -31,20 +31,33 @@ def test_static_settings_list_themselves_their_synonyms_and_the_default() -> Non
         "48", "STATIC_BROKER", "log.retention.hours=48:STATIC_BROKER log.retention.hours=168:DEFAULT",
     )  # fmt: skip
     assert one(broker.describe(["log.retention.minutes"])) == (
-        "100", "STATIC_BROKER", "log.retention.minutes=100:STATIC_BROKER log.retention.hours=48:STATIC_BROKER log.retention.hours=168:DEFAULT",
+        "100", "STATIC_BROKER", "log.retention.minutes=100:STATIC_BROKER log.retention.hours=48:STATIC_BROKER "
+                                "log.retention.hours=168:DEFAULT",
     )  # fmt: skip
 
 
 def test_an_unknown_static_setting_is_shown_without_its_value() -> None:
     (item,) = BrokerConfig(STATIC).describe(["bogus.key"])
-    assert (item.value, item.source, item.sensitive, item.read_only, item.kind) == (None, Source.STATIC_BROKER, True, True, 0)
+    assert (item.value, item.source, item.sensitive, item.read_only, item.kind) == (
+        None,
+        Source.STATIC_BROKER,
+        True,
+        True,
+        0,
+    )
     assert item.synonyms[0].value is None
 
 
 def test_layers_win_in_kafkas_order_and_are_listed_in_it() -> None:
-    rest = "log.retention.minutes=100:STATIC_BROKER log.retention.hours=48:STATIC_BROKER log.retention.hours=168:DEFAULT"
+    rest = (
+        "log.retention.minutes=100:STATIC_BROKER log.retention.hours=48:STATIC_BROKER log.retention.hours=168:DEFAULT"
+    )
     broker = BrokerConfig(STATIC).with_dynamic(dynamic_broker={"log.retention.ms": "5000000"})
-    assert one(broker.describe(["log.retention.ms"])) == ("5000000", "DYNAMIC_BROKER", f"log.retention.ms=5000000:DYNAMIC_BROKER {rest}")
+    assert one(broker.describe(["log.retention.ms"])) == (
+        "5000000",
+        "DYNAMIC_BROKER",
+        f"log.retention.ms=5000000:DYNAMIC_BROKER {rest}",
+    )
     broker = broker.with_dynamic(dynamic_default={"log.retention.ms": "6000000"})
     dynamic = f"log.retention.ms=5000000:DYNAMIC_BROKER log.retention.ms=6000000:DYNAMIC_DEFAULT_BROKER {rest}"
     assert one(broker.describe(["log.retention.ms"])) == ("5000000", "DYNAMIC_BROKER", dynamic)
@@ -64,17 +77,29 @@ def test_the_default_of_every_broker_lists_only_what_is_set_there() -> None:
 
 
 def test_a_topic_lists_its_own_value_as_it_is_in_force() -> None:
-    topic = TopicConfig({"preallocate": "TRUE", "cleanup.policy": "compact, delete", "retention.ms": " 8000000 "}, BrokerConfig({}))
-    assert one(topic.describe(["preallocate"])) == ("true", "TOPIC", "preallocate=true:TOPIC log.preallocate=false:DEFAULT")
-    assert one(topic.describe(["cleanup.policy"])) == ("compact,delete", "TOPIC", "cleanup.policy=compact,delete:TOPIC log.cleanup.policy=delete:DEFAULT")
+    topic = TopicConfig(
+        {"preallocate": "TRUE", "cleanup.policy": "compact, delete", "retention.ms": " 8000000 "}, BrokerConfig({})
+    )
+    assert one(topic.describe(["preallocate"])) == (
+        "true",
+        "TOPIC",
+        "preallocate=true:TOPIC log.preallocate=false:DEFAULT",
+    )
+    assert one(topic.describe(["cleanup.policy"])) == (
+        "compact,delete",
+        "TOPIC",
+        "cleanup.policy=compact,delete:TOPIC log.cleanup.policy=delete:DEFAULT",
+    )
     assert one(topic.describe(["retention.ms"])) == ("8000000", "TOPIC", "retention.ms=8000000:TOPIC")
 
 
 def test_a_listeners_own_setting_lists_the_plain_one_after_it() -> None:
     broker = BrokerConfig({}, dynamic_broker={"listener.name.plaintext.max.connections": "10"})
     assert one(broker.describe(["listener.name.plaintext.max.connections"])) == (
-        "10", "DYNAMIC_BROKER", "listener.name.plaintext.max.connections=10:DYNAMIC_BROKER max.connections=2147483647:DEFAULT",
-    )  # fmt: skip
+        "10",
+        "DYNAMIC_BROKER",
+        "listener.name.plaintext.max.connections=10:DYNAMIC_BROKER max.connections=2147483647:DEFAULT",
+    )
     assert broker.integer("listener.name.plaintext.max.connections") == 10
     assert broker.integer("listener.name.other.max.connections") == 2147483647
     assert broker.integer("max.connections") == 2147483647
@@ -89,7 +114,9 @@ def test_broker_id_and_node_id_are_one_setting() -> None:
 
 
 def test_passwords_are_never_shown() -> None:
-    broker = BrokerConfig({"ssl.keystore.password": "hunter2"}, dynamic_default={"listener.name.a.ssl.key.password": "hunter2"})
+    broker = BrokerConfig(
+        {"ssl.keystore.password": "hunter2"}, dynamic_default={"listener.name.a.ssl.key.password": "hunter2"}
+    )
     shown = [*broker.describe(), *broker.describe_default()]
     assert not any("hunter2" in repr(item) for item in shown)
 
@@ -99,7 +126,9 @@ def test_all_of_a_brokers_settings_are_listed_once_and_internal_ones_only_where_
     assert len(names) == len(set(names))
     assert {"log.dirs", "zookeeper.connect", "process.roles", "log.retention.ms"} <= set(names)
     assert "log.initial.task.delay.ms" not in names
-    assert "log.initial.task.delay.ms" in [item.name for item in BrokerConfig({"log.initial.task.delay.ms": "1"}).describe()]
+    assert "log.initial.task.delay.ms" in [
+        item.name for item in BrokerConfig({"log.initial.task.delay.ms": "1"}).describe()
+    ]
     assert "internal.segment.bytes" not in [item.name for item in TopicConfig({}, BrokerConfig({})).describe()]
 
 
@@ -115,7 +144,12 @@ def test_a_static_value_that_is_not_valid_stops_and_a_dynamic_one_is_left_out_of
 
 
 def test_a_dynamic_value_of_a_read_only_setting_has_no_force() -> None:
-    assert BrokerConfig({"listeners": "PLAINTEXT://:1"}, dynamic_broker={"listeners": "PLAINTEXT://:2"}).string("listeners") == "PLAINTEXT://:1"
+    assert (
+        BrokerConfig({"listeners": "PLAINTEXT://:1"}, dynamic_broker={"listeners": "PLAINTEXT://:2"}).string(
+            "listeners"
+        )
+        == "PLAINTEXT://:1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,14 +175,19 @@ def test_unlimited_retention_in_any_unit_is_unlimited() -> None:
 def test_timestamp_limits_fall_back_to_the_older_setting() -> None:
     older = TopicConfig({"message.timestamp.difference.max.ms": "1000"}, BrokerConfig({}))
     assert (older.timestamp_before_max_ms, older.timestamp_after_max_ms) == (1000, 1000)
-    both = TopicConfig({"message.timestamp.difference.max.ms": "1000", "message.timestamp.after.max.ms": "5"}, BrokerConfig({}))
+    both = TopicConfig(
+        {"message.timestamp.difference.max.ms": "1000", "message.timestamp.after.max.ms": "5"}, BrokerConfig({})
+    )
     assert (both.timestamp_before_max_ms, both.timestamp_after_max_ms) == (1000, 5)
 
 
 @pytest.mark.parametrize(
     ("overrides", "match"),
     [
-        ({"min.compaction.lag.ms": "500", "max.compaction.lag.ms": "100"}, r"conflict topic config setting min\.compaction\.lag\.ms \(500\)"),
+        (
+            {"min.compaction.lag.ms": "500", "max.compaction.lag.ms": "100"},
+            r"conflict topic config setting min\.compaction\.lag\.ms \(500\)",
+        ),
         ({"remote.storage.enable": "true"}, "Tiered Storage functionality is disabled"),
     ],
 )
@@ -161,7 +200,9 @@ def test_only_settings_that_ask_for_what_is_not_built_are_called_unused() -> Non
     broker = BrokerConfig({"log.dirs": "a", "offsets.load.buffer.size": "5", "num.io.threads": "9"})
     assert [setting.name for setting in broker.unused()] == ["offsets.load.buffer.size"]
     assert TopicConfig({"cleanup.policy": "delete", "retention.ms": "5"}, broker).unused() == []
-    assert [setting.name for setting in TopicConfig({"remote.storage.enable": "true"}, broker).unused()] == ["remote.storage.enable"]
+    assert [setting.name for setting in TopicConfig({"remote.storage.enable": "true"}, broker).unused()] == [
+        "remote.storage.enable"
+    ]
 
 
 def test_a_wrong_kind_of_read_is_an_error_of_the_caller() -> None:

@@ -47,10 +47,16 @@ def test_only_some_listeners_may_be_advertised() -> None:
     [
         ({"host.name": "10.0.0.1", "port": "9093"}, ["PLAINTEXT://10.0.0.1:9093", "|", "PLAINTEXT://10.0.0.1:9093"]),
         ({"port": "9093"}, ["PLAINTEXT://:9093", "|", "PLAINTEXT://:9093"]),
-        ({"host.name": "a", "advertised.host.name": "b", "advertised.port": "1"}, ["PLAINTEXT://a:9092", "|", "PLAINTEXT://b:1"]),
+        (
+            {"host.name": "a", "advertised.host.name": "b", "advertised.port": "1"},
+            ["PLAINTEXT://a:9092", "|", "PLAINTEXT://b:1"],
+        ),
         ({"host.name": "a", "port": "7", "advertised.host.name": "b"}, ["PLAINTEXT://a:7", "|", "PLAINTEXT://b:7"]),
         ({"listeners": "PLAINTEXT://x:1", "host.name": "a", "port": "7"}, ["PLAINTEXT://x:1", "|", "PLAINTEXT://x:1"]),
-        ({"listeners": "PLAINTEXT://x:1", "advertised.listeners": "PLAINTEXT://y:2", "advertised.host.name": "z"}, ["PLAINTEXT://x:1", "|", "PLAINTEXT://y:2"]),
+        (
+            {"listeners": "PLAINTEXT://x:1", "advertised.listeners": "PLAINTEXT://y:2", "advertised.host.name": "z"},
+            ["PLAINTEXT://x:1", "|", "PLAINTEXT://y:2"],
+        ),
         ({"host.name": "::1"}, ["PLAINTEXT://[::1]:9092", "|", "PLAINTEXT://[::1]:9092"]),
     ],
 )
@@ -80,7 +86,13 @@ def test_a_controllers_listener_of_a_raft_configuration_is_not_opened() -> None:
     ("settings", "match"),
     [
         ({"listeners": "PLAINTEXT://:9092,PLAINTEXT://:9093"}, "different name"),
-        ({"listeners": "PLAINTEXT://:9092,B://:9092", "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT"}, "different port"),
+        (
+            {
+                "listeners": "PLAINTEXT://:9092,B://:9092",
+                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,B:PLAINTEXT",
+            },
+            "different port",
+        ),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:9092"}, r"nonroutable meta-address 0\.0\.0\.0"),
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, r"nonroutable meta-address 0\.0\.0\.0"),
         ({"advertised.listeners": "SSL://a:1"}, "equal to or a subset"),
@@ -105,14 +117,28 @@ def test_what_kafka_refuses_is_refused(settings: dict[str, str], match: str) -> 
 
 def test_one_port_may_serve_one_ipv4_and_one_ipv6_address() -> None:
     found = listeners_of(
-        BrokerConfig({"listeners": "A://127.0.0.1:9092,B://[::1]:9092", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
-                      "inter.broker.listener.name": "A"})
-    )  # fmt: skip
+        BrokerConfig(
+            {
+                "listeners": "A://127.0.0.1:9092,B://[::1]:9092",
+                "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+                "inter.broker.listener.name": "A",
+            }
+        )
+    )
     assert len(found.opened) == 2
 
 
 def test_ports_chosen_by_the_system_do_not_collide_and_are_told_once_they_are_known() -> None:
     found = listeners_of(
-        BrokerConfig({"listeners": "A://:0,B://127.0.0.1:0", "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT", "inter.broker.listener.name": "A"})
+        BrokerConfig(
+            {
+                "listeners": "A://:0,B://127.0.0.1:0",
+                "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
+                "inter.broker.listener.name": "A",
+            }
+        )
     )
-    assert [str(item) for item in found.advertise({"A": 5001, "B": 5002}, "here.example")] == ["A://here.example:5001", "B://127.0.0.1:5002"]
+    assert [str(item) for item in found.advertise({"A": 5001, "B": 5002}, "here.example")] == [
+        "A://here.example:5001",
+        "B://127.0.0.1:5002",
+    ]

@@ -53,7 +53,11 @@ def test_a_broken_unicode_escape_names_its_line(text: str) -> None:
         parse_properties(text)
 
 
-@given(st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))))
+@given(
+    st.dictionaries(
+        st.text(st.characters(exclude_categories=["Cs"])), st.text(st.characters(exclude_categories=["Cs"]))
+    )
+)
 def test_what_is_written_is_read_back_and_is_plain_ascii(entries: dict[str, str]) -> None:
     written = format_properties(entries, ("made by a test\nin two lines",))
     assert written.isascii()

@@ -25,9 +25,15 @@ REFUSED = [
     ({"replica.selector.class": "a.B"}, "replica.selector.class"),
     ({"replica.selector.class": "RackAwareReplicaSelector"}, "replica.selector.class"),
     ({"process.roles": "controller", "node.id": "1"}, "process.roles"),
-    ({"process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@a:1,2@b:1"}, "controller.quorum.voters"),
+    (
+        {"process.roles": "broker,controller", "node.id": "1", "controller.quorum.voters": "1@a:1,2@b:1"},
+        "controller.quorum.voters",
+    ),
     ({"process.roles": "broker", "node.id": "1", "controller.quorum.voters": "9@a:1"}, "controller.quorum.voters"),
-    ({"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "a:1,b:1"}, "controller.quorum.bootstrap.servers"),
+    (
+        {"process.roles": "broker,controller", "node.id": "1", "controller.quorum.bootstrap.servers": "a:1,b:1"},
+        "controller.quorum.bootstrap.servers",
+    ),
     ({"remote.log.storage.system.enable": "true"}, "remote.log.storage.system.enable"),
     ({"jesenska.log.retention.policy": "hours"}, "jesenska.log.retention.policy"),
     ({"log.dirs": "/a,/b", "cordoned.log.dirs": "/a,/c"}, "cordoned.log.dirs"),
@@ -58,7 +64,11 @@ def test_what_would_not_be_served_as_it_was_meant_stops_the_start(settings: dict
         {"zookeeper.connect": "localhost:2181/jesenska"},
         {"authorizer.class.name": ""},
         {"zookeeper.connection.timeout.ms": "18000"},
-        {"listeners": "IN://:9092", "listener.security.protocol.map": "IN:PLAINTEXT", "inter.broker.listener.name": "IN"},
+        {
+            "listeners": "IN://:9092",
+            "listener.security.protocol.map": "IN:PLAINTEXT",
+            "inter.broker.listener.name": "IN",
+        },
         {"ssl.client.auth": "none", "sasl.enabled.mechanisms": "GSSAPI", "unclean.leader.election.enable": "true"},
         {
             "process.roles": "broker,controller",

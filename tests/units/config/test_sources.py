@@ -12,7 +12,11 @@ def test_flags_beat_the_environment_which_beats_the_file() -> None:
         ["num.partitions=3"],
     )
     assert gathered.settings == {"log.dirs": "env", "num.partitions": "3", "log.retention.ms": "5"}
-    assert gathered.origins == {"log.dirs": Origin.ENVIRONMENT, "num.partitions": Origin.OVERRIDE, "log.retention.ms": Origin.FILE}
+    assert gathered.origins == {
+        "log.dirs": Origin.ENVIRONMENT,
+        "num.partitions": Origin.OVERRIDE,
+        "log.retention.ms": Origin.FILE,
+    }
     assert gathered.unknown == ()
 
 
@@ -71,7 +75,9 @@ def test_an_unknown_key_of_the_file_is_kept_and_named_with_the_nearest_one() -> 
 def test_an_unknown_variable_is_named_but_sets_nothing() -> None:
     gathered = gather(None, {"KAFKA_LOG_RETENTION_HOUR": "5"})
     assert gathered.settings == {}
-    assert [(item.name, item.nearest) for item in gathered.unknown] == [("KAFKA_LOG_RETENTION_HOUR", "KAFKA_LOG_RETENTION_HOURS")]
+    assert [(item.name, item.nearest) for item in gathered.unknown] == [
+        ("KAFKA_LOG_RETENTION_HOUR", "KAFKA_LOG_RETENTION_HOURS")
+    ]
 
 
 def test_a_listeners_own_setting_is_no_unknown_one() -> None:

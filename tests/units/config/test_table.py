@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.config.broker_settings import BROKER_SETTINGS
-from jesenska.config.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.reasons import INT_MAX, LONG_MAX
+from jesenska.config.settings.broker_settings import BROKER_SETTINGS
+from jesenska.config.settings.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 from jesenska.config.table import Dynamic, Effect, Importance, Setting, Table, Type, Value, release_number, value_text
-from jesenska.config.topic_settings import BROKER_SYNONYMS, TOPIC_SETTINGS
 
 TABLES = (BROKER_SETTINGS, TOPIC_SETTINGS, PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS)
 
@@ -17,9 +17,16 @@ TABLES = (BROKER_SETTINGS, TOPIC_SETTINGS, PRODUCER_SETTINGS, CONSUMER_SETTINGS,
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.kind)
 def test_every_default_is_of_its_type_and_passes_its_own_check(table: Table) -> None:
     kinds: dict[Type, type | tuple[type, ...]] = {
-        Type.BOOLEAN: bool, Type.INT: int, Type.SHORT: int, Type.LONG: int, Type.DOUBLE: float, Type.STRING: str, Type.LIST: tuple, Type.CLASS: str,
+        Type.BOOLEAN: bool,
+        Type.INT: int,
+        Type.SHORT: int,
+        Type.LONG: int,
+        Type.DOUBLE: float,
+        Type.STRING: str,
+        Type.LIST: tuple,
+        Type.CLASS: str,
         Type.PASSWORD: str,
-    }  # fmt: skip
+    }
     for setting in table:
         if setting.default is not None:
             assert isinstance(setting.default, kinds[setting.type]), setting.name
@@ -107,23 +114,57 @@ def test_every_topic_setting_with_a_synonym_takes_it_from_a_broker_setting_of_th
         ("retention.ms", "abc", "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
         ("retention.ms", "-2", "Invalid value -2 for configuration retention.ms: Value must be at least -1"),
         ("retention.ms", "", "Invalid value  for configuration retention.ms: Not a number of type LONG"),
-        ("preallocate", "yes", "Invalid value yes for configuration preallocate: Expected value to be either true or false"),
-        ("cleanup.policy", "foo", "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete"),
+        (
+            "preallocate",
+            "yes",
+            "Invalid value yes for configuration preallocate: Expected value to be either true or false",
+        ),
+        (
+            "cleanup.policy",
+            "foo",
+            "Invalid value foo for configuration cleanup.policy: String must be one of: compact, delete",
+        ),
         (
             "compression.type",
             "foo",
-            "Invalid value foo for configuration compression.type: String must be one of: uncompressed, zstd, lz4, snappy, gzip, producer",
+            "Invalid value foo for configuration compression.type: String must be one of: uncompressed, zstd, lz4, "
+            "snappy, gzip, producer",
         ),
-        ("compression.gzip.level", "0", "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1"),
-        ("compression.zstd.level", "23", "Invalid value 23 for configuration compression.zstd.level: Value must be no more than 22"),
-        ("min.cleanable.dirty.ratio", "1.5", "Invalid value 1.5 for configuration min.cleanable.dirty.ratio: Value must be no more than 1"),
-        ("min.cleanable.dirty.ratio", "x", "Invalid value x for configuration min.cleanable.dirty.ratio: Not a number of type DOUBLE"),
-        ("segment.bytes", "99999999999", "Invalid value 99999999999 for configuration segment.bytes: Not a number of type INT"),
-        ("message.format.version", "9.9", "Invalid value 9.9 for configuration message.format.version: Version 9.9 is not a valid version"),
+        (
+            "compression.gzip.level",
+            "0",
+            "Invalid value 0 for configuration compression.gzip.level: Value must be between 1 and 9 or equal to -1",
+        ),
+        (
+            "compression.zstd.level",
+            "23",
+            "Invalid value 23 for configuration compression.zstd.level: Value must be no more than 22",
+        ),
+        (
+            "min.cleanable.dirty.ratio",
+            "1.5",
+            "Invalid value 1.5 for configuration min.cleanable.dirty.ratio: Value must be no more than 1",
+        ),
+        (
+            "min.cleanable.dirty.ratio",
+            "x",
+            "Invalid value x for configuration min.cleanable.dirty.ratio: Not a number of type DOUBLE",
+        ),
+        (
+            "segment.bytes",
+            "99999999999",
+            "Invalid value 99999999999 for configuration segment.bytes: Not a number of type INT",
+        ),
+        (
+            "message.format.version",
+            "9.9",
+            "Invalid value 9.9 for configuration message.format.version: Version 9.9 is not a valid version",
+        ),
         (
             "leader.replication.throttled.replicas",
             "x",
-            "Invalid value [x] for configuration leader.replication.throttled.replicas: leader.replication.throttled.replicas must be the literal "
+            "Invalid value [x] for configuration leader.replication.throttled.replicas: "
+            "leader.replication.throttled.replicas must be the literal "
             "'*' or a list of replicas in the following format: [partitionId]:[brokerId],[partitionId]:[brokerId],...",
         ),
     ],
@@ -226,7 +267,14 @@ def test_doubles_are_written_so_that_they_are_read_back(number: float) -> None:
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0.5, "0.5"), (1.7976931348623157e308, "1.7976931348623157E308"), (1e7, "1.0E7"), (123456789.0, "1.23456789E8"), (0.0001, "1.0E-4"), (3.0, "3.0")],
+    [
+        (0.5, "0.5"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+        (1e7, "1.0E7"),
+        (123456789.0, "1.23456789E8"),
+        (0.0001, "1.0E-4"),
+        (3.0, "3.0"),
+    ],
 )
 def test_doubles_are_written_as_java_writes_them(number: float, text: str) -> None:
     assert value_text(number) == text
@@ -234,7 +282,13 @@ def test_doubles_are_written_as_java_writes_them(number: float, text: str) -> No
 
 @given(st.text())
 def test_any_text_is_either_taken_or_refused_with_the_right_error(text: str) -> None:
-    for name in ("retention.ms", "cleanup.policy", "preallocate", "min.cleanable.dirty.ratio", "message.format.version"):
+    for name in (
+        "retention.ms",
+        "cleanup.policy",
+        "preallocate",
+        "min.cleanable.dirty.ratio",
+        "message.format.version",
+    ):
         try:
             value = TOPIC_SETTINGS[name].parse(text)
         except InvalidConfigError as error:
@@ -247,14 +301,21 @@ def test_any_text_is_either_taken_or_refused_with_the_right_error(text: str) -> 
 
 @pytest.mark.parametrize(
     ("name", "text", "number"),
-    [("retention.ms", "1h", 3_600_000), ("retention.ms", "7 days", 604_800_000), ("segment.bytes", "10MB", 10 << 20), ("segment.ms", "30s", 30_000)],
+    [
+        ("retention.ms", "1h", 3_600_000),
+        ("retention.ms", "7 days", 604_800_000),
+        ("segment.bytes", "10MB", 10 << 20),
+        ("segment.ms", "30s", 30_000),
+    ],
 )
 def test_an_amount_with_its_unit_is_told_as_the_number_that_it_is(name: str, text: str, number: int) -> None:
     with pytest.raises(InvalidConfigError, match=f"write {number}"):
         TOPIC_SETTINGS[name].parse(text)
 
 
-@pytest.mark.parametrize(("name", "text"), [("retention.ms", "an hour"), ("retention.ms", "1x"), ("segment.bytes", "1h")])
+@pytest.mark.parametrize(
+    ("name", "text"), [("retention.ms", "an hour"), ("retention.ms", "1x"), ("segment.bytes", "1h")]
+)
 def test_an_amount_that_is_not_plain_is_only_refused(name: str, text: str) -> None:
     with pytest.raises(InvalidConfigError) as refused:
         TOPIC_SETTINGS[name].parse(text)

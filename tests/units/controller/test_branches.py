@@ -17,11 +17,11 @@ from jesenska.base.errors import (
     LeaderNotAvailableError,
 )
 from jesenska.base.identifiers import uuid_from_text
-from jesenska.controller.branches import BRANCH_OF, BranchPoint, branch_point, once_made
-from jesenska.controller.config_changes import ConfigOp, OpType, plan_topic_config, plan_topic_config_replaced
 from jesenska.controller.context import ConfigView, PartitionView
 from jesenska.controller.events import CreateTopic, LeaderAndIsrDone
-from jesenska.controller.topics import TopicCreation, TopicPlan
+from jesenska.controller.plans.branches import BRANCH_OF, BranchPoint, branch_point, once_made
+from jesenska.controller.plans.config_changes import ConfigOp, OpType, plan_topic_config, plan_topic_config_replaced
+from jesenska.controller.plans.topics import TopicCreation, TopicPlan
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.tree_operations import SetData
 from tests.units.controller.test_machine import create, delete, state, up
@@ -31,7 +31,9 @@ TOPIC_ID = uuid_from_text("9tbXHgBvRzO0K-63RUy5HQ")
 
 
 def branch(world: World, source: str, name: str, *, validate_only: bool = False, **configs: str) -> int:
-    wanted = TopicCreation(name, configs={BRANCH_OF: source, **{key.replace("_", "."): value for key, value in configs.items()}})
+    wanted = TopicCreation(
+        name, configs={BRANCH_OF: source, **{key.replace("_", "."): value for key, value in configs.items()}}
+    )
     return world.ask(lambda token: CreateTopic(token, wanted, validate_only))
 
 
@@ -68,19 +70,26 @@ def test_the_point_of_a_branch_is_written_and_read() -> None:
 
 def test_a_branch_has_replicas_leaders_and_settings_of_its_source_and_a_later_epoch() -> None:
     world = filled()
-    world.write(SetData(paths.topic_config("orders"), nodes.encode_config({"retention.ms": "7", "segment.bytes": "100"}), -1))
+    world.write(
+        SetData(paths.topic_config("orders"), nodes.encode_config({"retention.ms": "7", "segment.bytes": "100"}), -1)
+    )
     led = {number: state(world, "orders", number).leader for number in (0, 1)}
     token = branch(world, "orders", "trial", segment_bytes="200")
     while "trial" not in world.controller.context.topics:
         world.under_way()[0]()
     # While it is made.
-    assert branch_point(settings(world, "trial")) == BranchPoint("orders", 1, world.controller.context.topics["orders"].topic_id or TOPIC_ID)
+    assert branch_point(settings(world, "trial")) == BranchPoint(
+        "orders", 1, world.controller.context.topics["orders"].topic_id or TOPIC_ID
+    )
     world.settle()
     plan = world.answers[token]
     assert isinstance(plan, TopicPlan)
     assert plan.config.overrides == {"retention.ms": "7", "segment.bytes": "200", BRANCH_OF: "orders"}
     assert settings(world, "trial") == plan.config.overrides
-    assert world.controller.context.topics["trial"].node.replicas == world.controller.context.topics["orders"].node.replicas
+    assert (
+        world.controller.context.topics["trial"].node.replicas
+        == world.controller.context.topics["orders"].node.replicas
+    )
     for number in (0, 1):
         begun = state(world, "trial", number)
         assert (begun.leader, begun.leader_epoch, begun.isr) == (led[number], 1, (led[number],))
@@ -172,7 +181,9 @@ def test_a_partition_without_a_leader_cannot_be_branched() -> None:
     topic = world.controller.context.topics["orders"]
     lost = nodes.PartitionStateNode(-1, 3, (0,), 1)
     world.write(SetData(paths.partition_state("orders", 1), lost.encode(), -1))
-    world.controller.context.topics["orders"] = replace(topic, partitions={**topic.partitions, 1: PartitionView(lost, 1)})
+    world.controller.context.topics["orders"] = replace(
+        topic, partitions={**topic.partitions, 1: PartitionView(lost, 1)}
+    )
     token = branch(world, "orders", "trial")
     world.settle()
     assert isinstance(world.answers[token], LeaderNotAvailableError)
@@ -214,7 +225,10 @@ def test_where_a_topic_comes_from_stays_whatever_is_changed() -> None:
     for op in (OpType.SET, OpType.DELETE):
         with pytest.raises(InvalidConfigError, match="not be changed"):
             plan_topic_config(view, "trial", [ConfigOp(BRANCH_OF, op, "other")], config)
-    assert plan_topic_config_replaced(view, "trial", {"retention.ms": "1"}, config).settings == {"retention.ms": "1", BRANCH_OF: "orders"}
+    assert plan_topic_config_replaced(view, "trial", {"retention.ms": "1"}, config).settings == {
+        "retention.ms": "1",
+        BRANCH_OF: "orders",
+    }
     assert plan_topic_config_replaced(view, "trial", {BRANCH_OF: "orders"}, config).settings == {BRANCH_OF: "orders"}
     assert plan_topic_config_replaced(view, "orders", {"retention.ms": "1"}, config).settings == {"retention.ms": "1"}
     with pytest.raises(InvalidConfigError, match="not be changed"):

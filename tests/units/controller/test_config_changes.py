@@ -7,9 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from jesenska.base.errors import InvalidConfigError, InvalidRequestError, InvalidTopicException, KafkaError, UnknownTopicOrPartitionError
+from jesenska.base.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicException,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+)
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.config_changes import (
+from jesenska.controller.context import ConfigView, ControllerContext, TopicView
+from jesenska.controller.plans.config_changes import (
     TOLD_FOR_MS,
     ConfigOp,
     ConfigPlan,
@@ -20,7 +27,6 @@ from jesenska.controller.config_changes import (
     plan_topic_config,
     plan_topic_config_replaced,
 )
-from jesenska.controller.context import ConfigView, ControllerContext, TopicView
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import TopicNode
 from jesenska.metadata.tree import Multi, OpenSession, Tree
@@ -42,15 +48,26 @@ def topic(*ops: tuple[str, str | None, int], of: dict[str, str] | None = None, n
     return plan_topic_config(view(topic=of or {}), name, [ConfigOp(key, op, value) for key, value, op in ops], CONFIG)
 
 
-def broker(*ops: tuple[str, str | None, int], resource: str = "0", config: BrokerConfig = CONFIG, of: dict[str, str] | None = None) -> ConfigPlan:
-    return plan_broker_config(view(broker=of or {}), resource, [ConfigOp(key, op, value) for key, value, op in ops], 0, config)
+def broker(
+    *ops: tuple[str, str | None, int],
+    resource: str = "0",
+    config: BrokerConfig = CONFIG,
+    of: dict[str, str] | None = None,
+) -> ConfigPlan:
+    return plan_broker_config(
+        view(broker=of or {}), resource, [ConfigOp(key, op, value) for key, value, op in ops], 0, config
+    )
 
 
 @pytest.mark.parametrize(
     ("before", "op", "after"),
     [
         ({}, ("cleanup.policy", "compact", APPEND), {"cleanup.policy": "delete,compact"}),
-        ({"cleanup.policy": "delete,compact"}, ("cleanup.policy", "compact", APPEND), {"cleanup.policy": "delete,compact"}),
+        (
+            {"cleanup.policy": "delete,compact"},
+            ("cleanup.policy", "compact", APPEND),
+            {"cleanup.policy": "delete,compact"},
+        ),
         ({"cleanup.policy": "delete,compact"}, ("cleanup.policy", "delete", SUBTRACT), {"cleanup.policy": "compact"}),
         ({"cleanup.policy": "compact"}, ("cleanup.policy", "compact", SUBTRACT), {"cleanup.policy": ""}),
         ({}, ("cleanup.policy", "compact, delete", SET), {"cleanup.policy": "compact, delete"}),
@@ -63,14 +80,20 @@ def broker(*ops: tuple[str, str | None, int], resource: str = "0", config: Broke
         ({"retention.ms": "5"}, ("nonsense", "1", DELETE), {"retention.ms": "5"}),
     ],
 )
-def test_a_topics_settings_change_one_by_one(before: dict[str, str], op: tuple[str, str | None, int], after: dict[str, str]) -> None:
+def test_a_topics_settings_change_one_by_one(
+    before: dict[str, str], op: tuple[str, str | None, int], after: dict[str, str]
+) -> None:
     assert topic(op, of=before).settings == after
 
 
 @pytest.mark.parametrize(
     ("ops", "kind", "sentence"),
     [
-        ([("retention.ms", "abc", SET)], InvalidConfigError, "Invalid value abc for configuration retention.ms: Not a number of type LONG"),
+        (
+            [("retention.ms", "abc", SET)],
+            InvalidConfigError,
+            "Invalid value abc for configuration retention.ms: Not a number of type LONG",
+        ),
         ([("retention.ms", None, SET)], InvalidRequestError, "Null value not supported for : retention.ms"),
         ([("nonsense", "1", SET)], InvalidConfigError, "Unknown topic config name: nonsense"),
         (
@@ -78,10 +101,22 @@ def test_a_topics_settings_change_one_by_one(before: dict[str, str], op: tuple[s
             InvalidConfigError,
             "Invalid value  for configuration cleanup.policy: String must be one of: compact, delete",
         ),
-        ([("retention.ms", "5", APPEND)], InvalidConfigError, "Can't APPEND to key retention.ms because its type is not LIST."),
+        (
+            [("retention.ms", "5", APPEND)],
+            InvalidConfigError,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
         ([("nonsense", "5", APPEND)], InvalidConfigError, "Can't APPEND to key nonsense because its type is not LIST."),
-        ([("retention.ms", "5", SUBTRACT)], InvalidConfigError, "Can't SUBTRACT to key retention.ms because its type is not LIST."),
-        ([("retention.ms", "1", SET), ("retention.ms", "2", SET)], InvalidRequestError, "Error due to duplicate config keys"),
+        (
+            [("retention.ms", "5", SUBTRACT)],
+            InvalidConfigError,
+            "Can't SUBTRACT to key retention.ms because its type is not LIST.",
+        ),
+        (
+            [("retention.ms", "1", SET), ("retention.ms", "2", SET)],
+            InvalidRequestError,
+            "Error due to duplicate config keys",
+        ),
         (
             [("min.compaction.lag.ms", "500", SET), ("max.compaction.lag.ms", "100", SET)],
             InvalidConfigError,
@@ -90,12 +125,19 @@ def test_a_topics_settings_change_one_by_one(before: dict[str, str], op: tuple[s
         (
             [("remote.storage.enable", "true", SET)],
             InvalidConfigError,
-            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log storage.",
+            "Tiered Storage functionality is disabled in the broker. Topic cannot be configured with remote log "
+            "storage.",
         ),
-        ([("retention.ms", "5", 9)], InvalidRequestError, "Unknown operation type 9 for config retention.ms; it is 0 to 3."),
+        (
+            [("retention.ms", "5", 9)],
+            InvalidRequestError,
+            "Unknown operation type 9 for config retention.ms; it is 0 to 3.",
+        ),
     ],
 )
-def test_a_change_of_a_topic_is_refused_in_kafkas_words(ops: list[tuple[str, str | None, int]], kind: type[KafkaError], sentence: str) -> None:
+def test_a_change_of_a_topic_is_refused_in_kafkas_words(
+    ops: list[tuple[str, str | None, int]], kind: type[KafkaError], sentence: str
+) -> None:
     with pytest.raises(kind) as caught:
         topic(*ops)
     assert str(caught.value) == sentence
@@ -109,7 +151,8 @@ def test_a_change_of_a_topic_is_refused_in_kafkas_words(ops: list[tuple[str, str
         (
             "bad/name",
             InvalidTopicException,
-            "Topic name is invalid: 'bad/name' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+            "Topic name is invalid: 'bad/name' contains one or more characters other than ASCII alphanumerics, '.', "
+            "'_' and '-'",
         ),
     ],
 )
@@ -120,21 +163,27 @@ def test_a_topic_must_be_there_to_be_changed(name: str, kind: type[KafkaError], 
 
 
 def test_a_replaced_configuration_forgets_what_is_not_named() -> None:
-    plan = plan_topic_config_replaced(view(topic={"retention.ms": "5", "segment.bytes": "1000"}), "t1", {"retention.ms": "6"}, CONFIG)
+    plan = plan_topic_config_replaced(
+        view(topic={"retention.ms": "5", "segment.bytes": "1000"}), "t1", {"retention.ms": "6"}, CONFIG
+    )
     assert plan.settings == {"retention.ms": "6"}
     assert plan_topic_config_replaced(view(topic={"retention.ms": "5"}), "t1", {}, CONFIG).settings == {}
     with pytest.raises(InvalidConfigError, match="Unknown topic config name: nonsense"):
         plan_topic_config_replaced(view(), "t1", {"nonsense": "1"}, CONFIG)
     with pytest.raises(InvalidRequestError, match="Null value not supported for : retention"):
         plan_topic_config_replaced(view(), "t1", {"retention.ms": None}, CONFIG)
-    kept = plan_broker_config_replaced(view(broker={"num.io.threads": "9"}), "0", {"log.retention.ms": "777777"}, 0, CONFIG)
+    kept = plan_broker_config_replaced(
+        view(broker={"num.io.threads": "9"}), "0", {"log.retention.ms": "777777"}, 0, CONFIG
+    )
     assert kept.settings == {"log.retention.ms": "777777"}
 
 
 def test_a_plan_writes_the_settings_and_tells_every_broker() -> None:
     tree = Tree()
     tree.decide(OpenSession(1, 100), 0)
-    tree.decide(Multi(1, (Create("/config"), Create("/config/topics"), Create("/config/brokers"), Create("/config/changes"))), 0)
+    tree.decide(
+        Multi(1, (Create("/config"), Create("/config/topics"), Create("/config/brokers"), Create("/config/changes"))), 0
+    )
     found = view()
     plans: list[Callable[[], ConfigPlan]] = [
         lambda: plan_topic_config(found, "t1", [ConfigOp("retention.ms", SET, "5")], CONFIG),
@@ -168,25 +217,48 @@ def test_a_plan_writes_the_settings_and_tells_every_broker() -> None:
         ("0", [("log.retention.hours", "1", SET)], "Cannot update these configs dynamically: [log.retention.hours]"),
         ("0", [("broker.id", "7", SET)], "Cannot update these configs dynamically: [broker.id]"),
         ("", [("log.retention.hours", "1", SET)], "Cannot update these configs dynamically: [log.retention.hours]"),
-        ("0", [("listener.name.plaintext.log.retention.ms", "1", SET)], "Cannot update these configs dynamically: [listener.name.plaintext.log.retention.ms]"),
-        ("0", [("num.io.threads", "0", SET)], "Invalid value 0 for configuration num.io.threads: Value must be at least 1"),
-        ("0", [("num.io.threads", "abc", SET)], "Invalid value abc for configuration num.io.threads: Not a number of type INT"),
-        ("", [("message.max.bytes", "-1", SET)], "Invalid value -1 for configuration message.max.bytes: Value must be at least 0"),
-        ("", [("log.retention.ms", "0", SET)], "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
+        (
+            "0",
+            [("listener.name.plaintext.log.retention.ms", "1", SET)],
+            "Cannot update these configs dynamically: [listener.name.plaintext.log.retention.ms]",
+        ),
+        (
+            "0",
+            [("num.io.threads", "0", SET)],
+            "Invalid value 0 for configuration num.io.threads: Value must be at least 1",
+        ),
+        (
+            "0",
+            [("num.io.threads", "abc", SET)],
+            "Invalid value abc for configuration num.io.threads: Not a number of type INT",
+        ),
+        (
+            "",
+            [("message.max.bytes", "-1", SET)],
+            "Invalid value -1 for configuration message.max.bytes: Value must be at least 0",
+        ),
+        (
+            "",
+            [("log.retention.ms", "0", SET)],
+            "requirement failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        ),
         (
             "0",
             [("ssl.keystore.location", "x", SET)],
-            "These security configs can be dynamically updated only per-listener using the listener prefix: [ssl.keystore.location]",
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            "[ssl.keystore.location]",
         ),
         (
             "",
             [("ssl.keystore.password", "x", SET)],
-            "These security configs can be dynamically updated only per-listener using the listener prefix: [ssl.keystore.password]",
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            "[ssl.keystore.password]",
         ),
         (
             "",
             [("principal.builder.class", "x", SET)],
-            "Cannot update these configs at default cluster level, broker id must be specified: [principal.builder.class]",
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            "[principal.builder.class]",
         ),
         (
             "0",
@@ -198,7 +270,9 @@ def test_a_plan_writes_the_settings_and_tells_every_broker() -> None:
         ("0", [("log.retention.ms", None, SET)], "Null value not supported for : log.retention.ms"),
     ],
 )
-def test_a_change_of_a_broker_is_refused_in_kafkas_words(resource: str, ops: list[tuple[str, str | None, int]], sentence: str) -> None:
+def test_a_change_of_a_broker_is_refused_in_kafkas_words(
+    resource: str, ops: list[tuple[str, str | None, int]], sentence: str
+) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         broker(*ops, resource=resource)
     assert str(caught.value) == sentence
@@ -229,7 +303,14 @@ def test_a_password_is_not_kept_in_the_tree() -> None:
         ("", ("min.insync.replicas", "2", SET)),
         ("0", ("ssl.enabled.protocols", "TLSv1.3", SET)),
         ("0", ("sasl.enabled.mechanisms", "PLAIN", SET)),
-        ("0", ("principal.builder.class", "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", SET)),
+        (
+            "0",
+            (
+                "principal.builder.class",
+                "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+                SET,
+            ),
+        ),
         ("", ("log.retention.ms", "-5", SET)),
         ("0", ("background.threads", None, DELETE)),
         ("", ("log.cleanup.policy", "compact", APPEND)),

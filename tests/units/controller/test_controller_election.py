@@ -132,7 +132,9 @@ class Electing(RuleBasedStateMachine):
     def _answer(self, number: int, session: int, wanted: Look | Claim | GiveUp) -> Event:
         if isinstance(wanted, Look):
             self.watchers[number] = wanted.session
-            return Looked(wanted.session, None if self.holder is None else self.holder[0], self.holder == (number, session))
+            return Looked(
+                wanted.session, None if self.holder is None else self.holder[0], self.holder == (number, session)
+            )
         if isinstance(wanted, Claim):
             if self.holder is not None:
                 return Claimed(wanted.session, None)
@@ -198,7 +200,13 @@ def _election(*events: Event) -> tuple[Election, list[Effect]]:
     return election, effects
 
 
-_LEADING: tuple[Event, ...] = (SessionBegan(), Looked(1, None), Claimed(1, 7, 3), Looked(1, 0, is_ours=True), Began(7, is_done=True))
+_LEADING: tuple[Event, ...] = (
+    SessionBegan(),
+    Looked(1, None),
+    Claimed(1, 7, 3),
+    Looked(1, 0, is_ours=True),
+    Began(7, is_done=True),
+)
 
 
 def test_who_finds_nobody_claims_and_begins() -> None:
@@ -231,7 +239,16 @@ def test_a_place_whose_epoch_was_never_heard_is_given_up() -> None:
 def test_answers_to_an_earlier_session_change_nothing() -> None:
     election, effects = _election(*_LEADING, SessionBegan())
     assert effects == [End(7), Look(2)]
-    for event in (Looked(1, None), Claimed(1, 8, 4), NodeChanged(1), GaveUp(1), Failed(1), Woken(1), Began(7, is_done=True), Fenced(7)):
+    for event in (
+        Looked(1, None),
+        Claimed(1, 8, 4),
+        NodeChanged(1),
+        GaveUp(1),
+        Failed(1),
+        Woken(1),
+        Began(7, is_done=True),
+        Fenced(7),
+    ):
         assert election.handle(event) == []
     assert election.state is ElectionState.LOOKING
 

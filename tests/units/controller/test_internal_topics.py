@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from jesenska.config.layers import BrokerConfig
-from jesenska.controller.internal_topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, automatic_topic
+from jesenska.controller.plans.internal_topics import (
+    CONSUMER_OFFSETS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+    automatic_topic,
+)
 
 _SETTINGS = {
     "offsets.topic.num.partitions": "3",

@@ -21,8 +21,8 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.effects import LeaderAndIsr, UpdateMetadata
 from jesenska.controller.events import TOPIC, BalanceLeaders, CreateTopic, ElectPreferred, IsrProposed, Look, StopWanted
-from jesenska.controller.internal_topics import CONSUMER_OFFSETS, automatic_topic
-from jesenska.controller.partition_states import NO_LEADER, elect_after_crash, elect_before_stop, elect_preferred
+from jesenska.controller.plans.internal_topics import CONSUMER_OFFSETS, automatic_topic
+from jesenska.controller.plans.partition_states import NO_LEADER, elect_after_crash, elect_before_stop, elect_preferred
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import Create, SetData
@@ -41,7 +41,11 @@ def assigned(world: World, name: str, assignment: Mapping[int, tuple[int, ...]])
 def isr_is(world: World, name: str, number: int, isr: tuple[int, ...]) -> None:
     """The leader writes this ISR in the tree; no controller hears of it."""
     found = state(world, name, number)
-    world.write(SetData(paths.partition_state(name, number), PartitionStateNode(found.leader, found.leader_epoch, isr, 1).encode()))
+    world.write(
+        SetData(
+            paths.partition_state(name, number), PartitionStateNode(found.leader, found.leader_epoch, isr, 1).encode()
+        )
+    )
 
 
 def answer(world: World, make: object) -> object:
@@ -87,7 +91,10 @@ def test_a_broker_that_is_about_to_stop_comes_into_no_isr_and_is_elected_last() 
     assigned(world, "t", {0: (1, 0), 1: (1, 0, 2), 2: (1, 0)})
     assert answer(world, lambda token: StopWanted(token, 0)) == ()
     view = world.controller.context.topics["t"].partitions[0]
-    refused = answer(world, lambda token: IsrProposed(token, 1, TopicPartition("t", 0), view.state.leader_epoch, view.version, (1, 0)))
+    refused = answer(
+        world,
+        lambda token: IsrProposed(token, 1, TopicPartition("t", 0), view.state.leader_epoch, view.version, (1, 0)),
+    )
     assert isinstance(refused, IneligibleReplicaError)
     # As a leader would that has not heard of it.
     isr_is(world, "t", 0, (1, 0))
@@ -108,7 +115,10 @@ def test_who_has_stopped_and_comes_back_is_like_any_other() -> None:
     world.settle()
     assert not world.controller.context.stopping
     view = world.controller.context.topics["t"].partitions[0]
-    taken = answer(world, lambda token: IsrProposed(token, 1, TopicPartition("t", 0), view.state.leader_epoch, view.version, (1, 0)))
+    taken = answer(
+        world,
+        lambda token: IsrProposed(token, 1, TopicPartition("t", 0), view.state.leader_epoch, view.version, (1, 0)),
+    )
     assert not isinstance(taken, Exception)
     world.judge()
 
@@ -222,7 +232,14 @@ def test_who_crashed_before_anybody_heard_that_it_is_in_sync_leaves_the_isr() ->
 _BROKERS = st.lists(st.integers(0, 4), unique=True, max_size=4).map(tuple)
 
 
-@given(_BROKERS, st.integers(-1, 3), _BROKERS.filter(bool), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.booleans())
+@given(
+    _BROKERS,
+    st.integers(-1, 3),
+    _BROKERS.filter(bool),
+    st.sets(st.integers(0, 4)),
+    st.sets(st.integers(0, 4)),
+    st.booleans(),
+)
 def test_nobody_leads_after_a_crash_who_may_lack_what_another_has(
     replicas: tuple[int, ...], place: int, isr: tuple[int, ...], live: set[int], crashed: set[int], unclean: bool
 ) -> None:
@@ -234,11 +251,17 @@ def test_nobody_leads_after_a_crash_who_may_lack_what_another_has(
     assert after.leader_epoch == before.leader_epoch + (after is not before)
     if set(isr) - crashed:
         assert not set(after.isr) & crashed or (unclean and after.isr == (after.leader,))
-        assert after.leader not in crashed or (unclean and not (set(isr) - crashed) & live & set(replicas)) or leader not in isr
+        assert (
+            after.leader not in crashed
+            or (unclean and not (set(isr) - crashed) & live & set(replicas))
+            or leader not in isr
+        )
     else:
         assert after.isr == isr or set(after.isr) <= set(isr) | {leader}
     assert after.isr
-    assert after is before or after.leader == NO_LEADER or (after.leader in live | {leader} and after.leader in after.isr)
+    assert (
+        after is before or after.leader == NO_LEADER or (after.leader in live | {leader} and after.leader in after.isr)
+    )
 
 
 @given(_BROKERS, st.integers(-1, 4), _BROKERS, st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4), min_size=1))
@@ -275,7 +298,13 @@ def test_every_broker_is_told_of_an_isr_that_a_leader_has_written() -> None:
     world = watching(2)
     assigned(world, "t", {0: (0, 1), 1: (0, 1)})
     isr_is(world, "t", 1, (0,))
-    world.write(Create(paths.ISR_CHANGE_PREFIX, nodes.encode_partitions([TopicPartition("t", 1), TopicPartition("gone", 0)]), sequential=True))
+    world.write(
+        Create(
+            paths.ISR_CHANGE_PREFIX,
+            nodes.encode_partitions([TopicPartition("t", 1), TopicPartition("gone", 0)]),
+            sequential=True,
+        )
+    )
     world.write(Create(paths.ISR_CHANGE_PREFIX, b"nonsense", sequential=True))
     world.settle()
     assert [broker.shown["t"][1].isr for broker in world.brokers.values()] == [(0,), (0,)]
@@ -346,7 +375,9 @@ def test_kafkas_own_topics_get_the_replicas_that_they_lack_when_more_brokers_com
         topic = world.controller.context.topics[CONSUMER_OFFSETS]
         assert {len(replicas) for replicas in topic.node.replicas.values()} == {factor}
         assert {replicas[0] for replicas in topic.node.replicas.values()} == {0}
-        assert all(TopicPartition(CONSUMER_OFFSETS, number) in world.brokers[broker_id].replicas for number in range(5)) == (broker_id < 3)
+        assert all(
+            TopicPartition(CONSUMER_OFFSETS, number) in world.brokers[broker_id].replicas for number in range(5)
+        ) == (broker_id < 3)
         world.judge()
     assert state(world, CONSUMER_OFFSETS).leader_epoch == 2
     assert state(world, CONSUMER_OFFSETS).isr == (0,)
@@ -363,7 +394,9 @@ def test_kafkas_own_topics_stay_as_they_are_where_another_broker_is_the_controll
             world.write(SetData(paths.CONTROLLER_EPOCH, nodes.encode_controller_epoch(epoch)))
         world.come(1)
         world.settle()
-        assert nodes.TopicNode.decode(world.tree.get(paths.topic(name))[0] or b"").replicas == {0: (0, 1) if epoch is None else (0,)}
+        assert nodes.TopicNode.decode(world.tree.get(paths.topic(name))[0] or b"").replicas == {
+            0: (0, 1) if epoch is None else (0,)
+        }
 
 
 # Brokers that the tree tells of
@@ -414,7 +447,9 @@ def test_the_next_controller_elects_nobody_while_it_gets_to_know_the_brokers() -
     assigned(world, "t", {0: (0, 1), 1: (1, 2), 2: (2, 0)})
     world.take_over()
     world.settle()
-    assert [state(world, "t", number) for number in range(3)] == [PartitionStateNode(number, 0, (number, (number + 1) % 3), 1) for number in range(3)]
+    assert [state(world, "t", number) for number in range(3)] == [
+        PartitionStateNode(number, 0, (number, (number + 1) % 3), 1) for number in range(3)
+    ]
     world.judge()
 
 

@@ -23,9 +23,15 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.controller.config_changes import ConfigOp, OpType
 from jesenska.controller.context import PartitionView
-from jesenska.controller.effects import LeaderAndIsr, OffsetsForgotten, SettingsChanged, StopReplica, UpdateMetadata, Write
+from jesenska.controller.effects import (
+    LeaderAndIsr,
+    OffsetsForgotten,
+    SettingsChanged,
+    StopReplica,
+    UpdateMetadata,
+    Write,
+)
 from jesenska.controller.events import (
     EVERYTHING,
     AlterBrokerSettings,
@@ -41,7 +47,8 @@ from jesenska.controller.events import (
     Look,
     StopWanted,
 )
-from jesenska.controller.topics import TopicCreation, TopicPlan
+from jesenska.controller.plans.config_changes import ConfigOp, OpType
+from jesenska.controller.plans.topics import TopicCreation, TopicPlan
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.nodes import PartitionStateNode
 from jesenska.metadata.tree_operations import Create, Delete, SetData
@@ -297,13 +304,21 @@ def test_a_deletion_goes_on_without_a_broker_that_never_comes_again() -> None:
     world.go(2)
     delete(world, "t")
     world.settle()
-    for said, is_there in ((b'{"version":1,"brokers":[0,1]}', True), (b"nonsense", True), (b'{"version":1,"brokers":[2]}', False)):
+    for said, is_there in (
+        (b'{"version":1,"brokers":[0,1]}', True),
+        (b"nonsense", True),
+        (b'{"version":1,"brokers":[2]}', False),
+    ):
         world.write(Create(paths.LOST_BROKERS, said))
         world.settle()
         assert world.tree.exists(paths.LOST_BROKERS) is None
-        assert (world.tree.exists(paths.topic("t")) is not None, world.tree.exists(paths.delete_topic("t")) is not None) == (is_there, is_there)
+        assert (
+            world.tree.exists(paths.topic("t")) is not None,
+            world.tree.exists(paths.delete_topic("t")) is not None,
+        ) == (is_there, is_there)
     assert [text for text in world.said if "said to be lost" in text] == [
-        f"the deletion of topic t goes on without brokers [{broker_id}], which are said to be lost" for broker_id in (1, 2)
+        f"the deletion of topic t goes on without brokers [{broker_id}], which are said to be lost"
+        for broker_id in (1, 2)
     ]
     again = create(world, "t", 1, 1)
     world.settle()
@@ -433,7 +448,11 @@ def unknown_partitions(brokers: int) -> World:
     """A cluster with a topic "t" of one partition, and a topic "going" that a disk does not let go."""
     world = up(brokers)
     for name in ("t", "going"):
-        world.ask(lambda token, name=name: CreateTopic(token, TopicCreation(name, assignment={0: tuple(range(brokers))})))  # type: ignore[misc]
+        world.ask(
+            lambda token, name=name: CreateTopic(  # type: ignore[misc]
+                token, TopicCreation(name, assignment={0: tuple(range(brokers))})
+            )
+        )
     world.settle()
     for broker in world.brokers.values():
         broker.stuck = True
@@ -443,8 +462,12 @@ def unknown_partitions(brokers: int) -> World:
     return world
 
 
-@pytest.mark.parametrize("topic_partition", [TopicPartition("nothing", 0), TopicPartition("t", 1), TopicPartition("going", 0)])
-def test_who_asks_about_a_partition_that_is_not_there_or_is_being_deleted_is_told_that_it_is_unknown(topic_partition: TopicPartition) -> None:
+@pytest.mark.parametrize(
+    "topic_partition", [TopicPartition("nothing", 0), TopicPartition("t", 1), TopicPartition("going", 0)]
+)
+def test_who_asks_about_a_partition_that_is_not_there_or_is_being_deleted_is_told_that_it_is_unknown(
+    topic_partition: TopicPartition,
+) -> None:
     world = unknown_partitions(2)
     isr_token = world.ask(lambda token: IsrProposed(token, 0, topic_partition, 0, 0, (0,)))
     election_token = world.ask(lambda token: ElectUncleanly(token, topic_partition))
@@ -565,7 +588,7 @@ def test_replicas_that_somebody_wants_elsewhere_stay_and_the_log_says_why() -> N
     world = watching()
     create(world, "t")
     world.settle()
-    wanted = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"u","partition":0,"replicas":[1]}]}'
+    wanted = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1]},{"topic":"u","partition":0,"replicas":[1]}]}'  # noqa: E501
     world.write(Create(paths.REASSIGN_PARTITIONS, wanted))
     world.settle()
     assert [text for text in world.said if "cannot" in text] == [
@@ -657,16 +680,26 @@ def act(world: World, action: tuple[object, ...]) -> None:
         "create": lambda name, partitions, factor: create(world, name, partitions, factor),
         "expand": lambda name, count: world.ask(lambda token: ExpandTopic(token, name, count)),
         "delete": lambda name: delete(world, name),
-        "mark": lambda name: world.tree.exists(paths.delete_topic(name)) is None and world.write(Create(paths.delete_topic(name))),
+        "mark": lambda name: (
+            world.tree.exists(paths.delete_topic(name)) is None and world.write(Create(paths.delete_topic(name)))
+        ),
         "write": lambda name, count: write(world, name, count),
-        "settings": lambda name, value: world.ask_settings(lambda token: AlterTopicSettings(token, name, {"unclean.leader.election.enable": value})),
+        "settings": lambda name, value: world.ask_settings(
+            lambda token: AlterTopicSettings(token, name, {"unclean.leader.election.enable": value})
+        ),
         "unclean": lambda name: world.ask(lambda token: ElectUncleanly(token, TopicPartition(name, 0))),
         "isr": lambda name, broker_id: propose(world, name, broker_id),
         "leader writes": lambda name, broker_id: leader_writes(world, name, broker_id),
         "stop": lambda broker_id: world.ask(lambda token: StopWanted(token, broker_id)),
-        "preferred": lambda name: world.ask(lambda token: ElectPreferred(token, (TopicPartition(name, 0), TopicPartition(name, 1)))),
+        "preferred": lambda name: world.ask(
+            lambda token: ElectPreferred(token, (TopicPartition(name, 0), TopicPartition(name, 1)))
+        ),
         "balance": lambda: world.bring(BalanceLeaders()),
-        "come or go": lambda broker_id: world.go(broker_id) if broker_id in world.up else world.come(broker_id, crashed=bool(world.chance.getrandbits(1))),
+        "come or go": lambda broker_id: (
+            world.go(broker_id)
+            if broker_id in world.up
+            else world.come(broker_id, crashed=bool(world.chance.getrandbits(1)))
+        ),
         "full": lambda broker_id: setattr(world.brokers[broker_id], "full", not world.brokers[broker_id].full),
         "stuck": lambda broker_id: setattr(world.brokers[broker_id], "stuck", not world.brokers[broker_id].stuck),
         "unreachable": lambda: setattr(world, "unreachable", not world.unreachable),
@@ -682,7 +715,9 @@ def write(world: World, name: str, count: int) -> None:
     if world.tree.exists(paths.topic(name)) is not None:
         known = dict(nodes.TopicNode.decode(world.tree.get(paths.topic(name))[0] or b"").replicas)
     replicas = {number: known.get(number, (0, 1)) for number in range(max(count, len(known)))}
-    data = json.dumps({"version": 1, "partitions": {str(number): brokers for number, brokers in replicas.items()}}).encode()
+    data = json.dumps(
+        {"version": 1, "partitions": {str(number): brokers for number, brokers in replicas.items()}}
+    ).encode()
     if not known:
         world.write(Create(paths.topic(name), data))
     else:
@@ -694,7 +729,11 @@ def propose(world: World, name: str, broker_id: int) -> None:
     if topic is not None and 0 in topic.partitions:
         known = topic.partitions[0]
         isr = tuple(dict.fromkeys((known.state.leader, broker_id)))
-        world.ask(lambda token: IsrProposed(token, known.state.leader, TopicPartition(name, 0), known.state.leader_epoch, known.version, isr))
+        world.ask(
+            lambda token: IsrProposed(
+                token, known.state.leader, TopicPartition(name, 0), known.state.leader_epoch, known.version, isr
+            )
+        )
 
 
 def leader_writes(world: World, name: str, broker_id: int) -> None:
@@ -720,7 +759,9 @@ def some(world: World, count: int) -> None:
 
 @settings(max_examples=examples(3))
 @given(st.lists(_ACTIONS, max_size=40), st.integers(0, 2**32), st.booleans())
-def test_whatever_happens_everybody_agrees_in_the_end(actions: list[tuple[object, ...]], seed: int, several: bool) -> None:
+def test_whatever_happens_everybody_agrees_in_the_end(
+    actions: list[tuple[object, ...]], seed: int, several: bool
+) -> None:
     """Whoever tells of brokers: the broker that this controller is on, or the tree."""
     world = World(3, chance=random.Random(seed), several=several)
     world.settle()
@@ -755,8 +796,16 @@ def test_orders_of_one_kind_name_brokers_that_have_replicas() -> None:
     world = up(3)
     world.ask(lambda token: CreateTopic(token, TopicCreation("t", assignment={0: (0,), 1: (2,)})))
     world.under_way()[0]()
-    assert {broker_id for broker_id, broker in world.brokers.items() if any(isinstance(order, LeaderAndIsr) for order in broker.orders)} == {0, 2}
+    assert {
+        broker_id
+        for broker_id, broker in world.brokers.items()
+        if any(isinstance(order, LeaderAndIsr) for order in broker.orders)
+    } == {0, 2}
     world.settle()
     delete(world, "t")
     world.under_way()[0]()
-    assert {broker_id for broker_id, broker in world.brokers.items() if any(isinstance(order, StopReplica) for order in broker.orders)} == {0, 2}
+    assert {
+        broker_id
+        for broker_id, broker in world.brokers.items()
+        if any(isinstance(order, StopReplica) for order in broker.orders)
+    } == {0, 2}

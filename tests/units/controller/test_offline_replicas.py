@@ -92,7 +92,9 @@ def test_a_replica_whose_data_are_lost_is_not_led_and_comes_into_sync_under_anot
     world.write(Create(paths.ISR_CHANGE_PREFIX, encode_partitions([_T0]), sequential=True))
     world.bring(Look(paths.ISR_CHANGES))
     world.settle()
-    assert (state(world, "t").leader_epoch, state(world, "t").isr) == (epoch, (1, 0)), "it stays in the ISR that its leader has taken it into"
+    assert (state(world, "t").leader_epoch, state(world, "t").isr) == (epoch, (1, 0)), (
+        "it stays in the ISR that its leader has taken it into"
+    )
     world.judge()
 
 

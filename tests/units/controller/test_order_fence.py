@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import ErrorCode
-from jesenska.controller.order_fence import OrderFence
-from jesenska.controller.orders import Orderer
+from jesenska.controller.orders.fence import OrderFence
+from jesenska.controller.orders.requests import Orderer
 
 
 def test_orders_of_an_older_controller_are_refused() -> None:

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitions, UpdateMetadata
-from jesenska.controller.order_queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
+from jesenska.controller.orders.queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
 
 _NAMES = st.sampled_from(["a", "b", "c"])
@@ -27,7 +27,10 @@ class Receiver:
 
     def lead(self, topics: tuple[TopicPartitions, ...]) -> None:
         for topic, numbers in topics:
-            self.replicas |= {(topic.name, number): (topic.topic_id, topic.partitions[number].state.leader_epoch) for number in numbers}
+            self.replicas |= {
+                (topic.name, number): (topic.topic_id, topic.partitions[number].state.leader_epoch)
+                for number in numbers
+            }
 
     def tell(self, topics: tuple[TopicPartitions, ...], gone: tuple[str, ...]) -> None:
         for name in gone:
@@ -54,8 +57,16 @@ class Telling(RuleBasedStateMachine):
         before = self.topics.get(name)
         if before is None:
             node = TopicNode(dict.fromkeys(range(PARTITIONS), (1,)), uuid.uuid4())
-            before = TopicView(name, node, 0, {number: PartitionView(PartitionStateNode(1, 0, (1,), 1)) for number in range(PARTITIONS)})
-        changed = {number: PartitionView(PartitionStateNode(1, before.partitions[number].state.leader_epoch + 1, (1,), 1)) for number in numbers}
+            before = TopicView(
+                name,
+                node,
+                0,
+                {number: PartitionView(PartitionStateNode(1, 0, (1,), 1)) for number in range(PARTITIONS)},
+            )
+        changed = {
+            number: PartitionView(PartitionStateNode(1, before.partitions[number].state.leader_epoch + 1, (1,), 1))
+            for number in numbers
+        }
         topic = self.topics[name] = TopicView(name, before.node, 0, {**before.partitions, **changed})
         return TopicPartitions(topic, tuple(numbers))
 
@@ -137,7 +148,9 @@ TestTelling = Telling.TestCase
 
 def _part(epoch: int, *numbers: int) -> TopicPartitions:
     partitions = {number: PartitionView(PartitionStateNode(1, epoch, (1,), 1)) for number in range(PARTITIONS)}
-    return TopicPartitions(TopicView("t", TopicNode(dict.fromkeys(range(PARTITIONS), (1,)), uuid.UUID(int=5)), 0, partitions), numbers)
+    return TopicPartitions(
+        TopicView("t", TopicNode(dict.fromkeys(range(PARTITIONS), (1,)), uuid.UUID(int=5)), 0, partitions), numbers
+    )
 
 
 def test_a_broker_that_does_not_answer_is_told_the_newest_of_many_states_once() -> None:

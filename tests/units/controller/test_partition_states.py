@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.controller.partition_states import NO_LEADER, PartitionState, elect_after_loss, elect_again, elect_first, partition_state
+from jesenska.controller.plans.partition_states import (
+    NO_LEADER,
+    PartitionState,
+    elect_after_loss,
+    elect_again,
+    elect_first,
+    partition_state,
+)
 from jesenska.metadata.nodes import PartitionStateNode
 
 _BROKERS = st.lists(st.integers(0, 5), unique=True, max_size=4)
@@ -24,7 +31,9 @@ def written(leader: int, isr: tuple[int, ...], epoch: int = 3) -> PartitionState
         (written(NO_LEADER, (1,)), (1,), PartitionState.OFFLINE),
     ],
 )
-def test_the_state_of_a_partition_is_whether_its_leader_is_up(state: PartitionStateNode | None, live: tuple[int, ...], expected: PartitionState) -> None:
+def test_the_state_of_a_partition_is_whether_its_leader_is_up(
+    state: PartitionStateNode | None, live: tuple[int, ...], expected: PartitionState
+) -> None:
     assert partition_state(state, live) is expected
 
 
@@ -54,13 +63,26 @@ def test_a_new_partition_is_led_by_its_first_replica_that_is_up() -> None:
     ],
 )
 def test_after_the_loss_of_its_leader_a_partition_is_led_as_kafka_would_have_it(
-    replicas: tuple[int, ...], leader: int, isr: tuple[int, ...], live: tuple[int, ...], unclean: bool, expected: PartitionStateNode | None
+    replicas: tuple[int, ...],
+    leader: int,
+    isr: tuple[int, ...],
+    live: tuple[int, ...],
+    unclean: bool,
+    expected: PartitionStateNode | None,
 ) -> None:
     assert elect_after_loss(replicas, written(leader, isr), live, 7, unclean=unclean) == expected
 
 
-@given(_REPLICAS, st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=4), _BROKERS, st.booleans(), st.integers(-1, 5))
-def test_nobody_leads_without_the_records_unless_that_is_allowed(replicas: list[int], isr: list[int], live: list[int], unclean: bool, leader: int) -> None:
+@given(
+    _REPLICAS,
+    st.lists(st.integers(0, 5), unique=True, min_size=1, max_size=4),
+    _BROKERS,
+    st.booleans(),
+    st.integers(-1, 5),
+)
+def test_nobody_leads_without_the_records_unless_that_is_allowed(
+    replicas: list[int], isr: list[int], live: list[int], unclean: bool, leader: int
+) -> None:
     before = written(leader, tuple(isr))
     if partition_state(before, live) is not PartitionState.OFFLINE:
         return
@@ -79,7 +101,10 @@ def test_nobody_leads_without_the_records_unless_that_is_allowed(replicas: list[
     assert after.leader in after.isr
     assert set(after.isr) <= set(live)
     assert after.leader in isr or (unclean and after.isr == (after.leader,))
-    assert elect_after_loss(replicas, after, live, 7, unclean=unclean) is None or partition_state(after, live) is PartitionState.ONLINE
+    assert (
+        elect_after_loss(replicas, after, live, 7, unclean=unclean) is None
+        or partition_state(after, live) is PartitionState.ONLINE
+    )
 
 
 def test_a_leader_that_crashed_leads_in_a_new_epoch() -> None:

@@ -4,13 +4,20 @@ import itertools
 
 import pytest
 
-from jesenska.controller.replica_states import ReplicaState, ReplicaStates
+from jesenska.controller.plans.replica_states import ReplicaState, ReplicaStates
 
 NEW, ONLINE, OFFLINE = ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, REFUSED, DONE = ReplicaState.DELETION_STARTED, ReplicaState.DELETION_REFUSED, ReplicaState.DELETION_DONE
 
 #: How a replica comes into each state.
-WAYS = {NEW: (NEW,), ONLINE: (), OFFLINE: (OFFLINE,), STARTED: (STARTED,), REFUSED: (STARTED, REFUSED), DONE: (STARTED, DONE)}
+WAYS = {
+    NEW: (NEW,),
+    ONLINE: (),
+    OFFLINE: (OFFLINE,),
+    STARTED: (STARTED,),
+    REFUSED: (STARTED, REFUSED),
+    DONE: (STARTED, DONE),
+}
 ALLOWED = {
     NEW: {NEW, ONLINE, OFFLINE, STARTED},
     ONLINE: {NEW, OFFLINE, STARTED},
@@ -40,7 +47,11 @@ def test_each_broker_and_topic_has_its_own_state() -> None:
     states.move("t", 1, NEW)
     states.move("t", 2, STARTED)
     states.move("u", 1, STARTED)
-    assert (list(states.in_state("t", STARTED)), list(states.in_state("u", STARTED)), states.of("u", 2)) == ([2], [1], ONLINE)
+    assert (list(states.in_state("t", STARTED)), list(states.in_state("u", STARTED)), states.of("u", 2)) == (
+        [2],
+        [1],
+        ONLINE,
+    )
     states.forget("t")
     assert states.of("t", 2) is ONLINE
     assert states.of("u", 1) is STARTED

@@ -27,8 +27,7 @@ from jesenska.base.errors import (
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
 from jesenska.controller.context import ControllerContext, TopicView, view_of
-from jesenska.controller.reading import load
-from jesenska.controller.topics import (
+from jesenska.controller.plans.topics import (
     TopicCreation,
     TopicPlan,
     duplicates,
@@ -38,6 +37,7 @@ from jesenska.controller.topics import (
     plan_deletion_end,
     plan_expansion,
 )
+from jesenska.controller.reading import load
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import BrokerRegistration, TopicNode, encode_config
@@ -100,7 +100,10 @@ def test_a_creation_writes_what_kafka_writes() -> None:
     assert cluster.tree.get(paths.topic("r2"))[0] == (
         b'{"partitions":{"0":[0,7],"1":[7,0]},"topic_id":"AAAAAAAAAAAAAAAAAAAATQ","adding_replicas":{},"removing_replicas":{},"version":3}'
     )
-    assert cluster.tree.get(paths.partition_state("r2", 1))[0] == b'{"controller_epoch":1,"leader":7,"version":1,"leader_epoch":0,"isr":[7,0]}'
+    assert (
+        cluster.tree.get(paths.partition_state("r2", 1))[0]
+        == b'{"controller_epoch":1,"leader":7,"version":1,"leader_epoch":0,"isr":[7,0]}'
+    )
     assert cluster.tree.get(paths.topic_config("r2"))[0] == b'{"version":1,"config":{"retention.ms":"5000"}}'
     assert cluster.tree.children(paths.partitions("r2"))[0] == ["0", "1"]
 
@@ -120,33 +123,67 @@ def test_numbers_that_are_not_given_are_the_brokers() -> None:
         (
             TopicCreation("a/b", configs={"nonsense": "1"}),
             InvalidTopicException,
-            "Topic name is invalid: 'a/b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+            "Topic name is invalid: 'a/b' contains one or more characters other than ASCII alphanumerics, '.', '_' "
+            "and '-'",
         ),
-        (TopicCreation("x" * 250), InvalidTopicException, f"Topic name is invalid: the length of '{'x' * 250}' is longer than the max allowed length 249"),
+        (
+            TopicCreation("x" * 250),
+            InvalidTopicException,
+            f"Topic name is invalid: the length of '{'x' * 250}' is longer than the max allowed length 249",
+        ),
         (TopicCreation("a_b"), InvalidTopicException, "Topic 'a_b' collides with existing topic: a.b"),
         (TopicCreation("a.b"), TopicAlreadyExistsError, "Topic 'a.b' already exists."),
-        (TopicCreation("n", 0, 1), InvalidPartitionsError, "Number of partitions was set to an invalid non-positive value."),
-        (TopicCreation("n", -2, 1), InvalidPartitionsError, "Number of partitions was set to an invalid non-positive value."),
-        (TopicCreation("n", 1, 0), InvalidReplicationFactorError, "Replication factor must be larger than 0, or -1 to use the default value."),
-        (TopicCreation("n", 1, -2), InvalidReplicationFactorError, "Replication factor must be larger than 0, or -1 to use the default value."),
+        (
+            TopicCreation("n", 0, 1),
+            InvalidPartitionsError,
+            "Number of partitions was set to an invalid non-positive value.",
+        ),
+        (
+            TopicCreation("n", -2, 1),
+            InvalidPartitionsError,
+            "Number of partitions was set to an invalid non-positive value.",
+        ),
+        (
+            TopicCreation("n", 1, 0),
+            InvalidReplicationFactorError,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        ),
+        (
+            TopicCreation("n", 1, -2),
+            InvalidReplicationFactorError,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        ),
         (TopicCreation("n", 2_000_000, 1), PolicyViolationError, "Excessively large number of partitions per request."),
         (
             TopicCreation("n", assignment={0: [0], 2: [0]}),
             InvalidReplicaAssignmentError,
             "partitions should be a consecutive 0-based integer sequence",
         ),
-        (TopicCreation("n", assignment={1: [0]}), InvalidReplicaAssignmentError, "partitions should be a consecutive 0-based integer sequence"),
-        (TopicCreation("n", assignment={0: [0, 0]}), InvalidReplicaAssignmentError, "The manual partition assignment includes the broker 0 more than once."),
+        (
+            TopicCreation("n", assignment={1: [0]}),
+            InvalidReplicaAssignmentError,
+            "partitions should be a consecutive 0-based integer sequence",
+        ),
+        (
+            TopicCreation("n", assignment={0: [0, 0]}),
+            InvalidReplicaAssignmentError,
+            "The manual partition assignment includes the broker 0 more than once.",
+        ),
         (
             TopicCreation("n", assignment={0: [99]}),
             InvalidReplicaAssignmentError,
             "The manual partition assignment includes broker 99, but no such broker is registered.",
         ),
-        (TopicCreation("n", assignment={0: []}), InvalidReplicaAssignmentError, "The manual partition assignment includes an empty replica list."),
+        (
+            TopicCreation("n", assignment={0: []}),
+            InvalidReplicaAssignmentError,
+            "The manual partition assignment includes an empty replica list.",
+        ),
         (
             TopicCreation("n", assignment={0: [0], 1: [0, 1]}),
             InvalidReplicaAssignmentError,
-            "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent with previous partitions, which have "
+            "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent with "
+            "previous partitions, which have "
             "1 replica(s).",
         ),
         (
@@ -160,8 +197,16 @@ def test_numbers_that_are_not_given_are_the_brokers() -> None:
             "A manual partition assignment was specified, but replication factor was not set to -1.",
         ),
         (TopicCreation("n", configs={"nonsense": "1"}), InvalidConfigError, "Unknown topic config name: nonsense"),
-        (TopicCreation("n", configs={"retention.ms": "x"}), InvalidConfigError, "Invalid value x for configuration retention.ms: Not a number of type LONG"),
-        (TopicCreation("n", configs={"retention.ms": None}), InvalidConfigError, "Null value not supported for topic configs: retention.ms"),
+        (
+            TopicCreation("n", configs={"retention.ms": "x"}),
+            InvalidConfigError,
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            TopicCreation("n", configs={"retention.ms": None}),
+            InvalidConfigError,
+            "Null value not supported for topic configs: retention.ms",
+        ),
         (
             TopicCreation("n", configs={"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "5"}),
             InvalidConfigError,
@@ -181,15 +226,23 @@ def test_a_creation_is_refused_in_kafkas_words(topic: TopicCreation, kind: type[
     ("topic", "kinds"),
     [
         (TopicCreation("a.b", 0, configs={"retention.ms": None}), (TopicAlreadyExistsError, TopicAlreadyExistsError)),
-        (TopicCreation(".", 1, configs={"retention.ms": None}, assignment={0: [0]}), (InvalidTopicException, InvalidConfigError)),
+        (
+            TopicCreation(".", 1, configs={"retention.ms": None}, assignment={0: [0]}),
+            (InvalidTopicException, InvalidConfigError),
+        ),
         (TopicCreation(".", 1, assignment={0: [0]}), (InvalidTopicException, InvalidRequestError)),
         (TopicCreation(".", 0), (InvalidTopicException, InvalidPartitionsError)),
         (TopicCreation("n", 1, 3, configs={"retention.ms": "x"}), (InvalidConfigError, InvalidReplicationFactorError)),
         (TopicCreation("a_b", assignment={0: []}), (InvalidTopicException, InvalidTopicException)),
-        (TopicCreation("n", assignment={0: []}, configs={"retention.ms": "x"}), (InvalidConfigError, InvalidReplicaAssignmentError)),
+        (
+            TopicCreation("n", assignment={0: []}, configs={"retention.ms": "x"}),
+            (InvalidConfigError, InvalidReplicaAssignmentError),
+        ),
     ],
 )
-def test_which_of_several_mistakes_is_told_is_a_matter_of_the_requests_age(topic: TopicCreation, kinds: tuple[type[KafkaError], type[KafkaError]]) -> None:
+def test_which_of_several_mistakes_is_told_is_a_matter_of_the_requests_age(
+    topic: TopicCreation, kinds: tuple[type[KafkaError], type[KafkaError]]
+) -> None:
     cluster = Cluster([0, 1], ["a.b"])
     for as_in_zookeeper_mode, kind in enumerate(kinds):
         with pytest.raises(kind):
@@ -243,7 +296,13 @@ def test_an_expansion_leaves_the_settings_of_a_topic_alone() -> None:
     [
         ("t", 2, None, InvalidPartitionsError, "Topic already has 2 partition(s)."),
         ("t", 1, None, InvalidPartitionsError, "The topic t currently has 2 partition(s); 1 would not be an increase."),
-        ("t", -1, None, InvalidPartitionsError, "The topic t currently has 2 partition(s); -1 would not be an increase."),
+        (
+            "t",
+            -1,
+            None,
+            InvalidPartitionsError,
+            "The topic t currently has 2 partition(s); -1 would not be an increase.",
+        ),
         ("absent", 2, None, UnknownTopicOrPartitionError, "This server does not host this topic-partition."),
         ("t", 2_000_000, None, PolicyViolationError, "Excessively large number of partitions per request."),
         (
@@ -253,20 +312,41 @@ def test_an_expansion_leaves_the_settings_of_a_topic_alone() -> None:
             InvalidReplicaAssignmentError,
             "Attempted to add 2 additional partition(s), but only 1 assignment(s) were specified.",
         ),
-        ("t", 3, [[99]], InvalidReplicaAssignmentError, "The manual partition assignment includes broker 99, but no such broker is registered."),
-        ("t", 3, [[0, 0]], InvalidReplicaAssignmentError, "The manual partition assignment includes the broker 0 more than once."),
-        ("t", 3, [[]], InvalidReplicaAssignmentError, "The manual partition assignment includes an empty replica list."),
+        (
+            "t",
+            3,
+            [[99]],
+            InvalidReplicaAssignmentError,
+            "The manual partition assignment includes broker 99, but no such broker is registered.",
+        ),
+        (
+            "t",
+            3,
+            [[0, 0]],
+            InvalidReplicaAssignmentError,
+            "The manual partition assignment includes the broker 0 more than once.",
+        ),
+        (
+            "t",
+            3,
+            [[]],
+            InvalidReplicaAssignmentError,
+            "The manual partition assignment includes an empty replica list.",
+        ),
         (
             "t",
             3,
             [[0, 1]],
             InvalidReplicaAssignmentError,
-            "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent with previous partitions, which have "
+            "The manual partition assignment includes a partition with 2 replica(s), but this is not consistent with "
+            "previous partitions, which have "
             "1 replica(s).",
         ),
     ],
 )
-def test_an_expansion_is_refused_in_kafkas_words(name: str, count: int, assignments: list[list[int]] | None, kind: type[KafkaError], sentence: str) -> None:
+def test_an_expansion_is_refused_in_kafkas_words(
+    name: str, count: int, assignments: list[list[int]] | None, kind: type[KafkaError], sentence: str
+) -> None:
     cluster = Cluster([0, 1], ["t"])
     with pytest.raises(kind) as caught:
         plan_expansion(cluster.view, name, count, assignments, CONFIG)
@@ -337,5 +417,7 @@ def test_a_view_through_a_store_is_the_view_of_the_tree() -> None:
 
 def test_a_topic_created_without_a_count_has_the_brokers_partitions_and_replicas() -> None:
     cluster = Cluster([0, 1, 2])
-    plan = cluster.plan(TopicCreation("t"), config=BrokerConfig({"num.partitions": "4", "default.replication.factor": "2"}))
+    plan = cluster.plan(
+        TopicCreation("t"), config=BrokerConfig({"num.partitions": "4", "default.replication.factor": "2"})
+    )
     assert [len(set(replicas)) for replicas in plan.topic.node.replicas.values()] == [2, 2, 2, 2]

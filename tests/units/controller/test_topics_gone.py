@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from jesenska.controller.context import TopicView
 from jesenska.controller.effects import TopicPartitions
-from jesenska.controller.orders import Metadata, Orderer
-from jesenska.controller.topics_gone import TopicsGone
+from jesenska.controller.orders.missed_deletions import TopicsGone
+from jesenska.controller.orders.requests import Metadata, Orderer
 from jesenska.metadata.nodes import TopicNode
 
 ORDERER = Orderer(1, 5, 70)
 
 
 def _told(*names: str, gone: tuple[str, ...] = (), is_all: bool = False) -> Metadata:
-    return Metadata(tuple(TopicPartitions(TopicView(name, TopicNode({0: (1,)}, None)), (0,)) for name in names), gone, {}, {}, is_all)
+    return Metadata(
+        tuple(TopicPartitions(TopicView(name, TopicNode({0: (1,)}, None)), (0,)) for name in names),
+        gone,
+        {},
+        {},
+        is_all,
+    )
 
 
 def test_what_no_part_of_all_topics_has_named_is_gone() -> None:

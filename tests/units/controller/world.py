@@ -16,6 +16,7 @@ from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
+from jesenska.controller.changes.change_machine import Machine
 from jesenska.controller.context import ControllerContext, view_of
 from jesenska.controller.effects import (
     Answer,
@@ -34,19 +35,37 @@ from jesenska.controller.effects import (
     UpdateMetadata,
     Wake,
 )
-from jesenska.controller.events import EVERYTHING, BrokerCame, BrokerGone, Done, Event, LeaderAndIsrDone, Look, Started, StopReplicaDone
+from jesenska.controller.events import (
+    EVERYTHING,
+    BrokerCame,
+    BrokerGone,
+    Done,
+    Event,
+    LeaderAndIsrDone,
+    Look,
+    Started,
+    StopReplicaDone,
+)
 from jesenska.controller.machine import Controller
-from jesenska.controller.orders import Metadata, Orderer
+from jesenska.controller.orders.missed_deletions import TopicsGone
+from jesenska.controller.orders.requests import Metadata, Orderer
 from jesenska.controller.settings import Settings
-from jesenska.controller.topics_gone import TopicsGone
-from jesenska.controller.work import Machine
 from jesenska.metadata import paths
 from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.nodes import BrokerRegistration, PartitionStateNode
 from jesenska.metadata.registration import become_controller, ensure_paths, register_broker
 from jesenska.metadata.store import Store
 from jesenska.metadata.tree import Multi, Tree
-from jesenska.metadata.tree_operations import ConnectionLossError, Create, Delete, MultiError, NoNodeError, Operation, Result, TreeError
+from jesenska.metadata.tree_operations import (
+    ConnectionLossError,
+    Create,
+    Delete,
+    MultiError,
+    NoNodeError,
+    Operation,
+    Result,
+    TreeError,
+)
 from jesenska.metadata.watches import Watches
 
 NODE = BrokerRegistration((Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), 5)
@@ -91,7 +110,9 @@ class FakeBroker:
                     if (key not in self.replicas and self.full) or key in self.offline or key in self.lost:
                         without_log.add(key)
                     known = self.replicas.get(key)
-                    assert known is None or state.leader_epoch >= known.leader_epoch, "an old leader epoch after a newer one"
+                    assert known is None or state.leader_epoch >= known.leader_epoch, (
+                        "an old leader epoch after a newer one"
+                    )
                     self.replicas[key] = state
             return LeaderAndIsrDone(order.number, self.broker_id, frozenset(without_log))
         if isinstance(order, StopReplica):
@@ -174,7 +195,10 @@ class World:
             several=self.several,
         )
         self.broker_settings = Settings(
-            0, context.configs, BrokerConfig(self.settings), lambda name: any(name in self.brokers[broker_id].shown for broker_id in self.up)
+            0,
+            context.configs,
+            BrokerConfig(self.settings),
+            lambda name: any(name in self.brokers[broker_id].shown for broker_id in self.up),
         )
         self.ask(Started)
         self.bring_to(self.broker_settings, Look(paths.CONFIG_CHANGES))
@@ -309,7 +333,9 @@ class World:
 
     def _answer(self, machine: Machine, asked: Children | Get | Exists | GetMade) -> Any:
         if not isinstance(asked, GetMade) and asked.look is not None:
-            (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(asked.path, (machine, asked.look))
+            (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(
+                asked.path, (machine, asked.look)
+            )
         try:
             if isinstance(asked, Children):
                 return self.tree.children(asked.path)[0]
@@ -331,7 +357,11 @@ class World:
         assert known.configs == held.configs
         for broker_id in self.up:
             broker = self.brokers[broker_id]
-            shown = {name: {number: part.state for number, part in topic.partitions.items()} for name, topic in held.topics.items() if not topic.deleting}
+            shown = {
+                name: {number: part.state for number, part in topic.partitions.items()}
+                for name, topic in held.topics.items()
+                if not topic.deleting
+            }
             assert broker.shown == shown
             for name, topic in held.topics.items():
                 for number, replicas in topic.node.replicas.items():
@@ -343,7 +373,11 @@ class World:
         for topic in held.topics.values():
             for number, part in topic.partitions.items():
                 leader, isr = part.state.leader, part.state.isr
-                live = {broker_id for broker_id in self.up if TopicPartition(topic.name, number) not in self.brokers[broker_id].offline}
+                live = {
+                    broker_id
+                    for broker_id in self.up
+                    if TopicPartition(topic.name, number) not in self.brokers[broker_id].offline
+                }
                 if topic.deleting:
                     continue
                 # A leader stays that is none of the replicas which somebody has written meanwhile.

@@ -14,8 +14,21 @@ class Log:
         self.loading = Loading()
         self._next_offset = 0
 
-    def _take(self, records: list[RecordInput], producer_id: int = -1, *, is_transactional: bool = False, is_control: bool = False) -> None:
-        batch = encode_batch(records, base_offset=self._next_offset, producer_id=producer_id, is_transactional=is_transactional, is_control=is_control)
+    def _take(
+        self,
+        records: list[RecordInput],
+        producer_id: int = -1,
+        *,
+        is_transactional: bool = False,
+        is_control: bool = False,
+    ) -> None:
+        batch = encode_batch(
+            records,
+            base_offset=self._next_offset,
+            producer_id=producer_id,
+            is_transactional=is_transactional,
+            is_control=is_control,
+        )
         self._next_offset += len(records)
         self.loading.take(read_header(batch), decode_batch(batch))
 

@@ -13,7 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jesenska.base.errors import ErrorCode
 from jesenska.coordination.operations import Append, Appended, AppendFailed, Operations
-from jesenska.coordination.shard import Answer, Committed, Failed, Late, Marker, Now, OfTransaction, Order, Resign, Tick, Write, client_error
+from jesenska.coordination.shard import (
+    Answer,
+    Committed,
+    Failed,
+    Late,
+    Marker,
+    Now,
+    OfTransaction,
+    Order,
+    Resign,
+    Tick,
+    Write,
+    client_error,
+)
 from tests.profiles import examples
 
 _TIMEOUT_MS = 100
@@ -161,7 +174,9 @@ def test_an_event_of_another_operation_leaves_the_first_one_under_way() -> None:
 
 
 @pytest.mark.parametrize(("shards_own_ms", "due_ms"), [(None, 1_100), (1_050, 1_050), (1_100, 1_100), (2_000, 1_100)])
-def test_the_shard_is_woken_for_what_is_due_first_of_its_own_and_what_is_under_way(shards_own_ms: int | None, due_ms: int) -> None:
+def test_the_shard_is_woken_for_what_is_due_first_of_its_own_and_what_is_under_way(
+    shards_own_ms: int | None, due_ms: int
+) -> None:
     shard = Sum()
     shard.next_deadline_ms = lambda: shards_own_ms  # type: ignore[method-assign]
     operations = Operations(shard, _TIMEOUT_MS)

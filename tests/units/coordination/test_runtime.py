@@ -19,8 +19,8 @@ from jesenska.base.regions import FileRegion
 from jesenska.coordination.loader import Reading
 from jesenska.coordination.runtime import Runtime, Tenant
 from jesenska.coordination.shard import KeyValue
-from jesenska.log.closing import close_log
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
 from tests.units.coordination.test_operations import Add, Sum
@@ -44,7 +44,15 @@ class Harness:
         self.partition = self.partition_of(self.files.log)
         self.partition.led_by(1, 0, (1,), 0)
         self.runtime: Runtime[Sum] = Runtime(
-            Tenant("sums", "Numbers are lost.", Sum, lambda number: KeyValue(b"%d" % next(self.keys), b"%d" % number), _read, 60_000, ACKS_ALL),
+            Tenant(
+                "sums",
+                "Numbers are lost.",
+                Sum,
+                lambda number: KeyValue(b"%d" % next(self.keys), b"%d" % number),
+                _read,
+                60_000,
+                ACKS_ALL,
+            ),
             Reading(executor, _bytes_of),
             SystemClock(),
         )
@@ -115,7 +123,9 @@ def test_a_shard_is_loaded_from_what_was_written_before(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
-def test_who_waits_is_told_to_look_elsewhere_when_the_shard_goes_and_what_is_committed_later_is_nobodys(tmp_path: Path) -> None:
+def test_who_waits_is_told_to_look_elsewhere_when_the_shard_goes_and_what_is_committed_later_is_nobodys(
+    tmp_path: Path,
+) -> None:
     async def test(harness: Harness) -> None:
         harness.partition.led_by(1, 0, (1, 2), 1)
         harness.runtime.lead(0, harness.partition)

@@ -53,5 +53,11 @@ def test_every_command_is_there_to_be_run() -> None:
 def test_a_section_without_command_or_commit_is_found() -> None:
     good = "# Results\n\n## One\n\n`python -m bench.broker_bench`, commit 4d7cc67\n\n"
     assert unsaid(good) == []
-    assert unsaid(good + "## Two\n\n5,000,000 records, 2026-11-22, 1015228 a second\n") == ["Two: command", "Two: commit"]
-    assert unsaid(good + "## Two\n\n`python -m bench.gone_bench`, 5,000,000 records\n") == ["Two: command", "Two: commit"]
+    assert unsaid(good + "## Two\n\n5,000,000 records, 2026-11-22, 1015228 a second\n") == [
+        "Two: command",
+        "Two: commit",
+    ]
+    assert unsaid(good + "## Two\n\n`python -m bench.gone_bench`, 5,000,000 records\n") == [
+        "Two: command",
+        "Two: commit",
+    ]

@@ -91,7 +91,13 @@ class Driver:
 
     def restarted(self) -> Driver:
         """A new coordinator from the log alone."""
-        other = Driver(self.settings, commit_at_once=self.commit_at_once, log=self.log, now_ms=self.now_ms, wall_ahead_ms=self.wall_ahead_ms)
+        other = Driver(
+            self.settings,
+            commit_at_once=self.commit_at_once,
+            log=self.log,
+            now_ms=self.now_ms,
+            wall_ahead_ms=self.wall_ahead_ms,
+        )
         other._tokens, other._ids = self._tokens, self._ids
         return other
 
@@ -118,12 +124,44 @@ class Driver:
         skip: bool = False,
     ) -> int:
         token = self.token()
-        self.give(Join(token, group, member, instance, client, "/127.0.0.1", session_ms, rebalance_ms, "consumer", protocols, known, skip))
+        self.give(
+            Join(
+                token,
+                group,
+                member,
+                instance,
+                client,
+                "/127.0.0.1",
+                session_ms,
+                rebalance_ms,
+                "consumer",
+                protocols,
+                known,
+                skip,
+            )
+        )
         return token
 
-    def sync(self, answer: JoinAnswer, assignments: dict[str, bytes] | None = None, group: str = "g", instance: str | None = None) -> int:
+    def sync(
+        self,
+        answer: JoinAnswer,
+        assignments: dict[str, bytes] | None = None,
+        group: str = "g",
+        instance: str | None = None,
+    ) -> int:
         token = self.token()
-        self.give(Sync(token, group, answer.generation_id, answer.member_id, instance, None, None, tuple((assignments or {}).items())))
+        self.give(
+            Sync(
+                token,
+                group,
+                answer.generation_id,
+                answer.member_id,
+                instance,
+                None,
+                None,
+                tuple((assignments or {}).items()),
+            )
+        )
         return token
 
     def stable_group(self, count: int, group: str = "g") -> list[JoinAnswer]:

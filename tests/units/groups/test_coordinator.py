@@ -5,6 +5,7 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Resign
+from jesenska.groups.classic.states import GroupState
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -22,7 +23,6 @@ from jesenska.groups.events import (
     TopicDeleted,
 )
 from jesenska.groups.settings import GroupSettings
-from jesenska.groups.states import GroupState
 from tests.units.groups.driver import Driver
 
 T0 = TopicPartition("t", 0)
@@ -42,10 +42,16 @@ def leave(driver: Driver, leaving: Leaving, group: str = "g") -> ErrorCode:
     return error
 
 
-def commit(driver: Driver, offset: int, answer: JoinAnswer | None = None, group: str = "g", metadata: str = "") -> ErrorCode:
+def commit(
+    driver: Driver, offset: int, answer: JoinAnswer | None = None, group: str = "g", metadata: str = ""
+) -> ErrorCode:
     token = driver.token()
     generation, member = (answer.generation_id, answer.member_id) if answer else (-1, "")
-    driver.give(CommitOffsets(token, group, generation, member, None, ((T0, CommittedOffset(offset, 1, metadata, driver.wall_ms)),)))
+    driver.give(
+        CommitOffsets(
+            token, group, generation, member, None, ((T0, CommittedOffset(offset, 1, metadata, driver.wall_ms)),)
+        )
+    )
     return driver.answer(token, PartitionsAnswer).partitions[T0]
 
 
@@ -57,7 +63,12 @@ def offset_of(driver: Driver, group: str = "g") -> int | None:
 def test_a_lone_member_becomes_leader_and_gets_its_assignment_when_it_is_committed() -> None:
     driver = Driver(commit_at_once=False)
     joined = driver.answer(driver.join(), JoinAnswer)
-    assert (joined.error, joined.generation_id, joined.leader, joined.protocol_name) == (ErrorCode.NONE, 1, joined.member_id, "range")
+    assert (joined.error, joined.generation_id, joined.leader, joined.protocol_name) == (
+        ErrorCode.NONE,
+        1,
+        joined.member_id,
+        "range",
+    )
     assert [item.metadata for item in joined.members] == [b"m"]
     token = driver.sync(joined, {joined.member_id: b"all"})
     assert not driver.is_answered(token)
@@ -200,7 +211,10 @@ def test_requests_with_a_wrong_generation_member_or_protocol_are_refused() -> No
     assert commit(driver, 1, stranger) is ErrorCode.UNKNOWN_MEMBER_ID
     assert commit(driver, 1) is ErrorCode.UNKNOWN_MEMBER_ID
     assert driver.answer(driver.sync(old), SyncAnswer).error is ErrorCode.ILLEGAL_GENERATION
-    assert driver.answer(driver.join(protocols=(("other", b""),)), JoinAnswer).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (
+        driver.answer(driver.join(protocols=(("other", b""),)), JoinAnswer).error
+        is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
     assert driver.answer(driver.join(group=""), JoinAnswer).error is ErrorCode.INVALID_GROUP_ID
     assert driver.answer(driver.join(session_ms=5), JoinAnswer).error is ErrorCode.INVALID_SESSION_TIMEOUT
     assert driver.answer(driver.join(member="x", group="new"), JoinAnswer).error is ErrorCode.UNKNOWN_MEMBER_ID
@@ -314,7 +328,11 @@ def test_a_static_member_that_was_removed_is_nobody_and_comes_back_as_a_new_one(
     assert leave(driver, Leaving("", "i")) is ErrorCode.UNKNOWN_MEMBER_ID
     assert heartbeat(driver, first, "i") is ErrorCode.UNKNOWN_MEMBER_ID
     again = driver.answer(driver.join(instance="i"), JoinAnswer)
-    assert (again.error, again.leader, [item.member_id for item in again.members]) == (ErrorCode.NONE, again.member_id, [again.member_id])
+    assert (again.error, again.leader, [item.member_id for item in again.members]) == (
+        ErrorCode.NONE,
+        again.member_id,
+        [again.member_id],
+    )
 
 
 def test_a_static_member_whose_return_cannot_be_written_is_whom_it_was() -> None:
@@ -389,7 +407,10 @@ def test_another_leads_while_a_static_leader_is_silent_and_goes_on_when_it_is_ba
     other = driver.answer(token, JoinAnswer)
     assert (other.generation_id, other.leader) == (2, other.member_id)
     driver.sync(other, {other.member_id: b"all"})
-    tokens = [driver.join(member=other.member_id, session_ms=1_000_000), driver.join(member=silent.member_id, instance="i", session_ms=1_000_000)]
+    tokens = [
+        driver.join(member=other.member_id, session_ms=1_000_000),
+        driver.join(member=silent.member_id, instance="i", session_ms=1_000_000),
+    ]
     assert [driver.answer(token, JoinAnswer).leader for token in tokens] == [other.member_id, other.member_id]
 
 
@@ -480,7 +501,13 @@ def test_a_group_that_has_become_empty_is_empty_after_a_restart() -> None:
     (only,) = driver.stable_group(1)
     assert leave(driver, Leaving(only.member_id)) is ErrorCode.NONE
     group = driver.restarted().coordinator.groups["g"]
-    assert (group.state, group.generation, group.members, group.protocol, group.leader_id) == (GroupState.EMPTY, 2, {}, None, None)
+    assert (group.state, group.generation, group.members, group.protocol, group.leader_id) == (
+        GroupState.EMPTY,
+        2,
+        {},
+        None,
+        None,
+    )
 
 
 def test_a_restart_forgets_groups_that_have_nothing_and_no_others() -> None:

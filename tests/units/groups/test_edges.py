@@ -10,6 +10,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
+from jesenska.groups.classic.states import GroupState
 from jesenska.groups.events import (
     CommitOffsets,
     CommittedOffset,
@@ -21,7 +22,6 @@ from jesenska.groups.events import (
     SyncAnswer,
 )
 from jesenska.groups.settings import GroupSettings
-from jesenska.groups.states import GroupState
 from tests.units.groups.driver import Driver
 
 SUBSCRIBED, OTHER = TopicPartition("t", 0), TopicPartition("other", 0)
@@ -30,11 +30,25 @@ _NO_USER_DATA = b"\xff\xff\xff\xff"
 
 
 def commit(
-    driver: Driver, key: TopicPartition = SUBSCRIBED, group: str = "g", answer: JoinAnswer | None = None, metadata: str = "", expires_ms: int = -1
+    driver: Driver,
+    key: TopicPartition = SUBSCRIBED,
+    group: str = "g",
+    answer: JoinAnswer | None = None,
+    metadata: str = "",
+    expires_ms: int = -1,
 ) -> ErrorCode:
     token = driver.token()
     generation, member = (answer.generation_id, answer.member_id) if answer else (-1, "")
-    driver.give(CommitOffsets(token, group, generation, member, None, ((key, CommittedOffset(1, -1, metadata, driver.wall_ms, expires_ms)),)))
+    driver.give(
+        CommitOffsets(
+            token,
+            group,
+            generation,
+            member,
+            None,
+            ((key, CommittedOffset(1, -1, metadata, driver.wall_ms, expires_ms)),),
+        )
+    )
     return driver.answer(token, PartitionsAnswer).partitions[key]
 
 
@@ -54,12 +68,20 @@ def subscribed(driver: Driver, subscription: bytes) -> JoinAnswer:
 # --- static members --------------------------------------------------------------------------------------------------
 
 
-def test_a_static_leader_that_comes_back_with_an_old_version_is_told_its_old_id_as_leader_and_nobody_rebalances() -> None:
+def test_a_static_leader_that_comes_back_with_an_old_version_is_told_its_old_id_as_leader_and_nobody_rebalances() -> (
+    None
+):
     driver = Driver()
     leader = driver.answer(driver.join(instance="i"), JoinAnswer)
     driver.sync(leader, {leader.member_id: b"mine"}, instance="i")
     back = driver.answer(driver.join(instance="i"), JoinAnswer)
-    assert (back.error, back.generation_id, back.leader, back.skip_assignment, back.members) == (ErrorCode.NONE, 1, leader.member_id, False, ())
+    assert (back.error, back.generation_id, back.leader, back.skip_assignment, back.members) == (
+        ErrorCode.NONE,
+        1,
+        leader.member_id,
+        False,
+        (),
+    )
     assert back.member_id != leader.member_id
     assert driver.coordinator.groups["g"].state is GroupState.STABLE
     assert driver.assignment(driver.sync(back, instance="i")) == b"mine"
@@ -85,7 +107,11 @@ def test_a_group_that_has_become_too_large_loses_the_members_that_rejoin_last() 
     smaller = driver.restarted()
     smaller.coordinator.roster.settings = GroupSettings(initial_rebalance_delay_ms=0, max_size=2)
     tokens = [smaller.join(member=member, protocols=(("range", b"new"),)) for member in members]
-    assert [smaller.answer(token, JoinAnswer).error for token in tokens] == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
+    assert [smaller.answer(token, JoinAnswer).error for token in tokens] == [
+        ErrorCode.NONE,
+        ErrorCode.NONE,
+        ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ]
     assert set(smaller.coordinator.groups["g"].members) == set(members[:2])
 
 
@@ -151,7 +177,9 @@ def test_a_commits_own_retention_expires_no_topic_that_a_member_subscribes_to() 
         (b"", False),
     ],
 )
-def test_a_subscription_is_read_as_the_first_version_whatever_it_says_it_is(subscription: bytes, readable: bool) -> None:
+def test_a_subscription_is_read_as_the_first_version_whatever_it_says_it_is(
+    subscription: bytes, readable: bool
+) -> None:
     driver = Driver(GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1000))
     member = subscribed(driver, subscription)
     for key in (SUBSCRIBED, OTHER):
@@ -243,10 +271,14 @@ def test_a_group_with_members_takes_offsets_of_a_branch_once_and_of_nothing_else
 
 def test_offsets_of_a_branch_that_are_on_their_way_are_not_written_twice() -> None:
     driver = Driver(commit_at_once=False)
-    joined = driver.answer(driver.join(protocols=(("range", b"\x00\x00" + _TOPICS + _NO_USER_DATA),), session_ms=1_000_000), JoinAnswer)
+    joined = driver.answer(
+        driver.join(protocols=(("range", b"\x00\x00" + _TOPICS + _NO_USER_DATA),), session_ms=1_000_000), JoinAnswer
+    )
     driver.sync(joined, {joined.member_id: b""})
     driver.commit()
-    driver.give(CommitOffsets(driver.token(), "g", -1, "", None, ((OTHER, CommittedOffset(7, -1, "", 0)),), is_of_branches=True))
+    driver.give(
+        CommitOffsets(driver.token(), "g", -1, "", None, ((OTHER, CommittedOffset(7, -1, "", 0)),), is_of_branches=True)
+    )
     assert commit_from_outside(driver, OTHER) == {ErrorCode.UNKNOWN_MEMBER_ID}
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from jesenska.groups.offsets_topic import partition_for
+from jesenska.groups.offsets.offsets_topic import partition_for
 
 
 @pytest.mark.parametrize(

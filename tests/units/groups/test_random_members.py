@@ -9,9 +9,19 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import CommitOffsets, CommittedOffset, Heartbeat, JoinAnswer, Leave, LeaveAnswer, Leaving, PartitionsAnswer, SyncAnswer
+from jesenska.groups.classic.states import GroupState
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    Heartbeat,
+    JoinAnswer,
+    Leave,
+    LeaveAnswer,
+    Leaving,
+    PartitionsAnswer,
+    SyncAnswer,
+)
 from jesenska.groups.settings import GroupSettings
-from jesenska.groups.states import GroupState
 from tests.profiles import examples
 from tests.units.groups.driver import Driver
 
@@ -34,7 +44,9 @@ class _Client:
 class Members(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=1), commit_at_once=False)
+        self.driver = Driver(
+            GroupSettings(initial_rebalance_delay_ms=0, min_session_timeout_ms=1), commit_at_once=False
+        )
         self.clients: list[_Client] = []
         self.generation = 0
         self.committed = -1
@@ -195,7 +207,12 @@ class Members(RuleBasedStateMachine):
 
     @invariant()
     def members_of_one_generation_own_nothing_twice(self) -> None:
-        owned = [(client.generation, number) for client in self.clients if client.owned is not None for number in client.owned]
+        owned = [
+            (client.generation, number)
+            for client in self.clients
+            if client.owned is not None
+            for number in client.owned
+        ]
         assert len(owned) == len(set(owned))
 
     @invariant()
@@ -205,4 +222,6 @@ class Members(RuleBasedStateMachine):
 
 
 TestMembers = Members.TestCase
-TestMembers.settings = settings(max_examples=examples(1.5), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow])
+TestMembers.settings = settings(
+    max_examples=examples(1.5), stateful_step_count=60, suppress_health_check=[HealthCheck.too_slow]
+)

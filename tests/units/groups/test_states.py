@@ -8,9 +8,29 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, DeleteOffsets, ErrorAnswer, Heartbeat, Join, JoinAnswer, PartitionsAnswer, Sync
+from jesenska.groups.classic.states import (
+    ALLOWED_BEFORE,
+    HAPPENS,
+    ExpiryDue,
+    GroupState,
+    MemberGone,
+    RebalanceDue,
+    Step,
+    SyncDue,
+)
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    ErrorAnswer,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    PartitionsAnswer,
+    Sync,
+)
 from jesenska.groups.settings import GroupSettings
-from jesenska.groups.states import ALLOWED_BEFORE, HAPPENS, ExpiryDue, GroupState, MemberGone, RebalanceDue, Step, SyncDue
 from tests.units.groups.driver import Driver
 
 _KEY = TopicPartition("t", 0)
@@ -19,13 +39,19 @@ _KEY = TopicPartition("t", 0)
 def _commit(driver: Driver, member: JoinAnswer | None = None) -> int:
     token = driver.token()
     generation, member_id = (member.generation_id, member.member_id) if member else (-1, "")
-    driver.give(CommitOffsets(token, "g", generation, member_id, None, ((_KEY, CommittedOffset(5, -1, "", driver.wall_ms)),)))
+    driver.give(
+        CommitOffsets(token, "g", generation, member_id, None, ((_KEY, CommittedOffset(5, -1, "", driver.wall_ms)),))
+    )
     return token
 
 
 def _driver_in(state: GroupState, check_ms: int = 600_000) -> tuple[Driver, JoinAnswer | None]:
     """A group in that state, and a member of its generation if it has one."""
-    driver = Driver(GroupSettings(initial_rebalance_delay_ms=0, offsets_retention_ms=1_000, offsets_retention_check_interval_ms=check_ms))
+    driver = Driver(
+        GroupSettings(
+            initial_rebalance_delay_ms=0, offsets_retention_ms=1_000, offsets_retention_check_interval_ms=check_ms
+        )
+    )
     member = None
     if state in (GroupState.EMPTY, GroupState.DEAD):
         _commit(driver)
@@ -67,7 +93,9 @@ def _error(driver: Driver, token: int) -> ErrorCode:
     (answer,) = answers
     # A group whose members' subscriptions cannot be read (these tell none) may want every topic.
     per_partition = (
-        [error for error in answer.partitions.values() if error is not ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC] if isinstance(answer, PartitionsAnswer) else []
+        [error for error in answer.partitions.values() if error is not ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
+        if isinstance(answer, PartitionsAnswer)
+        else []
     )
     return next(iter(per_partition), answer.error)
 
@@ -92,12 +120,17 @@ def test_a_group_whose_members_go_is_where_the_table_leads(state: GroupState) ->
     group = driver.coordinator.groups["g"]
     assert member.member_id not in group.members
     # Alone in its generation, it leaves nobody to wait for: the rebalance that its going begins ends at once.
-    assert group.state is (GroupState.COMPLETING_REBALANCE if state is GroupState.PREPARING_REBALANCE else GroupState.EMPTY)
+    assert group.state is (
+        GroupState.COMPLETING_REBALANCE if state is GroupState.PREPARING_REBALANCE else GroupState.EMPTY
+    )
 
 
 @pytest.mark.parametrize("state", GroupState)
 def test_old_offsets_go_in_the_states_that_the_table_names(state: GroupState) -> None:
-    driver, member = _driver_in(GroupState.STABLE if state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE) else state, 5_000)
+    driver, member = _driver_in(
+        GroupState.STABLE if state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE) else state,
+        5_000,
+    )
     happens = HAPPENS[ExpiryDue][state]
     if member is not None:
         # A subscription that can be read, to another topic.

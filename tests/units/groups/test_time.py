@@ -6,10 +6,18 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.groups.events import CommitOffsets, CommittedOffset, ErrorAnswer, Heartbeat, JoinAnswer, PartitionsAnswer, SyncAnswer
+from jesenska.groups.classic.states import GroupState
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    ErrorAnswer,
+    Heartbeat,
+    JoinAnswer,
+    PartitionsAnswer,
+    SyncAnswer,
+)
 from jesenska.groups.records import GroupRecord, read_record
 from jesenska.groups.settings import GroupSettings
-from jesenska.groups.states import GroupState
 from tests.units.groups.driver import Driver
 
 HOUR_MS = 3_600_000

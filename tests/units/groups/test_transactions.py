@@ -6,7 +6,14 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.coordination.shard import Marker, OfTransaction
 from jesenska.groups.coordinator import GroupCoordinator
-from jesenska.groups.events import CommitOffsets, CommittedOffset, DeleteGroup, EndOffsets, ErrorAnswer, PartitionsAnswer
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    EndOffsets,
+    ErrorAnswer,
+    PartitionsAnswer,
+)
 from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
 from jesenska.groups.settings import GroupSettings
 from tests.units.groups.driver import Driver
@@ -15,7 +22,9 @@ _KEY, _OTHER = TopicPartition("t", 0), TopicPartition("t", 1)
 _FIRST, _SECOND = OfTransaction(1, 0), OfTransaction(2, 0)
 
 
-def _commit(driver: Driver, offset: int, within: OfTransaction | None = None, key: TopicPartition = _KEY, generation: int = -1) -> ErrorCode:
+def _commit(
+    driver: Driver, offset: int, within: OfTransaction | None = None, key: TopicPartition = _KEY, generation: int = -1
+) -> ErrorCode:
     token = driver.token()
     value = CommittedOffset(offset, -1, "", driver.wall_ms)
     driver.give(CommitOffsets(token, "g", generation, "", None, ((key, value),), within=within))
@@ -76,7 +85,9 @@ def test_an_offset_on_its_way_into_the_log_is_unstable_already() -> None:
     driver = Driver()
     _commit(driver, 3)
     driver.commit_at_once = False
-    driver.give(CommitOffsets(driver.token(), "g", -1, "", None, ((_KEY, CommittedOffset(5, -1, "", 0)),), within=_FIRST))
+    driver.give(
+        CommitOffsets(driver.token(), "g", -1, "", None, ((_KEY, CommittedOffset(5, -1, "", 0)),), within=_FIRST)
+    )
     assert _unstable(driver) == {_KEY}
     driver.fail()
     assert _unstable(driver) == set()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.interchange.old_segments import convert_partition, has_old_formats, new_batches
-from jesenska.log.files import FileLayer
+from jesenska.log.disk.files import FileLayer
 from jesenska.records import codec as records_codec
 from jesenska.records.batch import iter_headers
 from jesenska.records.compression import compress
@@ -23,7 +23,12 @@ from jesenska.records.record import Record
 from tests.units.records.old_messages import OLD_CODECS, Row, message_set
 
 _NAME = f"{0:020d}"
-_ROWS = st.lists(st.tuples(st.integers(0, 2**40), st.one_of(st.none(), st.binary(max_size=5)), st.one_of(st.none(), st.binary(max_size=40))), max_size=8)
+_ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2**40), st.one_of(st.none(), st.binary(max_size=5)), st.one_of(st.none(), st.binary(max_size=40))
+    ),
+    max_size=8,
+)
 #: Format (2: a batch), codec, rows.
 _PIECES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(OLD_CODECS), _ROWS.filter(bool)), max_size=8)
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import CorruptMessageError, JesenskaError
-from jesenska.interchange.raft_image import RaftImage
-from jesenska.interchange.raft_log import RaftLog
-from jesenska.interchange.raft_records import (
+from jesenska.interchange.raft.image import RaftImage
+from jesenska.interchange.raft.log import RaftLog
+from jesenska.interchange.raft.records import (
     RECORDS,
     AbortTransactionRecord,
     AccessControlEntryRecord,
@@ -76,10 +76,21 @@ _A_DIRECTORY = "02" + "0" * 30 + "0d"
     ("version", "message", "body"),
     [
         (0, PartitionRecord(partition_id=1, replicas=[2], leader=2), "00"),
-        (1, PartitionRecord(partition_id=1, replicas=[2], leader=2, directories=[uuid.UUID(int=13)]), _A_DIRECTORY + "00"),
+        (
+            1,
+            PartitionRecord(partition_id=1, replicas=[2], leader=2, directories=[uuid.UUID(int=13)]),
+            _A_DIRECTORY + "00",
+        ),
         (
             2,
-            PartitionRecord(partition_id=1, replicas=[2], leader=2, leader_recovery_state=1, eligible_leader_replicas=[3], last_known_elr=[4]),
+            PartitionRecord(
+                partition_id=1,
+                replicas=[2],
+                leader=2,
+                leader_recovery_state=1,
+                eligible_leader_replicas=[3],
+                last_known_elr=[4],
+            ),
             "01" + "03" + "000101" + "0105" + _array(3) + "0205" + _array(4),
         ),
     ],
@@ -91,12 +102,24 @@ def test_a_partitions_record_has_kafkas_bytes(version: int, message: PartitionRe
 
 
 def test_a_change_of_a_partition_has_kafkas_bytes() -> None:
-    changes = {"isr": [1], "leader": 2, "replicas": [3], "removing_replicas": [4], "adding_replicas": [5], "leader_recovery_state": 0}
+    changes = {
+        "isr": [1],
+        "leader": 2,
+        "replicas": [3],
+        "removing_replicas": [4],
+        "adding_replicas": [5],
+        "leader_recovery_state": 0,
+    }
     tags = "0005" + _array(1) + "010400000002" + "0205" + _array(3) + "0305" + _array(4) + "0405" + _array(5) + "050100"
     begin = "00000001" + "0" * 32
     assert write_record(PartitionChangeRecord(partition_id=1, **changes), 0).hex() == "010500" + begin + "06" + tags
-    message = PartitionChangeRecord(partition_id=1, **changes, directories=[uuid.UUID(int=13)], eligible_leader_replicas=[6], last_known_elr=[7])
-    assert write_record(message, 2).hex() == "010502" + begin + "09" + tags + "0605" + _array(6) + "0705" + _array(7) + "0811" + _A_DIRECTORY
+    message = PartitionChangeRecord(
+        partition_id=1, **changes, directories=[uuid.UUID(int=13)], eligible_leader_replicas=[6], last_known_elr=[7]
+    )
+    assert (
+        write_record(message, 2).hex()
+        == "010502" + begin + "09" + tags + "0605" + _array(6) + "0705" + _array(7) + "0811" + _A_DIRECTORY
+    )
     assert write_record(PartitionChangeRecord(partition_id=1), 2).hex() == "010502" + begin + "00"
 
 
@@ -109,11 +132,16 @@ def test_a_quota_of_everybodys_default_has_kafkas_bytes() -> None:
 def test_what_is_said_to_be_nothing_is_read_as_nothing() -> None:
     change = bytes.fromhex("010500" + "00000001" + "0" * 32 + "01" + "0301" + "00")
     assert read_record(change).message == PartitionChangeRecord(partition_id=1)
-    nobody = bytes.fromhex("010302" + "00000001" + "0" * 32 + _array() * 4 + "ffffffff" * 3 + "01" + "02" + "0101" + "00" + "0201" + "00")
+    nobody = bytes.fromhex(
+        "010302" + "00000001" + "0" * 32 + _array() * 4 + "ffffffff" * 3 + "01" + "02" + "0101" + "00" + "0201" + "00"
+    )
     assert read_record(nobody).message == PartitionRecord(partition_id=1)
 
 
-@pytest.mark.parametrize(("key", "value"), [(None, b"\0\0"), (b"\0\0\0", b"\0\0"), (b"\0\0\0\2", None), (b"\0\0\0\2", b"\0"), (b"\0\0\0\x63", b"\0\0")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(None, b"\0\0"), (b"\0\0\0", b"\0\0"), (b"\0\0\0\2", None), (b"\0\0\0\2", b"\0"), (b"\0\0\0\x63", b"\0\0")],
+)
 def test_a_control_record_that_says_nothing_is_none(key: bytes | None, value: bytes | None) -> None:
     assert read_control(Record(0, 0, TimestampType.CREATE_TIME, key, value)) is None
 
@@ -154,7 +182,13 @@ def _batch(offset: int, *records: Message, epoch: int = 3) -> bytes:
 
 
 def _control(offset: int, message: Message) -> bytes:
-    return bytes(encode_batch([(1, b"\0\0" + message.api_key.to_bytes(2, "big"), encode(message, 0), ())], base_offset=offset, is_control=True))
+    return bytes(
+        encode_batch(
+            [(1, b"\0\0" + message.api_key.to_bytes(2, "big"), encode(message, 0), ())],
+            base_offset=offset,
+            is_control=True,
+        )
+    )
 
 
 def _topic(name: str) -> TopicRecord:
@@ -173,7 +207,11 @@ def _snapshot(directory: Path, offset: int, *records: Message, whole: bool = Tru
 
 def test_a_snapshot_and_the_log_behind_it(tmp_path: Path) -> None:
     voters = [LeaderChangeVoter(voter_id=1), LeaderChangeVoter(voter_id=2)]
-    content = _control(0, LeaderChangeMessage(leader_id=1, voters=voters)) + _batch(1, _topic("a"), _topic("b")) + _batch(3, _topic("c"), epoch=5)
+    content = (
+        _control(0, LeaderChangeMessage(leader_id=1, voters=voters))
+        + _batch(1, _topic("a"), _topic("b"))
+        + _batch(3, _topic("c"), epoch=5)
+    )
     (tmp_path / f"{0:020d}.log").write_bytes(content)
     log = RaftLog(tmp_path)
     assert _names(log) == ["a", "b", "c"]
@@ -189,7 +227,9 @@ def test_a_snapshot_and_the_log_behind_it(tmp_path: Path) -> None:
 
 
 def test_transactions_count_when_they_have_ended(tmp_path: Path) -> None:
-    content = _batch(0, BeginTransactionRecord(), _topic("committed")) + _batch(2, _topic("too"), EndTransactionRecord())
+    content = _batch(0, BeginTransactionRecord(), _topic("committed")) + _batch(
+        2, _topic("too"), EndTransactionRecord()
+    )
     content += _batch(4, BeginTransactionRecord(), _topic("aborted"), AbortTransactionRecord(), _topic("alone"))
     content += _batch(8, BeginTransactionRecord(), _topic("open"))
     (tmp_path / f"{0:020d}.log").write_bytes(content)
@@ -207,7 +247,11 @@ def test_a_record_that_is_not_understood_is_refused(tmp_path: Path) -> None:
     """Nobody knows what it would have changed."""
     newer = encode_batch([(1, None, b"\x01\x63\x00\x00", ())])
     (tmp_path / f"{0:020d}.log").write_bytes(newer)
-    with pytest.raises(JesenskaError, match=r"offset 0 of .* is of a newer release \(no record of the kind 99 is known\): import it with a newer release"):
+    with pytest.raises(
+        JesenskaError,
+        match=r"offset 0 of .* is of a newer release \(no record of the kind 99 is known\): import it with a newer "
+        r"release",
+    ):
         _names(RaftLog(tmp_path))
 
 
@@ -275,11 +319,18 @@ def test_topics_come_and_go_with_their_settings() -> None:
 
 
 def _quota(key: str, value: float, *entity: tuple[str, str | None], remove: bool = False) -> ClientQuotaRecord:
-    return ClientQuotaRecord(entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity], key=key, value=value, remove=remove)
+    return ClientQuotaRecord(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+        key=key,
+        value=value,
+        remove=remove,
+    )
 
 
 def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
-    credential = UserScramCredentialRecord(name="a b", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096)
+    credential = UserScramCredentialRecord(
+        name="a b", mechanism=1, salt=b"s", stored_key=b"k", server_key=b"v", iterations=4096
+    )
     image = _image(
         _quota("producer_byte_rate", 1000.0, ("user", "a b")),
         _quota("consumer_byte_rate", 5.0, ("user", "a b")),
@@ -296,9 +347,16 @@ def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
         RemoveUserScramCredentialRecord(name="gone", mechanism=2),
     )
     nodes = image.nodes("one", 6)
-    found = {path: decode_config(node.data or b"") for path, node in nodes.items() if path.startswith("/config/") and node.data}
+    found = {
+        path: decode_config(node.data or b"")
+        for path, node in nodes.items()
+        if path.startswith("/config/") and node.data
+    }
     assert found == {
-        "/config/users/a%20b": {"producer_byte_rate": "1000", "SCRAM-SHA-256": "salt=cw==,stored_key=aw==,server_key=dg==,iterations=4096"},
+        "/config/users/a%20b": {
+            "producer_byte_rate": "1000",
+            "SCRAM-SHA-256": "salt=cw==,stored_key=aw==,server_key=dg==,iterations=4096",
+        },
         "/config/users/<default>/clients/c": {"request_percentage": "12.0"},
         "/config/ips/<default>": {"connection_creation_rate": "3"},
         "/config/ips/::1": {"connection_creation_rate": "4"},
@@ -312,7 +370,9 @@ def test_quotas_and_credentials_of_a_user_share_a_node() -> None:
 def test_acls_stand_where_kafka_in_zookeeper_mode_looks() -> None:
     def rule(number: int, name: str, **more: int) -> AccessControlEntryRecord:
         codes = {"resource_type": 2, "pattern_type": 3, "operation": 12, "permission_type": 2} | more
-        return AccessControlEntryRecord(id=uuid.UUID(int=number), resource_name=name, principal="User:x", host="*", **codes)
+        return AccessControlEntryRecord(
+            id=uuid.UUID(int=number), resource_name=name, principal="User:x", host="*", **codes
+        )
 
     image = _image(
         rule(1, "t"),

@@ -32,8 +32,13 @@ from jesenska.metadata.nodes import (
 _ID, _OLD_ID, _NEW_ID = (uuid.UUID(int=number) for number in (77, 78, 79))
 
 
-def _inventory(broker_id: int, replicas: Mapping[str, Replica], *, cluster: str = "one", producer_id: int = -1, compacted: str = "") -> Inventory:
-    held = {TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])): replica for name, replica in replicas.items()}
+def _inventory(
+    broker_id: int, replicas: Mapping[str, Replica], *, cluster: str = "one", producer_id: int = -1, compacted: str = ""
+) -> Inventory:
+    held = {
+        TopicPartition(name.rpartition("-")[0], int(name.rpartition("-")[2])): replica
+        for name, replica in replicas.items()
+    }
     return Inventory(cluster, broker_id, held, producer_id, frozenset(compacted.split()))
 
 
@@ -84,7 +89,8 @@ def test_who_goes_furthest_in_the_newest_epoch_leads_and_who_goes_as_far_is_in_s
 
 def test_epochs_and_producer_ids_go_on_above_all_that_were_seen() -> None:
     built = _rebuilt(
-        _inventory(1, {"t-0": _replica(5, last_epoch=4, newest_epoch=9)}, producer_id=4012), _inventory(2, {"t-0": _replica(5, last_epoch=4)}, producer_id=70)
+        _inventory(1, {"t-0": _replica(5, last_epoch=4, newest_epoch=9)}, producer_id=4012),
+        _inventory(2, {"t-0": _replica(5, last_epoch=4)}, producer_id=70),
     )
     assert _state(built).leader_epoch > 9
     assert ProducerIdBlock.decode(built.nodes[paths.PRODUCER_ID_BLOCK].data or b"").first > 4012
@@ -121,19 +127,27 @@ def test_settings_that_nothing_tells_delete_nothing() -> None:
 
 
 def test_a_topic_that_was_deleted_while_its_broker_was_away_is_left_out_and_told() -> None:
-    built = _rebuilt(_inventory(1, {"t-0": _replica(5)}), _inventory(2, {"t-0": _replica(5)}), _inventory(3, {"t-0": _replica(900, topic_id=_OLD_ID)}))
+    built = _rebuilt(
+        _inventory(1, {"t-0": _replica(5)}),
+        _inventory(2, {"t-0": _replica(5)}),
+        _inventory(3, {"t-0": _replica(900, topic_id=_OLD_ID)}),
+    )
     assert (_topic(built).topic_id, _topic(built).replicas) == (_ID, {0: (1, 2)})
     assert "Broker 3 still has another topic of the name t, which was deleted: it is left out." in built.notes
 
 
 def test_a_directory_that_names_no_topic_id_gets_one() -> None:
     assert _topic(_rebuilt(_inventory(1, {"t-0": _replica(5, topic_id=None)}))).topic_id == _NEW_ID
-    assert _topic(_rebuilt(_inventory(1, {"t-0": _replica(5, topic_id=None)}), _inventory(2, {"t-0": _replica(5)}))).replicas == {0: (1, 2)}
+    assert _topic(
+        _rebuilt(_inventory(1, {"t-0": _replica(5, topic_id=None)}), _inventory(2, {"t-0": _replica(5)}))
+    ).replicas == {0: (1, 2)}
 
 
 def test_partitions_that_nobody_holds_are_refused_unless_they_may_begin_empty() -> None:
     inventories = (_inventory(1, {"t-0": _replica(5), "t-2": _replica(5)}), _inventory(2, {"t-0": _replica(5)}))
-    with pytest.raises(JesenskaError, match=r"^No directory holds t-1: give the inventories of all brokers, or .*--allow-missing.$"):
+    with pytest.raises(
+        JesenskaError, match=r"^No directory holds t-1: give the inventories of all brokers, or .*--allow-missing.$"
+    ):
         _rebuilt(*inventories)
     built = _rebuilt(*inventories, allow_missing=True)
     assert _topic(built).replicas == {0: (1, 2), 1: (2, 1), 2: (1,)}
@@ -142,7 +156,9 @@ def test_partitions_that_nobody_holds_are_refused_unless_they_may_begin_empty() 
 
 
 def test_a_backup_gives_settings_the_order_of_replicas_and_what_is_not_in_logs() -> None:
-    built = _rebuilt(_inventory(1, {"t-0": _replica(5)}), _inventory(2, {"t-0": _replica(6)}), backup=_backup({0: (2, 1)}))
+    built = _rebuilt(
+        _inventory(1, {"t-0": _replica(5)}), _inventory(2, {"t-0": _replica(6)}), backup=_backup({0: (2, 1)})
+    )
     assert _topic(built).replicas == {0: (2, 1)}
     assert _settings(built, "t") == {"retention.ms": "5"}
     assert "/config/users/anna" in built.nodes
@@ -185,13 +201,27 @@ def test_a_topic_that_was_made_again_since_the_backup_does_not_get_the_old_setti
 @pytest.mark.parametrize(
     ("inventories", "backup", "says"),
     [
-        ([_inventory(1, {}), _inventory(2, {}, cluster="two")], None, "The directories belong to different clusters (one, two): name those of one."),
+        (
+            [_inventory(1, {}), _inventory(2, {}, cluster="two")],
+            None,
+            "The directories belong to different clusters (one, two): name those of one.",
+        ),
         ([_inventory(1, {}), _inventory(1, {})], None, "Broker 1 is there twice"),
-        ([_inventory(1, {}, cluster="two")], _backup({0: (1,)}), "The backup is of cluster one, and the directories are of cluster two"),
-        ([_inventory(1, {})], _backup({0: (1,)}) | {paths.topic("t"): Node(b"no")}, "The node /brokers/topics/t of the backup cannot be read"),
+        (
+            [_inventory(1, {}, cluster="two")],
+            _backup({0: (1,)}),
+            "The backup is of cluster one, and the directories are of cluster two",
+        ),
+        (
+            [_inventory(1, {})],
+            _backup({0: (1,)}) | {paths.topic("t"): Node(b"no")},
+            "The node /brokers/topics/t of the backup cannot be read",
+        ),
     ],
 )
-def test_what_does_not_go_together_is_refused(inventories: list[Inventory], backup: dict[str, Node] | None, says: str) -> None:
+def test_what_does_not_go_together_is_refused(
+    inventories: list[Inventory], backup: dict[str, Node] | None, says: str
+) -> None:
     with pytest.raises(JesenskaError) as refused:
         _rebuilt(*inventories, backup=backup)
     assert says in str(refused.value)
@@ -219,8 +249,15 @@ _REPLICAS = st.builds(
 _NAMES = st.from_regex(r"\A[a-zA-Z0-9_-]{1,20}\Z")
 
 
-@given(st.dictionaries(st.builds(TopicPartition, _NAMES, _NUMBERS), _REPLICAS, max_size=5), _NUMBERS, st.integers(-1, 2**63 - 1), st.frozensets(_NAMES))
-def test_an_inventory_is_read_as_it_was_written(replicas: dict[TopicPartition, Replica], broker_id: int, producer_id: int, compacted: frozenset[str]) -> None:
+@given(
+    st.dictionaries(st.builds(TopicPartition, _NAMES, _NUMBERS), _REPLICAS, max_size=5),
+    _NUMBERS,
+    st.integers(-1, 2**63 - 1),
+    st.frozensets(_NAMES),
+)
+def test_an_inventory_is_read_as_it_was_written(
+    replicas: dict[TopicPartition, Replica], broker_id: int, producer_id: int, compacted: frozenset[str]
+) -> None:
     inventory = Inventory("BkqKvcOWQuuOhwNvbYx_og", broker_id, replicas, producer_id, compacted)
     assert decode(encode(inventory), "it") == inventory
 
@@ -243,7 +280,7 @@ def test_what_is_no_inventory_is_refused(text: str, says: str) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"topic": "../etc"}, {"topic": 5}, {"partition": -1}, {"partition": True}, {"partition": 1 << 31}, {"start": 9}, {"end": -1}, {"topicId": "x"},
+        {"topic": "../etc"}, {"topic": 5}, {"partition": -1}, {"partition": True}, {"partition": 1 << 31}, {"start": 9}, {"end": -1}, {"topicId": "x"},  # noqa: E501
         {"lastEpoch": -2}, {"newestEpoch": None},
     ],
 )  # fmt: skip

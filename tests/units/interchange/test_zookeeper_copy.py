@@ -42,7 +42,17 @@ class _Disturbed:
 async def _trees(changes: dict[int, list[Operation]]) -> tuple[Store, Any]:
     tree = EmbeddedTree.simulated(ManualClock())
     other = await tree.session()
-    for path in ("/brokers", "/brokers/ids", "/brokers/topics", "/brokers/topics/a", "/config", "/config/topics", "/config/topics/a", "/other", "/other/x"):
+    for path in (
+        "/brokers",
+        "/brokers/ids",
+        "/brokers/topics",
+        "/brokers/topics/a",
+        "/config",
+        "/config/topics",
+        "/config/topics/a",
+        "/other",
+        "/other/x",
+    ):
         await other.create(path, b"old")
     await other.create("/brokers/ids/4", b"{}", ephemeral=True)
     return other, _Disturbed(await tree.session(), other, changes)
@@ -58,7 +68,18 @@ def _read(changes: dict[int, list[Operation]]) -> dict[str, bytes | None]:
     return asyncio.run(asyncio.wait_for(body(), 60))
 
 
-_OLD = dict.fromkeys(("/brokers", "/brokers/ids", "/brokers/topics", "/brokers/topics/a", "/config", "/config/topics", "/config/topics/a"), b"old")
+_OLD = dict.fromkeys(
+    (
+        "/brokers",
+        "/brokers/ids",
+        "/brokers/topics",
+        "/brokers/topics/a",
+        "/config",
+        "/config/topics",
+        "/config/topics/a",
+    ),
+    b"old",
+)
 
 
 def test_only_kafkas_nodes_are_read_and_ephemerals_are_named() -> None:
@@ -73,14 +94,19 @@ _READS = range(9)
 def test_what_changes_together_is_read_together(read: int) -> None:
     changed = {"/brokers/topics/a": b"new", "/config/topics/a": b"new"}
     made = {"/brokers/topics/b": b"b", "/config/topics/b": b"b"}
-    together: list[Operation] = [*(SetData(path, data) for path, data in changed.items()), *(Create(path, data) for path, data in made.items())]
+    together: list[Operation] = [
+        *(SetData(path, data) for path, data in changed.items()),
+        *(Create(path, data) for path, data in made.items()),
+    ]
     assert _read({read: together}) == _OLD | changed | made
 
 
 @pytest.mark.parametrize("read", _READS)
 def test_what_is_deleted_meanwhile_is_gone_with_all_below_it(read: int) -> None:
     gone = ["/brokers/topics/a", "/brokers/topics", "/config/topics/a"]
-    assert _read({read: [Delete(path) for path in gone]}) == {path: data for path, data in _OLD.items() if path not in gone}
+    assert _read({read: [Delete(path) for path in gone]}) == {
+        path: data for path, data in _OLD.items() if path not in gone
+    }
 
 
 @pytest.mark.parametrize("read", _READS)

@@ -15,7 +15,13 @@ from jesenska.interchange.nodes import Node
 from jesenska.interchange.zookeeper_files import read_data_directory
 from tests.units.interchange import zookeeper_writer as writer
 
-_BASE = {"/brokers": Node(None), "/brokers/ids": Node(None), "/brokers/topics": Node(b"x", 3), "/zookeeper": Node(b""), "/hbase": Node(b"other")}
+_BASE = {
+    "/brokers": Node(None),
+    "/brokers/ids": Node(None),
+    "/brokers/topics": Node(b"x", 3),
+    "/zookeeper": Node(b""),
+    "/hbase": Node(b"other"),
+}
 
 
 def _write(directory: Path, **files: bytes) -> Path:
@@ -32,13 +38,17 @@ def test_a_snapshot_and_the_log_behind_it(tmp_path: Path) -> None:
         writer.entry(6, writer.open_session()),
         writer.entry(7, writer.create("/brokers/topics/t", b"1")),
         writer.entry(8, writer.set_data("/brokers/topics/t", None, 1)),
-        writer.entry(9, writer.multi([writer.create("/brokers/topics/u", b"u"), writer.delete("/brokers/topics/gone")])),
+        writer.entry(
+            9, writer.multi([writer.create("/brokers/topics/u", b"u"), writer.delete("/brokers/topics/gone")])
+        ),
         writer.entry(10, writer.create("/brokers/ids/1", b"up", ephemeral=True)),
         writer.entry(11, writer.create("/controller", b"me", ephemeral=True), session=8),
         writer.entry(12, writer.close_session(), session=8),
     ]
     nodes = _BASE | {"/brokers/topics/gone": Node(b"")}
-    found = read_data_directory(_write(tmp_path, snapshot_5=writer.snapshot(nodes), log_1=writer.log(entries)), None, "")
+    found = read_data_directory(
+        _write(tmp_path, snapshot_5=writer.snapshot(nodes), log_1=writer.log(entries)), None, ""
+    )
     assert found.nodes == {
         "/brokers": Node(None),
         "/brokers/ids": Node(None),
@@ -78,7 +88,12 @@ def test_a_snapshot_that_is_not_whole_gives_way_to_the_one_before(tmp_path: Path
 def test_logs_in_a_directory_of_their_own(tmp_path: Path) -> None:
     data, logs = tmp_path / "data", tmp_path / "logs"
     _write(data, snapshot_5=writer.snapshot(_BASE))
-    _write(logs, log_6=writer.log([writer.entry(6, writer.create("/brokers/topics/t", b""))]), log_7=writer.log([], 0), log_8=bytes(100))
+    _write(
+        logs,
+        log_6=writer.log([writer.entry(6, writer.create("/brokers/topics/t", b""))]),
+        log_7=writer.log([], 0),
+        log_8=bytes(100),
+    )
     assert "/brokers/topics/t" in read_data_directory(data, logs, "").nodes
 
 
@@ -101,17 +116,26 @@ def test_a_log_that_ends_anywhere_gives_what_was_whole(tmp_path: Path, cut: int)
 
 
 def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
-    content = bytearray(writer.log([writer.entry(number, writer.create(f"/brokers/topics/{number}", b"data")) for number in (6, 7)]))
+    content = bytearray(
+        writer.log([writer.entry(number, writer.create(f"/brokers/topics/{number}", b"data")) for number in (6, 7)])
+    )
     content[60] ^= 1
     _write(tmp_path, snapshot_5=writer.snapshot(_BASE), log_6=bytes(content))
-    with pytest.raises(JesenskaError, match=r"log\.6 is damaged \(the checksum of the transaction at 16 does not fit\)"):
+    with pytest.raises(
+        JesenskaError, match=r"log\.6 is damaged \(the checksum of the transaction at 16 does not fit\)"
+    ):
         read_data_directory(tmp_path, None, "")
 
 
 def test_numbers_that_no_transaction_has(tmp_path: Path) -> None:
     """A tree that goes on from there would run out of them."""
     whole = writer.snapshot(_BASE)
-    _write(tmp_path, snapshot_5=whole, snapshot_ffffffffffffffff=whole, log_6=writer.log([writer.entry((1 << 63) - 1, writer.open_session())]))
+    _write(
+        tmp_path,
+        snapshot_5=whole,
+        snapshot_ffffffffffffffff=whole,
+        log_6=writer.log([writer.entry((1 << 63) - 1, writer.open_session())]),
+    )
     with pytest.raises(JesenskaError, match="a transaction has the number 9223372036854775807"):
         read_data_directory(tmp_path, None, "")
     (tmp_path / "version-2" / "log.6").unlink()
@@ -137,7 +161,10 @@ def test_a_log_without_the_snapshot_before_it_is_refused(tmp_path: Path) -> None
 @given(st.integers(0, 600), st.binary(min_size=1, max_size=12))
 def test_bytes_of_chance_are_refused_or_read_in_bounds(position: int, noise: bytes) -> None:
     """No length that a file names makes the reader allocate, loop or fail otherwise."""
-    snapshot, log = bytearray(writer.snapshot(_BASE)), bytearray(writer.log([writer.entry(6, writer.create("/brokers/topics/t", b""))]))
+    snapshot, log = (
+        bytearray(writer.snapshot(_BASE)),
+        bytearray(writer.log([writer.entry(6, writer.create("/brokers/topics/t", b""))])),
+    )
     for content in (snapshot, log):
         content[position % len(content) : position % len(content) + len(noise)] = noise
     with tempfile.TemporaryDirectory() as name:
@@ -149,11 +176,16 @@ def test_bytes_of_chance_are_refused_or_read_in_bounds(position: int, noise: byt
 
 
 _NAMES = st.sampled_from(["/brokers/a", "/brokers/b", "/brokers/a/c", "/config"])
-_CHANGES = st.lists(st.tuples(st.sampled_from(["create", "set", "delete"]), _NAMES, st.one_of(st.none(), st.binary(max_size=5))), max_size=30)
+_CHANGES = st.lists(
+    st.tuples(st.sampled_from(["create", "set", "delete"]), _NAMES, st.one_of(st.none(), st.binary(max_size=5))),
+    max_size=30,
+)
 
 
 @given(_CHANGES, st.integers(0, 30), st.integers(0, 30))
-def test_a_snapshot_taken_at_any_moment_with_the_log_is_the_tree(changes: list[tuple[str, str, bytes | None]], begun: int, ended: int) -> None:
+def test_a_snapshot_taken_at_any_moment_with_the_log_is_the_tree(
+    changes: list[tuple[str, str, bytes | None]], begun: int, ended: int
+) -> None:
     """A snapshot is written while changes go on: some that come after its number are in it."""
     model: dict[str, Node] = {"/brokers": Node(None)}
     history = [dict(model)]
@@ -176,7 +208,12 @@ def test_a_snapshot_taken_at_any_moment_with_the_log_is_the_tree(changes: list[t
     first = min(begun, ended, len(history) - 1)
     last = min(max(begun, ended), len(history) - 1)
     # Each node as it was at some moment between the two.
-    fuzzy = {path: node for number, moment in enumerate(history[first : last + 1]) for path, node in moment.items() if hash(path) % 2 or number == 0}
+    fuzzy = {
+        path: node
+        for number, moment in enumerate(history[first : last + 1])
+        for path, node in moment.items()
+        if hash(path) % 2 or number == 0
+    }
     fuzzy = {path: node for path, node in fuzzy.items() if path in history[first] or path in history[last]}
     with tempfile.TemporaryDirectory() as name:
         _write(Path(name), **{f"snapshot_{first:x}": writer.snapshot(fuzzy)}, log_1=writer.log(entries))

@@ -53,7 +53,12 @@ def snapshot(nodes: Mapping[str, Node], owners: Mapping[str, int] | None = None)
     for path in ["", *sorted(nodes)]:
         node = nodes.get(path, Node(b""))
         owner = (owners or {}).get(path, 0)
-        out += text(path) + buffer(node.data) + pack(">q", 1) + pack(">qqqqiiiqq", 1, 1, 0, 0, node.version, 0, 0, owner, 1)
+        out += (
+            text(path)
+            + buffer(node.data)
+            + pack(">q", 1)
+            + pack(">qqqqiiiqq", 1, 1, 0, 0, node.version, 0, 0, owner, 1)
+        )
     out += text("/")
     return out + pack(">q", zlib.adler32(out)) + text("/")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jesenska.log.files import FileLayer
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.producer_state import AbortedTransaction
-from jesenska.log.reading import aborted_transactions, read_log
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import aborted_transactions, read_log
+from jesenska.log.segments.producer_state import AbortedTransaction
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlType, control_marker, decode_batch
 

@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import DirectoryWriter, InlineBackground, inline_writer
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
-from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.disk.background import DirectoryWriter, InlineBackground, inline_writer
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_start import delete_old_segments
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.log_start import delete_old_segments
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, decode_batch, marker_record
 from jesenska.records.encode import encode_batch
@@ -83,7 +83,11 @@ class Model:
         """Everything below `end` is compacted, without a limit of keys."""
         data = [batch for batch in self.batches if not batch.is_marker]
         newest = {
-            record.key: record.offset for batch in data if not self.is_aborted(batch) for record in batch.records if self.first_dirty <= record.offset < end
+            record.key: record.offset
+            for batch in data
+            if not self.is_aborted(batch)
+            for record in batch.records
+            if self.first_dirty <= record.offset < end
         }
         last_of_producer = {batch.producer_id: batch.last_offset for batch in data}
         transactions_met = {batch.transaction for batch in data if batch.last_offset < end}
@@ -100,13 +104,19 @@ class Model:
             elif self.is_aborted(batch):
                 batch.records = []
             else:
-                batch.records = [record for record in batch.records if record.offset >= newest.get(record.key, -1) and not (record.value is None and over)]
+                batch.records = [
+                    record
+                    for record in batch.records
+                    if record.offset >= newest.get(record.key, -1) and not (record.value is None and over)
+                ]
                 has_deadline = any(record.value is None for record in batch.records)
             if not batch.records:
                 batch.horizon_ms = None
             elif batch.horizon_ms is None and has_deadline:
                 batch.horizon_ms = now_ms + self.config.delete_retention_ms
-            is_last = batch.last_offset == end - 1 or (not batch.is_marker and last_of_producer.get(batch.producer_id) == batch.last_offset)
+            is_last = batch.last_offset == end - 1 or (
+                not batch.is_marker and last_of_producer.get(batch.producer_id) == batch.last_offset
+            )
             if batch.records or (batch.producer_id >= 0 and is_last) or batch.last_offset == end - 1:
                 kept.append(batch)
         self.batches = kept
@@ -137,13 +147,21 @@ class CompactedLog:
     def open(self) -> None:
         """A start of the broker."""
         self.waiting.clear()
-        surroundings = CleanerSurroundings(InlineBackground(), self._later, lambda: self.now_ms, lambda: self.now_ms, lambda: bytes(16))
+        surroundings = CleanerSurroundings(
+            InlineBackground(), self._later, lambda: self.now_ms, lambda: self.now_ms, lambda: bytes(16)
+        )
         self.directories = LogDirectories(
-            [self.directory], files=self.files, writer_for=lambda _: self.writer, cleaner_surroundings=surroundings, cleaner_settings=self.settings
+            [self.directory],
+            files=self.files,
+            writer_for=lambda _: self.writer,
+            cleaner_surroundings=surroundings,
+            cleaner_settings=self.settings,
         )
         self.directories.lock()
         self.directories.load(lambda topic_partition, topic_id: self.config, self.now_ms)
-        self.log: PartitionLog = self.directories.get(PARTITION) or self.directories.create(PARTITION, None, self.config, self.now_ms)
+        self.log: PartitionLog = self.directories.get(PARTITION) or self.directories.create(
+            PARTITION, None, self.config, self.now_ms
+        )
         self.log.move_high_watermark(self.log.log_end_offset)
 
     def _later(self, seconds: float, call: Callable[[], None]) -> None:
@@ -182,7 +200,10 @@ class CompactedLog:
             for position, header in iter_headers(data):
                 records = decode_batch(data, position)
                 horizon = header.base_timestamp if header.has_delete_horizon else None
-                told = tuple(ModelRecord(record.offset, record.timestamp_ms, record.key or b"", record.value) for record in records)
+                told = tuple(
+                    ModelRecord(record.offset, record.timestamp_ms, record.key or b"", record.value)
+                    for record in records
+                )
                 result.append((header.last_offset, header.producer_id, horizon, told))
         return result
 
@@ -190,7 +211,9 @@ class CompactedLog:
 _TRANSACTIONAL = frozenset({11, 12})
 
 
-def _end_a_transaction(rng: random.Random, log: CompactedLog, model: Model, transactions: dict[int, int], producers: Sequence[int]) -> None:
+def _end_a_transaction(
+    rng: random.Random, log: CompactedLog, model: Model, transactions: dict[int, int], producers: Sequence[int]
+) -> None:
     """Of one of these producers; perhaps there is none, as when a client has sent nothing."""
     producer_id = rng.choice(producers)
     kind = rng.choice([ControlType.ABORT, ControlType.COMMIT])
@@ -198,9 +221,13 @@ def _end_a_transaction(rng: random.Random, log: CompactedLog, model: Model, tran
     if number is not None and kind is ControlType.ABORT:
         model.aborted.add(number)
     record = marker_record(ControlMarker(kind, 0), log.now_ms)
-    offset = log.append(encode_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=True))
+    offset = log.append(
+        encode_batch([record], producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=True)
+    )
     made = [ModelRecord(offset, log.now_ms, record[1], record[2])]
-    model.batches.append(ModelBatch(made, offset, producer_id, transaction=-1 if number is None else number, is_marker=True))
+    model.batches.append(
+        ModelBatch(made, offset, producer_id, transaction=-1 if number is None else number, is_marker=True)
+    )
 
 
 def run(seed: int, directory: Path) -> None:
@@ -230,7 +257,12 @@ def run(seed: int, directory: Path) -> None:
                 _end_a_transaction(rng, log, model, transactions, sorted(sequences.keys() & _TRANSACTIONAL))
                 continue
             records = [
-                (log.now_ms - rng.choice([0, 0, 5_000_000]), rng.choice(keys), None if rng.random() < 0.2 else rng.randbytes(rng.choice([0, 5, 60])), ())
+                (
+                    log.now_ms - rng.choice([0, 0, 5_000_000]),
+                    rng.choice(keys),
+                    None if rng.random() < 0.2 else rng.randbytes(rng.choice([0, 5, 60])),
+                    (),
+                )
                 for _ in range(rng.choice([1, 1, 2, 5]))
             ]
             producer_id = rng.choice([-1, 1, 2, *_TRANSACTIONAL])
@@ -253,7 +285,9 @@ def run(seed: int, directory: Path) -> None:
             if producer_id >= 0:
                 sequences[producer_id] = sequence + len(records)
             times = [log.now_ms if config.log_append_time else record[0] for record in records]
-            made = [ModelRecord(base + index, times[index], key, value) for index, (_, key, value, _) in enumerate(records)]
+            made = [
+                ModelRecord(base + index, times[index], key, value) for index, (_, key, value, _) in enumerate(records)
+            ]
             model.batches.append(ModelBatch(made, base + len(records) - 1, producer_id, transaction=number))
             log.now_ms += rng.choice([0, 10])
         if rng.random() < 0.7:
@@ -262,8 +296,12 @@ def run(seed: int, directory: Path) -> None:
             log.delete_old()
             model.forget_before(log.log.log_start_offset)
         # Up to where the segments begin that are written to, or have something that is not decided.
-        end = max(segment.base_offset for segment in log.log.segments if segment.base_offset <= log.log.last_stable_offset)
-        has_dirty = any(segment.size_bytes for segment in log.log.segments if model.first_dirty <= segment.base_offset < end)
+        end = max(
+            segment.base_offset for segment in log.log.segments if segment.base_offset <= log.log.last_stable_offset
+        )
+        has_dirty = any(
+            segment.size_bytes for segment in log.log.segments if model.first_dirty <= segment.base_offset < end
+        )
         log.compact()
         if has_dirty:
             model.compact(end, log.now_ms)

@@ -26,11 +26,11 @@ from pathlib import Path
 
 from jesenska.base.errors import CorruptMessageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.checked_batches import DamagedRecordsError
-from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
-from jesenska.log.reading import read_log, warm_up_for
-from jesenska.log.segment import ColdError
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.reading import read_log, warm_up_for
+from jesenska.log.segments.checked_batches import DamagedRecordsError
+from jesenska.log.segments.segment import ColdError
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
@@ -71,13 +71,27 @@ def play(seed: int, directory: Path) -> Case:
     """Makes, damages and reads one log in an empty directory."""
     chance = random.Random(seed)
     case = Case(seed, is_clean=chance.random() < 0.6)
-    config = LogConfig(segment_bytes=chance.choice((3500, 6000, 20000)), index_interval_bytes=chance.choice((0, 200, 1000)), retention_ms=-1)
+    config = LogConfig(
+        segment_bytes=chance.choice((3500, 6000, 20000)),
+        index_interval_bytes=chance.choice((0, 200, 1000)),
+        retention_ms=-1,
+    )
     harness = LogHarness(directory / "t-0", config)
     written = _write(harness, chance)
     synced = harness.log.recovery_point
-    places = [(path.name, position, header) for path in sorted(harness.directory.glob("*.log")) for position, header in iter_headers(path.read_bytes())]
+    places = [
+        (path.name, position, header)
+        for path in sorted(harness.directory.glob("*.log"))
+        for position, header in iter_headers(path.read_bytes())
+    ]
     close_log(harness.log, clean=case.is_clean)
-    case.recovery_point = len(written) if case.is_clean else chance.randrange(synced, len(written) + 1) if chance.random() < 0.5 else synced
+    case.recovery_point = (
+        len(written)
+        if case.is_clean
+        else chance.randrange(synced, len(written) + 1)
+        if chance.random() < 0.5
+        else synced
+    )
     for _ in range(chance.choice((1, 1, 1, 2))):
         _damage(harness.directory, chance, case, places)
     said = _Said()
@@ -93,7 +107,9 @@ def play(seed: int, directory: Path) -> Case:
             case.faults.append(f"nothing is told of {sorted(case.lost | case.refused)}")
         unfounded = {offset for offset in case.lost | case.refused if offset < case.recovery_point} - case.touched
         if unfounded:
-            case.faults.append(f"nothing was done to {_some(unfounded)}, and they are not served; touched: {_some(case.touched)}")
+            case.faults.append(
+                f"nothing was done to {_some(unfounded)}, and they are not served; touched: {_some(case.touched)}"
+            )
         end = log.log_end_offset
         harness.append(encode_batch([(NOW_MS, b"k", b"behind", ())]))
         (again,) = decode_batches(harness.read(end), start_offset=end)
@@ -189,7 +205,9 @@ def _read(harness: LogHarness, case: Case, chance: random.Random) -> dict[int, C
     return found
 
 
-def _read_from(harness: LogHarness, case: Case, offset: int, chance: random.Random, found: dict[int, Content], at_most: int) -> None:
+def _read_from(
+    harness: LogHarness, case: Case, offset: int, chance: random.Random, found: dict[int, Content], at_most: int
+) -> None:
     log = harness.log
     while offset < log.log_end_offset and at_most > 0:
         at_most -= 1
@@ -222,7 +240,9 @@ def _read_from(harness: LogHarness, case: Case, offset: int, chance: random.Rand
             return
         for record in records:
             content = (record.timestamp_ms, record.key, record.value)
-            before = found.setdefault(record.offset, (content[0], None if content[1] is None else bytes(content[1]), bytes(content[2] or b"")))
+            before = found.setdefault(
+                record.offset, (content[0], None if content[1] is None else bytes(content[1]), bytes(content[2] or b""))
+            )
             if before != content:
                 case.faults.append(f"offset {record.offset} shows two records")
         offset = records[-1].offset + 1

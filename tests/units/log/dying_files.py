@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from jesenska.testing.simulation.disk import ForgetfulFiles
+from jesenska.testing.simulation.machine.disk import ForgetfulFiles
 
 
 class DiesError(BaseException):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from jesenska.base.errors import KafkaError
-from jesenska.log.background import DirectoryWriter
-from jesenska.log.files import FileLayer
-from jesenska.log.follower_appends import append_as_follower
-from jesenska.log.leader_appends import AppendResult
+from jesenska.log.disk.background import DirectoryWriter
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.follower_appends import append_as_follower
+from jesenska.log.partition.leader_appends import AppendResult
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 from tests.units.log.log_harness import NOW_MS, LogHarness
@@ -45,7 +45,9 @@ class Follower:
         self.writer = ManualBackground()
         self.answers: list[AppendResult | KafkaError] = []
         self.truncated: list[KafkaError | None] = []
-        self.harness = LogHarness(directory, config or LogConfig(), files or FileLayer(), DirectoryWriter(self.writer, self.flusher))
+        self.harness = LogHarness(
+            directory, config or LogConfig(), files or FileLayer(), DirectoryWriter(self.writer, self.flusher)
+        )
 
     def append(self, *batches: bytes) -> AppendResult | None:
         buffer = memoryview(bytearray(b"".join(batches)))

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import DirectoryWriter, inline_writer
-from jesenska.log.checked_batches import DamagedRecordsError
-from jesenska.log.closing import close_log
-from jesenska.log.files import FileLayer
-from jesenska.log.follower_appends import append_as_follower
-from jesenska.log.leader_appends import AppendResult, append_at_once
+from jesenska.log.disk.background import DirectoryWriter, inline_writer
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import lookup_by_time, read_log
-from jesenska.log.recovery import LogLoader
-from jesenska.log.segment_file import OpenFiles
-from jesenska.log.time_lookup import TimestampOffset
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.follower_appends import append_as_follower
+from jesenska.log.partition.leader_appends import AppendResult, append_at_once
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import lookup_by_time, read_log
+from jesenska.log.partition.recovery import LogLoader
+from jesenska.log.segments.checked_batches import DamagedRecordsError
+from jesenska.log.segments.segment_file import OpenFiles
+from jesenska.log.segments.time_lookup import TimestampOffset
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import decode_batches
 from jesenska.records.encode import encode_batch
@@ -73,7 +73,9 @@ class LogHarness:
         )
         loaded = loader.load()
         self.notes = loaded.notes
-        self.log = PartitionLog(TopicPartition("t", 0), loaded, self.config, self.files, self.open_files, self.writer, now_ms=self.now_ms)
+        self.log = PartitionLog(
+            TopicPartition("t", 0), loaded, self.config, self.files, self.open_files, self.writer, now_ms=self.now_ms
+        )
         self.log.move_high_watermark(self.log.log_end_offset)
         return self.log
 
@@ -89,7 +91,9 @@ class LogHarness:
         close_log(self.log, clean=False)
         return self.open(clean=False, recovery_point=point)
 
-    def append(self, *batches: bytearray, leader_epoch: int = 0, now_ms: int | None = None, commits: bool = True) -> AppendResult:
+    def append(
+        self, *batches: bytearray, leader_epoch: int = 0, now_ms: int | None = None, commits: bool = True
+    ) -> AppendResult:
         buffer = memoryview(bytearray(b"".join(batches)))
         headers = [header for _, header in iter_headers(buffer)]
         result = append_at_once(self.log, buffer, headers, leader_epoch, self.now_ms if now_ms is None else now_ms)
@@ -101,7 +105,9 @@ class LogHarness:
         """Batches as the leader wrote them, with nothing in flight."""
         buffer = memoryview(bytearray(batches))
         outcomes: list[AppendResult | KafkaError] = []
-        result = append_as_follower(self.log, buffer, [header for _, header in iter_headers(buffer)], self.now_ms, outcomes.append)
+        result = append_as_follower(
+            self.log, buffer, [header for _, header in iter_headers(buffer)], self.now_ms, outcomes.append
+        )
         return _result(result or outcomes[0])
 
     def truncate_to(self, offset: int) -> None:
@@ -116,7 +122,9 @@ class LogHarness:
         self.log.restart_at(offset, self.now_ms, outcomes.append)
         assert outcomes == [None]
 
-    def read(self, offset: int, max_bytes: int = 1 << 20, max_offset: int | None = None, minimum_one_batch: bool = True) -> bytes:
+    def read(
+        self, offset: int, max_bytes: int = 1 << 20, max_offset: int | None = None, minimum_one_batch: bool = True
+    ) -> bytes:
         result = read_log(self.log, offset, max_bytes, max_offset, minimum_one_batch)
         if result.region is None:
             return b""

@@ -8,15 +8,15 @@ from pathlib import Path
 from random import Random
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
-from jesenska.log.files import FileLayer
-from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.copies.replica_move import MoveSurroundings
+from jesenska.log.copies.replica_moves import MoveSettings
+from jesenska.log.directory.log_directory import LogDirectory
+from jesenska.log.disk.background import Background, DirectoryWriter, InlineBackground, inline_writer
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_directory import LogDirectory
-from jesenska.log.moves import MoveSettings
-from jesenska.log.moving import MoveSurroundings
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.partition_log import PartitionLog
 from tests.units.log.log_harness import NOW_MS
 from tests.units.log.manual_background import ManualBackground
 
@@ -54,11 +54,15 @@ class MovingDirectories:
             writer_for=writers or (lambda _: inline_writer()),
             background=background or InlineBackground(),
             monotonic_ms=lambda: self.elapsed_ms,
-            cleaner_surroundings=CleanerSurroundings(self.cleaning, self.later, lambda: self.elapsed_ms, lambda: NOW_MS, lambda: bytes(16))
+            cleaner_surroundings=CleanerSurroundings(
+                self.cleaning, self.later, lambda: self.elapsed_ms, lambda: NOW_MS, lambda: bytes(16)
+            )
             if compacts
             else None,
             cleaner_settings=CleanerSettings(dedupe_buffer_size=1024 * 1024, backoff_ms=0) if compacts else None,
-            move_surroundings=MoveSurroundings(self.thread, self.later, lambda: self.elapsed_ms, lambda: uuid.UUID(int=chance.getrandbits(128))),
+            move_surroundings=MoveSurroundings(
+                self.thread, self.later, lambda: self.elapsed_ms, lambda: uuid.UUID(int=chance.getrandbits(128))
+            ),
             move_settings=settings,
         )
         self.directories.lock()
@@ -128,7 +132,10 @@ class MovingDirectories:
 
     def names(self) -> dict[str, list[str]]:
         """The sub-directories of each directory."""
-        return {directory.path.name: sorted(item.name for item in directory.path.iterdir() if item.is_dir()) for directory in self.directories.directories}
+        return {
+            directory.path.name: sorted(item.name for item in directory.path.iterdir() if item.is_dir())
+            for directory in self.directories.directories
+        }
 
 
 def content(directory: Path) -> dict[str, bytes]:

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaStorageError, MessageTooLargeError, OffsetOutOfRangeError, RecordListTooLargeError
-from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_old_segments, delete_records
-from jesenska.log.reading import read_log
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.log_start import delete_old_segments, delete_records
+from jesenska.log.partition.reading import read_log
 from jesenska.records.batch import iter_headers, verify_crc
 from jesenska.records.decode import decode_batches
 from tests.profiles import examples
@@ -55,7 +55,12 @@ def test_create_time_topics_answer_no_append_time(tmp_path: Path) -> None:
 
 def test_the_time_of_a_batch_that_was_appended_before_is_that_of_its_latest_record(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0") as harness:
-        times = [harness.append(make_batch(2, timestamp=5, producer_id=7, producer_epoch=0, base_sequence=0)).log_append_time_ms for _ in range(2)]
+        times = [
+            harness.append(
+                make_batch(2, timestamp=5, producer_id=7, producer_epoch=0, base_sequence=0)
+            ).log_append_time_ms
+            for _ in range(2)
+        ]
         assert times == [-1, 6]
 
 
@@ -130,7 +135,9 @@ def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_
         (4, 5, False, False),
     ],
 )
-def test_a_read_says_whether_its_segment_has_ended(tmp_path: Path, offset: int, max_offset: int | None, is_final: bool, has_more: bool) -> None:
+def test_a_read_says_whether_its_segment_has_ended(
+    tmp_path: Path, offset: int, max_offset: int | None, is_final: bool, has_more: bool
+) -> None:
     batch = make_batch(1)
     with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch))) as harness:
         for _ in range(6):
@@ -177,7 +184,9 @@ def test_batch_too_large_for_the_topic_is_refused_and_changes_nothing(tmp_path: 
         harness.append(make_batch())
         before = harness.contents()
         with pytest.raises(MessageTooLargeError):
-            harness.append(make_batch(1, producer_id=5, producer_epoch=0, base_sequence=0), make_batch(1, value_bytes=300))
+            harness.append(
+                make_batch(1, producer_id=5, producer_epoch=0, base_sequence=0), make_batch(1, value_bytes=300)
+            )
         assert harness.contents() == before
         assert len(harness.log.producers) == 0
         assert harness.append(make_batch()).base_offset == 1

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from jesenska.base.errors import KafkaError
-from jesenska.log.background import DirectoryWriter, ThreadBackground
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import AppendResult, append_or_queue
+from jesenska.log.disk.background import DirectoryWriter, ThreadBackground
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.leader_appends import AppendResult, append_or_queue
 from jesenska.records.batch import iter_headers
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
@@ -22,8 +22,12 @@ def test_every_append_is_answered_once_while_flushes_come_and_go(tmp_path: Path)
         loop = asyncio.get_running_loop()
         finished = loop.create_future()
         with ThreadPoolExecutor(1) as writer, ThreadPoolExecutor(2) as pool:
-            directory = DirectoryWriter(ThreadBackground(writer, loop.call_soon_threadsafe), ThreadBackground(pool, loop.call_soon_threadsafe))
-            with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=5000, flush_messages=7), FileLayer(), directory) as harness:
+            directory = DirectoryWriter(
+                ThreadBackground(writer, loop.call_soon_threadsafe), ThreadBackground(pool, loop.call_soon_threadsafe)
+            )
+            with LogHarness(
+                tmp_path / "t-0", LogConfig(segment_bytes=5000, flush_messages=7), FileLayer(), directory
+            ) as harness:
 
                 def answered(outcome: AppendResult | KafkaError) -> None:
                     assert isinstance(outcome, AppendResult)
@@ -32,8 +36,12 @@ def test_every_append_is_answered_once_while_flushes_come_and_go(tmp_path: Path)
                         finished.set_result(None)
 
                 for number in range(300):
-                    buffer = memoryview(make_batch(1, timestamp=NOW_MS + number, producer_id=1, producer_epoch=0, base_sequence=number))
-                    result = append_or_queue(harness.log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS, answered)
+                    buffer = memoryview(
+                        make_batch(1, timestamp=NOW_MS + number, producer_id=1, producer_epoch=0, base_sequence=number)
+                    )
+                    result = append_or_queue(
+                        harness.log, buffer, [header for _, header in iter_headers(buffer)], 0, NOW_MS, answered
+                    )
                     if result is not None:
                         answered(result)
                     if number % 20 == 0:
@@ -58,7 +66,9 @@ def test_what_work_raises_arrives_at_its_owner(tmp_path: Path) -> None:
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[object] = loop.create_future()
         with ThreadPoolExecutor(1) as pool:
-            ThreadBackground(pool, loop.call_soon_threadsafe).submit(lambda: (tmp_path / "missing").read_bytes(), outcome.set_result)
+            ThreadBackground(pool, loop.call_soon_threadsafe).submit(
+                lambda: (tmp_path / "missing").read_bytes(), outcome.set_result
+            )
             return await outcome
 
     assert isinstance(asyncio.run(run()), FileNotFoundError)

@@ -16,18 +16,18 @@ import pytest
 from jesenska.base import limits
 from jesenska.base.errors import KafkaError, KafkaStorageError, OutOfOrderSequenceNumberError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log import branching
-from jesenska.log.background import Background, DirectoryWriter, InlineBackground, inline_writer
-from jesenska.log.branching import BranchWanted
-from jesenska.log.files import FileLayer
-from jesenska.log.follower_appends import append_as_follower
-from jesenska.log.leader_appends import append_at_once
-from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.copies import branching
+from jesenska.log.copies.branching import BranchWanted
+from jesenska.log.disk.background import Background, DirectoryWriter, InlineBackground, inline_writer
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_start import delete_old_segments, delete_records
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import read_log
+from jesenska.log.partition.follower_appends import append_as_follower
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.log_start import delete_old_segments, delete_records
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, decode_batches, marker_record
 from jesenska.records.encode import encode_batch
@@ -50,7 +50,12 @@ def start(
     background: Background | None = None,
     config: LogConfig = CONFIG,
 ) -> LogDirectories:
-    directories = LogDirectories([path], files=files, writer_for=lambda _: writer if writer is not None else inline_writer(), background=background)
+    directories = LogDirectories(
+        [path],
+        files=files,
+        writer_for=lambda _: writer if writer is not None else inline_writer(),
+        background=background,
+    )
     directories.lock()
     directories.load(lambda topic_partition, topic_id: config if topic_id in (None, TARGET_ID) else None, NOW_MS)
     return directories
@@ -77,7 +82,9 @@ def wanted(target: TopicPartition = TARGET, first_epoch: int = 1, config: LogCon
     return BranchWanted(target, TARGET_ID, config, first_epoch)
 
 
-def branch(directories: LogDirectories, target: TopicPartition = TARGET, first_epoch: int = 1, source: TopicPartition = SOURCE) -> PartitionLog:
+def branch(
+    directories: LogDirectories, target: TopicPartition = TARGET, first_epoch: int = 1, source: TopicPartition = SOURCE
+) -> PartitionLog:
     outcomes: list[PartitionLog | KafkaError] = []
     directories.branch(source, wanted(target, first_epoch), NOW_MS, outcomes.append)
     (outcome,) = outcomes
@@ -245,7 +252,16 @@ def test_consumers_of_committed_records_are_shown_the_same(tmp_path: Path) -> No
     source = filled(directories)
     for number in range(8):
         for offset in range(2):
-            append(source, make_batch(producer_id=9, producer_epoch=0, base_sequence=2 * number + offset, is_transactional=True, value_bytes=100))
+            append(
+                source,
+                make_batch(
+                    producer_id=9,
+                    producer_epoch=0,
+                    base_sequence=2 * number + offset,
+                    is_transactional=True,
+                    value_bytes=100,
+                ),
+            )
         record = marker_record(ControlMarker(ControlType.ABORT if number % 2 else ControlType.COMMIT, 0), NOW_MS)
         append(source, encode_batch([record], producer_id=9, producer_epoch=0, is_transactional=True, is_control=True))
     append(source, make_batch(producer_id=9, producer_epoch=0, base_sequence=16, is_transactional=True))
@@ -406,7 +422,10 @@ def test_a_truncation_that_failed_behind_its_copy_is_tried_again_without_harm(tm
     assert files_of(made) == before
     source.flush()
     data = source.active_segment.file.path.read_bytes()
-    assert sum(header.last_offset_delta + 1 for _, header in iter_headers(data)) == source.log_end_offset - source.active_segment.base_offset
+    assert (
+        sum(header.last_offset_delta + 1 for _, header in iter_headers(data))
+        == source.log_end_offset - source.active_segment.base_offset
+    )
     directories.close()
 
 
@@ -505,7 +524,9 @@ class Waiting(InlineBackground):
 def test_a_compaction_that_ends_while_a_branch_is_made_has_not_seen_the_branch(tmp_path: Path) -> None:
     config = replace(CONFIG, compact=True, delete=False, min_cleanable_dirty_ratio=0.0)
     writer, later = ManualBackground(), list[Callable[[], None]]()
-    surroundings = CleanerSurroundings(InlineBackground(), lambda _, call: later.append(call), lambda: NOW_MS, lambda: NOW_MS, lambda: bytes(16))
+    surroundings = CleanerSurroundings(
+        InlineBackground(), lambda _, call: later.append(call), lambda: NOW_MS, lambda: NOW_MS, lambda: bytes(16)
+    )
     directories = LogDirectories(
         [tmp_path],
         writer_for=lambda _: DirectoryWriter(writer, InlineBackground()),

@@ -11,15 +11,15 @@ import pytest
 
 from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_start import delete_old_segments
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import ReadResult, lookup_by_time, read_log, warm_up_for
-from jesenska.log.segment import ColdError
-from jesenska.log.time_lookup import TimestampOffset
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.log_start import delete_old_segments
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import ReadResult, lookup_by_time, read_log, warm_up_for
+from jesenska.log.segments.segment import ColdError
+from jesenska.log.segments.time_lookup import TimestampOffset
 from jesenska.records.batch import iter_headers
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 from tests.units.log.manual_background import ManualBackground
@@ -40,7 +40,9 @@ class ColdFiles(FileLayer):
         self.warm: set[int] = set()
 
     def _wait(self) -> None:
-        assert not (self.forbidden and threading.get_ident() == self.owner), "the owner's thread would wait for the disk"
+        assert not (self.forbidden and threading.get_ident() == self.owner), (
+            "the owner's thread would wait for the disk"
+        )
 
     def open(self, path: Path, flags: int) -> int:
         if path.suffix != ".log":  # a file that was opened before is found at once

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.log.checked_batches import Checked, DamagedRecordsError
-from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
-from jesenska.log.reading import read_log, warm_up_for
-from jesenska.log.segment import ColdError
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.reading import read_log, warm_up_for
+from jesenska.log.segments.checked_batches import Checked, DamagedRecordsError
+from jesenska.log.segments.segment import ColdError
 from jesenska.records.encode import encode_batch
 from tests.units.log.corruption_model import play
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -40,7 +40,9 @@ def _change(path: Path, position: int, data: bytes) -> None:
     path.write_bytes(content)
 
 
-def test_a_flipped_bit_in_a_record_is_refused_told_once_and_the_rest_is_served(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_flipped_bit_in_a_record_is_refused_told_once_and_the_rest_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with _filled(tmp_path / "t-0") as harness:
         segment = harness.log.segments[1]
         place = segment.find(segment.base_offset + 1)
@@ -50,7 +52,10 @@ def test_a_flipped_bit_in_a_record_is_refused_told_once_and_the_rest_is_served(t
         harness.open(clean=True)
         with caplog.at_level(logging.ERROR):
             for _ in range(3):
-                assert harness.readable() == ([offset for offset in range(20) if offset != place.base_offset], [place.base_offset])
+                assert harness.readable() == (
+                    [offset for offset in range(20) if offset != place.base_offset],
+                    [place.base_offset],
+                )
         (said,) = [record.getMessage() for record in caplog.records if "refused" in record.getMessage()]
         assert f"{segment.file.path} is damaged from position {place.position}" in said
         assert f"clients go on at offset {place.base_offset + 1}" in said
@@ -69,7 +74,9 @@ def test_a_base_offset_that_does_not_fit_between_its_neighbours_is_refused(tmp_p
 
 
 @pytest.mark.parametrize(("entry", "column", "value"), [(1, 4, 7), (1, 0, 1), (2, 4, 3), (1, 4, 0)])
-def test_an_index_that_is_wrong_costs_nothing_and_is_built_anew(tmp_path: Path, entry: int, column: int, value: int) -> None:
+def test_an_index_that_is_wrong_costs_nothing_and_is_built_anew(
+    tmp_path: Path, entry: int, column: int, value: int
+) -> None:
     with _filled(tmp_path / "t-0") as harness:
         segment = harness.log.segments[1]
         path = segment.offset_index.path

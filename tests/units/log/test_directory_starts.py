@@ -12,7 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.directory_starts import FILE_NAME, DirectoryStarts, decode_directory_starts, encode_directory_starts
+from jesenska.log.directory.directory_starts import (
+    FILE_NAME,
+    DirectoryStarts,
+    decode_directory_starts,
+    encode_directory_starts,
+)
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
 from tests.units.log.log_harness import NOW_MS
@@ -46,14 +51,29 @@ def test_the_last_twenty_starts_are_kept() -> None:
     assert starts.starts == tuple(uuid.UUID(int=number) for number in range(29, 9, -1))
 
 
-@given(st.binary() | st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)).map(json.dumps))
+@given(
+    st.binary()
+    | st.recursive(
+        st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    ).map(json.dumps)
+)
 def test_what_is_not_of_the_format_is_a_value_error(data: bytes | str) -> None:
     with pytest.raises(ValueError):
         decode_directory_starts(data.encode() if isinstance(data, str) else data)
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b'{"version":1,"directory":"AAAAAAAAAAAAAAAAAAAAAQ","starts":[]}', b'{"version":0,"directory":"x","starts":[]}'])
-def test_a_file_that_is_not_understood_says_nothing(tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b'{"version":1,"directory":"AAAAAAAAAAAAAAAAAAAAAQ","starts":[]}',
+        b'{"version":0,"directory":"x","starts":[]}',
+    ],
+)
+def test_a_file_that_is_not_understood_says_nothing(
+    tmp_path: Path, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     _started(tmp_path).close()
     (tmp_path / FILE_NAME).write_bytes(data)
     directories = _started(tmp_path)
@@ -74,7 +94,10 @@ def test_each_directory_keeps_its_id_and_knows_the_starts_on_it(tmp_path: Path) 
     assert directories.started(SECOND, iter([OTHER]).__next__) == [ONE, OTHER]
     directories.close(clean=False)
     directories = _started(tmp_path / "a", tmp_path / "b")
-    assert [directory.starts for directory in directories.had_before] == [DirectoryStarts(ONE, (SECOND, FIRST)), DirectoryStarts(OTHER, (SECOND,))]
+    assert [directory.starts for directory in directories.had_before] == [
+        DirectoryStarts(ONE, (SECOND, FIRST)),
+        DirectoryStarts(OTHER, (SECOND,)),
+    ]
     directories.close()
 
 

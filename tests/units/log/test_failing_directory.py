@@ -11,10 +11,10 @@ import pytest
 
 from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.files import FileLayer
+from jesenska.log.directory.log_directory import LogDirectory
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_directory import LogDirectory
 from tests.units.log.log_harness import NOW_MS
 from tests.units.log.test_log_directories import CLUSTER, TOPIC_ID, append, known
 
@@ -23,7 +23,9 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 
 def two(tmp_path: Path, failed: list[LogDirectory] | None = None, files: FileLayer | None = None) -> LogDirectories:
     """Two directories with a log in each."""
-    directories = LogDirectories([tmp_path / "one", tmp_path / "two"], on_failure=None if failed is None else failed.append, files=files)
+    directories = LogDirectories(
+        [tmp_path / "one", tmp_path / "two"], on_failure=None if failed is None else failed.append, files=files
+    )
     directories.lock()
     directories.claim(CLUSTER, 0)
     directories.load(known(LogConfig(), "a-0", "b-0"), NOW_MS)
@@ -34,7 +36,15 @@ def two(tmp_path: Path, failed: list[LogDirectory] | None = None, files: FileLay
 
 @pytest.mark.parametrize(
     ("number", "fails"),
-    [(errno.EIO, True), (errno.EROFS, True), (errno.ESTALE, True), (errno.ENOSPC, False), (errno.EMFILE, False), (errno.EFBIG, False), (errno.ENOENT, False)],
+    [
+        (errno.EIO, True),
+        (errno.EROFS, True),
+        (errno.ESTALE, True),
+        (errno.ENOSPC, False),
+        (errno.EMFILE, False),
+        (errno.EFBIG, False),
+        (errno.ENOENT, False),
+    ],
 )
 def test_a_broken_disk_is_a_failure_and_a_full_one_is_not(tmp_path: Path, number: int, fails: bool) -> None:
     failed: list[LogDirectory] = []

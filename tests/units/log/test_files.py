@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.regions import FileRegion
-from jesenska.log.files import FileLayer, probe_cold, raise_open_file_limit
-from jesenska.log.segment_file import OpenFile, OpenFiles, SegmentFile
+from jesenska.log.disk.files import FileLayer, probe_cold, raise_open_file_limit
+from jesenska.log.segments.segment_file import OpenFile, OpenFiles, SegmentFile
 
 
 def test_warm_pages_are_not_cold(tmp_path: Path) -> None:
@@ -66,7 +66,9 @@ def test_short_writes_are_continued(tmp_path: Path) -> None:
     assert files.read_file(tmp_path / "x") == bytes(range(50))
 
 
-def test_allocate_reserves_the_size_where_the_system_lacks_fallocate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_allocate_reserves_the_size_where_the_system_lacks_fallocate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delattr(os, "posix_fallocate", raising=False)
     files = FileLayer()
     descriptor = files.open(tmp_path / "x", os.O_RDWR | os.O_CREAT)

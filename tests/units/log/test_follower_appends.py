@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from jesenska.base.errors import CorruptMessageError, KafkaStorageError, OffsetOutOfRangeError
-from jesenska.log.closing import mark_deleted
-from jesenska.log.leader_appends import AppendResult, append_or_queue
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_records
+from jesenska.log.partition.closing import mark_deleted
+from jesenska.log.partition.leader_appends import AppendResult, append_or_queue
+from jesenska.log.partition.log_start import delete_records
 from jesenska.records.batch import iter_headers
 from tests.units.log.follower_harness import Follower, leader_batch
 from tests.units.log.test_queue_and_disk_faults import FaultyFiles
@@ -41,7 +41,12 @@ def test_a_leader_that_becomes_follower_while_its_appends_are_queued_goes_on_beh
         follower.fill(1)
         harness.log.flush()
         buffer = memoryview(bytearray(leader_batch(0, 2)))
-        assert append_or_queue(harness.log, buffer, [header for _, header in iter_headers(buffer)], 3, 0, follower.answers.append) is None
+        assert (
+            append_or_queue(
+                harness.log, buffer, [header for _, header in iter_headers(buffer)], 3, 0, follower.answers.append
+            )
+            is None
+        )
         assert follower.append(leader_batch(3, epoch=5)) is None
         follower.settle()
         assert [answer.base_offset for answer in follower.answers if isinstance(answer, AppendResult)] == [1, 3]
@@ -197,7 +202,9 @@ def test_a_log_whose_records_are_deleted_begins_anew_with_a_batch_that_holds_its
         assert harness.names().count("00000000000000000000.log") == 0
 
 
-def test_a_batch_before_the_end_of_a_log_with_records_or_below_that_of_an_empty_one_is_out_of_range(tmp_path: Path) -> None:
+def test_a_batch_before_the_end_of_a_log_with_records_or_below_that_of_an_empty_one_is_out_of_range(
+    tmp_path: Path,
+) -> None:
     follower = Follower(tmp_path / "t-0")
     with follower.harness as harness:
         follower.restart_at(10)

@@ -15,16 +15,16 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
-from jesenska.log.closing import close_log
-from jesenska.log.files import FileLayer
-from jesenska.log.follower_appends import append_as_follower
-from jesenska.log.leader_appends import AppendResult
-from jesenska.log.leader_epochs import LeaderEpochs
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.leader_epochs import LeaderEpochs
 from jesenska.log.log_config import LogConfig
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.producer_state import ProducerState
-from jesenska.log.reading import read_log
-from jesenska.log.recovery import LogLoader
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.follower_appends import append_as_follower
+from jesenska.log.partition.leader_appends import AppendResult
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log
+from jesenska.log.partition.recovery import LogLoader
+from jesenska.log.segments.producer_state import ProducerState
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
@@ -37,7 +37,18 @@ from tests.units.log.test_queue_and_disk_faults import FaultyFiles
 #: Compacted: that is where the leader's gaps come from.
 CONFIG = LogConfig(segment_bytes=600, index_interval_bytes=150, segment_index_bytes=400, retention_ms=-1, compact=True)
 #: How often each comes.
-_WEIGHTS = {"append": 6, "several": 2, "anew": 1, "truncate": 2, "restart": 1, "flush": 1, "write": 3, "write_all": 1, "sync": 1, "advance": 1}
+_WEIGHTS = {
+    "append": 6,
+    "several": 2,
+    "anew": 1,
+    "truncate": 2,
+    "restart": 1,
+    "flush": 1,
+    "write": 3,
+    "write_all": 1,
+    "sync": 1,
+    "advance": 1,
+}
 _RARE = ("fill_the_disk", "make_room", "settle", "crash", "stop")
 STEPS = st.sampled_from([*(step for step, weight in _WEIGHTS.items() for _ in range(weight)), *_RARE])
 
@@ -94,7 +105,14 @@ class Model:
 def facts(state: ProducerState) -> list[tuple[int, int, int, int, int]]:
     """What a snapshot keeps, too."""
     return sorted(
-        (entry.producer_id, entry.producer_epoch, entry.last_sequence, entry.coordinator_epoch, entry.current_txn_first_offset) for entry in state.entries()
+        (
+            entry.producer_id,
+            entry.producer_epoch,
+            entry.last_sequence,
+            entry.coordinator_epoch,
+            entry.current_txn_first_offset,
+        )
+        for entry in state.entries()
     )
 
 
@@ -122,7 +140,15 @@ class Run:
         producer_id = chance.choice([-1, -1, 1, 2, 3])
         if producer_id == 3 and chance.random() < 0.5:
             marker = marker_record(ControlMarker(ControlType.COMMIT, 1), NOW_MS)
-            return encode_batch([marker], base_offset=offset, leader_epoch=self.epoch, producer_id=3, producer_epoch=0, is_transactional=True, is_control=True)
+            return encode_batch(
+                [marker],
+                base_offset=offset,
+                leader_epoch=self.epoch,
+                producer_id=3,
+                producer_epoch=0,
+                is_transactional=True,
+                is_control=True,
+            )
         sequence = self.sequences.get(producer_id, 0)
         self.sequences[producer_id] = sequence + count
         return encode_batch(
@@ -188,7 +214,10 @@ class Run:
         # They end in order, and one that ends well has carried out those that did not.
         if failure is None:
             pending = len(self.log._all_truncations()._asked)
-            ended, self.model.asked = self.model.asked[: len(self.model.asked) - pending], self.model.asked[len(self.model.asked) - pending :]
+            ended, self.model.asked = (
+                self.model.asked[: len(self.model.asked) - pending],
+                self.model.asked[len(self.model.asked) - pending :],
+            )
             for asked in ended:
                 self.model.truncate(asked)
 
@@ -240,7 +269,15 @@ class Run:
         self.compare()
         copy = self.directory.with_name("copy")
         shutil.copytree(self.directory, copy)
-        loader = LogLoader(copy, CONFIG, FileLayer(), clean=False, recovery_point=self.log.recovery_point, log_start_offset=0, now_ms=NOW_MS)
+        loader = LogLoader(
+            copy,
+            CONFIG,
+            FileLayer(),
+            clean=False,
+            recovery_point=self.log.recovery_point,
+            log_start_offset=0,
+            now_ms=NOW_MS,
+        )
         found = loader.load()
         assert [header for segment in found.segments for _, header in segment.headers()] == self.model.headers
         assert found.leader_epochs.entries() == self.log.leader_epochs.entries()
@@ -259,7 +296,10 @@ class Run:
         """An empty segment behind a gap goes, where what is before the gap was not all synced: what the gap held may
         be lost."""
         bases = [segment.base_offset for segment in self.log.segments]
-        ends = [max([base, *(header.last_offset + 1 for _, header in segment.headers())]) for base, segment in zip(bases, self.log.segments, strict=True)]
+        ends = [
+            max([base, *(header.last_offset + 1 for _, header in segment.headers())])
+            for base, segment in zip(bases, self.log.segments, strict=True)
+        ]
         point = self.log.recovery_point
         while len(ends) > 1 and bases[-1] > point and ends[-1] == bases[-1] > ends[-2] >= point:
             bases.pop()
@@ -283,7 +323,9 @@ class Run:
 
     def opened_anew(self) -> None:
         self.model.start, self.model.end = self.log.log_start_offset, self.end_on_disk()
-        self.log.high_watermark = self.model.high_watermark = min(max(self.model.high_watermark, self.model.start), self.model.end)
+        self.log.high_watermark = self.model.high_watermark = min(
+            max(self.model.high_watermark, self.model.start), self.model.end
+        )
         self.compare()
 
     def crash(self) -> None:
@@ -313,10 +355,24 @@ class Run:
 @settings(max_examples=examples(2), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(steps=st.lists(STEPS, max_size=60), seed=st.integers(0, 2**32))
 @example(
-    steps=["several", "fill_the_disk", "several", "write", "fill_the_disk", "write", "write_all", "write", "several", "truncate", "append"],
+    steps=[
+        "several",
+        "fill_the_disk",
+        "several",
+        "write",
+        "fill_the_disk",
+        "write",
+        "write_all",
+        "write",
+        "several",
+        "truncate",
+        "append",
+    ],
     seed=99999,
 )
-def test_a_followers_log_is_what_its_batches_say(tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int) -> None:
+def test_a_followers_log_is_what_its_batches_say(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], seed: int
+) -> None:
     run = Run(tmp_path_factory.mktemp("follower") / "t-0", Random(seed))
     for step in steps:
         run.step(step)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jesenska.log.closing import close_log
-from jesenska.log.files import FileLayer
-from jesenska.log.index_file import CorruptIndexError
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_records
-from jesenska.log.offset_index import OffsetIndex
-from jesenska.log.time_index import TimeIndex
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.segments.index_file import CorruptIndexError
+from jesenska.log.segments.offset_index import OffsetIndex
+from jesenska.log.segments.time_index import TimeIndex
 from tests.profiles import examples
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
@@ -121,7 +121,11 @@ def test_a_write_that_a_truncation_overtook_puts_nothing_back(tmp_path: Path) ->
     copy.write(trim=True)
     late.run()
     late.done()
-    assert OffsetIndex(index.path, 0, 800, FileLayer()).entries() == copy.entries() == [(number, 100 * number) for number in range(5)]
+    assert (
+        OffsetIndex(index.path, 0, 800, FileLayer()).entries()
+        == copy.entries()
+        == [(number, 100 * number) for number in range(5)]
+    )
     copy.append(20, 5000)
     copy.write()
     assert OffsetIndex(index.path, 0, 800, FileLayer()).entries() == copy.entries()
@@ -176,7 +180,9 @@ def test_missing_or_damaged_index_is_built_anew_when_needed(tmp_path: Path) -> N
     probes=st.lists(st.integers(0, 4000), min_size=1, max_size=20),
     base_offset=st.integers(0, 2**40),
 )
-def test_offset_lookup_equals_a_scan(tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], probes: list[int], base_offset: int) -> None:
+def test_offset_lookup_equals_a_scan(
+    tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[int, int]], probes: list[int], base_offset: int
+) -> None:
     index = OffsetIndex(tmp_path_factory.mktemp("index") / "x.index", base_offset, 4000, FileLayer())
     index.reset()
     rows: list[tuple[int, int]] = []
@@ -222,7 +228,9 @@ def test_first_record_at_or_after_a_time_equals_a_scan(
             harness.reopen()
         for wanted in range(52):
             found = harness.first_at_or_after(wanted)
-            expected = next(((time, offset) for offset, time in enumerate(flat) if time >= wanted and offset >= start), None)
+            expected = next(
+                ((time, offset) for offset, time in enumerate(flat) if time >= wanted and offset >= start), None
+            )
             assert (None if found is None else (found.timestamp_ms, found.offset)) == expected
         newest = harness.first_of_largest()
         assert newest is not None

@@ -7,12 +7,12 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.log.closing import close_log, mark_deleted
-from jesenska.log.epochs_file import read_leader_epochs, write_leader_epochs
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_epochs import LeaderEpochs
-from jesenska.log.log_start import delete_records
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.disk.epochs_file import read_leader_epochs, write_leader_epochs
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.leader_epochs import LeaderEpochs
+from jesenska.log.partition.closing import close_log, mark_deleted
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.partition.partition_log import PartitionLog
 from tests.units.log.log_harness import LogHarness, make_batch
 
 
@@ -35,7 +35,9 @@ def test_end_offset_of_an_epoch_that_was_never_here() -> None:
 def test_tables_agree_that_have_the_same_epochs_from_the_same_offsets_on() -> None:
     epochs = LeaderEpochs([(1, 0), (2, 10)])
     assert epochs.agrees_with(LeaderEpochs([(1, 0), (2, 10)]))
-    assert not any(epochs.agrees_with(LeaderEpochs(other)) for other in ([], [(1, 0)], [(1, 0), (2, 11)], [(1, 0), (3, 10)]))
+    assert not any(
+        epochs.agrees_with(LeaderEpochs(other)) for other in ([], [(1, 0)], [(1, 0), (2, 11)], [(1, 0), (3, 10)])
+    )
 
 
 def test_truncation_from_both_ends() -> None:
@@ -207,7 +209,9 @@ def test_a_write_that_comes_after_the_topic_was_deleted_writes_nothing(tmp_path:
     st.integers(0, 60),
     st.integers(0, 13),
 )
-def test_both_columns_always_go_up_and_lookups_agree_with_a_scan(rows: list[tuple[int, int]], offset: int, epoch: int) -> None:
+def test_both_columns_always_go_up_and_lookups_agree_with_a_scan(
+    rows: list[tuple[int, int]], offset: int, epoch: int
+) -> None:
     epochs = LeaderEpochs(rows)
     entries = epochs.entries()
     for (epoch_a, start_a), (epoch_b, start_b) in pairwise(entries):

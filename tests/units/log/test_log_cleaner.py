@@ -13,23 +13,23 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.background import DirectoryWriter, InlineBackground
-from jesenska.log.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
-from jesenska.log.cleanable import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
-from jesenska.log.cleaned_transactions import CleanedTransactions
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
-from jesenska.log.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.compaction.cleaned_transactions import CleanedTransactions
+from jesenska.log.compaction.cleaning_plan import SegmentFacts, cleanable_part, first_dirty_offset, groups, is_due
+from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurroundings
+from jesenska.log.disk.background import DirectoryWriter, InlineBackground
+from jesenska.log.disk.checkpoints import CLEANER_OFFSETS, OffsetCheckpoint
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.producer_state import AbortedTransaction
-from jesenska.log.reading import lookup_by_time, read_log
-from jesenska.log.time_lookup import TimeLookup
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.reading import lookup_by_time, read_log
+from jesenska.log.segments.producer_state import AbortedTransaction
+from jesenska.log.segments.time_lookup import TimeLookup
 from jesenska.records.batch import iter_headers
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import BatchHeader, read_header
-from jesenska.testing.simulation.disk import ForgetfulFiles
+from jesenska.testing.simulation.machine.disk import ForgetfulFiles
 from tests.profiles import chosen
 from tests.units.log.committed_reads import consume
 from tests.units.log.compaction_model import PARTITION, START_MS, CompactedLog, run
@@ -37,14 +37,18 @@ from tests.units.log.dying_files import DiesError, DyingFiles
 from tests.units.log.log_harness import LogHarness
 from tests.units.log.manual_background import ManualBackground
 
-CONFIG = LogConfig(segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0)
+CONFIG = LogConfig(
+    segment_bytes=1000, delete=False, compact=True, min_cleanable_dirty_ratio=0.0, file_delete_delay_ms=0
+)
 
 
 def one(key: bytes, value: bytes | None, timestamp_ms: int = START_MS) -> bytearray:
     return encode_batch([(timestamp_ms, key, value, ())])
 
 
-def filled(directory: Path, config: LogConfig = CONFIG, settings: CleanerSettings | None = None, files: FileLayer | None = None) -> CompactedLog:
+def filled(
+    directory: Path, config: LogConfig = CONFIG, settings: CleanerSettings | None = None, files: FileLayer | None = None
+) -> CompactedLog:
     """Four keys, ten times each, in several segments; the last segment is empty."""
     log = CompactedLog(directory, config, settings, files)
     for number in range(40):
@@ -106,14 +110,18 @@ def test_what_was_compacted_of_a_partition_that_is_gone_says_nothing_of_its_name
     log.close()
 
 
-def test_a_partition_that_is_made_anew_takes_no_appends_before_what_was_compacted_of_the_old_one_is_forgotten(tmp_path: Path) -> None:
+def test_a_partition_that_is_made_anew_takes_no_appends_before_what_was_compacted_of_the_old_one_is_forgotten(
+    tmp_path: Path,
+) -> None:
     old = filled(tmp_path)
     old.compact()
     old.close(clean=False)
     on_disk = OffsetCheckpoint(tmp_path / CLEANER_OFFSETS, FileLayer())
     assert on_disk.read() == {PARTITION: 40}
     background = ManualBackground()
-    surroundings = CleanerSurroundings(InlineBackground(), lambda _, call: call(), lambda: START_MS, lambda: START_MS, lambda: bytes(16))
+    surroundings = CleanerSurroundings(
+        InlineBackground(), lambda _, call: call(), lambda: START_MS, lambda: START_MS, lambda: bytes(16)
+    )
     directories = LogDirectories([tmp_path], background=background, cleaner_surroundings=surroundings)
     directories.lock()
     directories.load(lambda topic_partition, topic_id: CONFIG, START_MS)
@@ -174,14 +182,18 @@ def test_a_table_that_is_too_small_for_all_keys_takes_several_rounds(tmp_path: P
     log.close()
 
 
-def test_a_batch_with_more_keys_than_the_table_holds_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_with_more_keys_than_the_table_holds_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     log = CompactedLog(tmp_path, replace(CONFIG, segment_bytes=10_000), CleanerSettings(dedupe_buffer_size=24 * 6))
     log.append(encode_batch([(START_MS, b"key-%d" % number, b"", ()) for number in range(20)]))
     log.log.roll(log.now_ms)
     with caplog.at_level(logging.WARNING):
         log.compact()
         log.compact()
-    assert [record.getMessage() for record in caplog.records if "log.cleaner.dedupe.buffer.size" in record.getMessage()].__len__() == 1
+    assert [
+        record.getMessage() for record in caplog.records if "log.cleaner.dedupe.buffer.size" in record.getMessage()
+    ].__len__() == 1
     assert log.directories.cleaner is not None
     assert list(log.directories.cleaner.uncleanable) == [PARTITION]
     assert len(offsets(log)) == 20
@@ -245,7 +257,9 @@ def test_a_damaged_batch_leaves_the_log_as_it_is(tmp_path: Path, caplog: pytest.
 
 
 def in_transaction(sequence: int, key: bytes, value: bytes) -> bytearray:
-    return encode_batch([(START_MS, key, value, ())], producer_id=1, producer_epoch=0, base_sequence=sequence, is_transactional=True)
+    return encode_batch(
+        [(START_MS, key, value, ())], producer_id=1, producer_epoch=0, base_sequence=sequence, is_transactional=True
+    )
 
 
 def end_of_transaction(kind: ControlType, producer_id: int = 1) -> bytearray:
@@ -525,7 +539,11 @@ def test_a_start_takes_away_what_a_compaction_has_replaced_and_the_disk_has_not_
     log.append(one(b"key-1", b"once more"))
     log.log.roll(log.now_ms)
     bases = [segment.base_offset for segment in log.log.segments]
-    sources = {path.name: path.read_bytes() for path in log.log.directory.iterdir() if path.suffix in (".log", ".index", ".timeindex")}
+    sources = {
+        path.name: path.read_bytes()
+        for path in log.log.directory.iterdir()
+        if path.suffix in (".log", ".index", ".timeindex")
+    }
     log.compact()
     whole = log.told()
     kept = [segment.base_offset for segment in log.log.segments]
@@ -581,7 +599,10 @@ def test_the_names_are_synced_before_it_is_written_down_what_is_clean(tmp_path: 
 
 
 def facts(*sizes: int, first: int = 0) -> list[SegmentFacts]:
-    return [SegmentFacts(first + 10 * index, first + 10 * index + 10, size, START_MS + index, START_MS + index) for index, size in enumerate(sizes)]
+    return [
+        SegmentFacts(first + 10 * index, first + 10 * index + 10, size, START_MS + index, START_MS + index)
+        for index, size in enumerate(sizes)
+    ]
 
 
 def test_the_dirty_part_begins_at_the_checkpoint_if_that_is_in_the_log() -> None:
@@ -590,9 +611,20 @@ def test_the_dirty_part_begins_at_the_checkpoint_if_that_is_in_the_log() -> None
 
 @pytest.mark.parametrize(
     ("first_dirty", "stable_end", "end", "clean", "dirty"),
-    [(0, 99, 40, 0, 10), (10, 99, 40, 1, 9), (15, 99, 40, 1, 9), (0, 39, 30, 0, 6), (0, 30, 30, 0, 6), (0, 5, 0, 0, 0), (40, 99, 40, 10, 0), (30, 5, 30, 0, 0)],
+    [
+        (0, 99, 40, 0, 10),
+        (10, 99, 40, 1, 9),
+        (15, 99, 40, 1, 9),
+        (0, 39, 30, 0, 6),
+        (0, 30, 30, 0, 6),
+        (0, 5, 0, 0, 0),
+        (40, 99, 40, 10, 0),
+        (30, 5, 30, 0, 0),
+    ],
 )
-def test_the_dirty_part_ends_with_the_last_whole_segment_that_is_stable(first_dirty: int, stable_end: int, end: int, clean: int, dirty: int) -> None:
+def test_the_dirty_part_ends_with_the_last_whole_segment_that_is_stable(
+    first_dirty: int, stable_end: int, end: int, clean: int, dirty: int
+) -> None:
     part = cleanable_part(facts(1, 2, 3, 4), CONFIG, first_dirty=first_dirty, stable_end=stable_end, now_ms=START_MS)
     assert (part.end_offset, part.clean_bytes, part.dirty_bytes) == (end, clean, dirty)
     assert is_due(part, CONFIG) == (dirty > 0)
@@ -602,7 +634,9 @@ def test_the_dirty_part_ends_with_the_last_whole_segment_that_is_stable(first_di
     ("first_ms", "now_ms", "is_overdue"),
     [(START_MS, START_MS + 1000, False), (START_MS, START_MS + 1001, True), (0, START_MS, False), (1, START_MS, True)],
 )
-def test_a_record_may_be_as_old_as_max_compaction_lag_and_no_older(first_ms: int, now_ms: int, is_overdue: bool) -> None:
+def test_a_record_may_be_as_old_as_max_compaction_lag_and_no_older(
+    first_ms: int, now_ms: int, is_overdue: bool
+) -> None:
     """A segment without a timestamp, which has 0, is never overdue."""
     segment = SegmentFacts(0, 10, 100, START_MS, first_ms)
     config = replace(CONFIG, max_compaction_lag_ms=1000)
@@ -611,15 +645,28 @@ def test_a_record_may_be_as_old_as_max_compaction_lag_and_no_older(first_ms: int
 
 
 @pytest.mark.parametrize(("lag_ms", "end"), [(0, 40), (1, 40), (2, 30), (4, 10), (5, 0)])
-def test_the_dirty_part_ends_before_the_first_segment_that_is_younger_than_min_compaction_lag(lag_ms: int, end: int) -> None:
+def test_the_dirty_part_ends_before_the_first_segment_that_is_younger_than_min_compaction_lag(
+    lag_ms: int, end: int
+) -> None:
     config = replace(CONFIG, min_compaction_lag_ms=lag_ms)
-    assert cleanable_part(facts(1, 2, 3, 4), config, first_dirty=0, stable_end=99, now_ms=START_MS + 4).end_offset == end
+    assert (
+        cleanable_part(facts(1, 2, 3, 4), config, first_dirty=0, stable_end=99, now_ms=START_MS + 4).end_offset == end
+    )
 
 
 def _of_producer(producer_id: int, offset: int, *, is_control: bool = False) -> BatchHeader:
     records = [marker_record(ControlMarker(ControlType.ABORT, 0), 0)] if is_control else [(0, b"k", b"v", ())]
     return read_header(
-        bytes(encode_batch(records, base_offset=offset, producer_id=producer_id, producer_epoch=0, is_transactional=True, is_control=is_control))
+        bytes(
+            encode_batch(
+                records,
+                base_offset=offset,
+                producer_id=producer_id,
+                producer_epoch=0,
+                is_transactional=True,
+                is_control=is_control,
+            )
+        )
     )
 
 
@@ -629,7 +676,10 @@ def test_a_marker_stays_as_long_as_a_batch_of_its_transaction_does_and_one_of_an
     assert transactions.is_aborted(_of_producer(1, 0))
     assert not transactions.is_aborted(_of_producer(2, 1))
     assert transactions.end(_of_producer(1, 5, is_control=True), ControlMarker(ControlType.UNKNOWN, 0)) == (False, None)
-    assert transactions.end(_of_producer(1, 5, is_control=True), ControlMarker(ControlType.ABORT, 0)) == (False, aborted)
+    assert transactions.end(_of_producer(1, 5, is_control=True), ControlMarker(ControlType.ABORT, 0)) == (
+        False,
+        aborted,
+    )
     assert transactions.end(_of_producer(2, 6, is_control=True), ControlMarker(ControlType.COMMIT, 0)) == (False, None)
     # Nothing was met of these.
     assert transactions.end(_of_producer(1, 7, is_control=True), ControlMarker(ControlType.ABORT, 0)) == (True, None)

@@ -12,20 +12,20 @@ import pytest
 
 from jesenska.base.errors import JesenskaError, KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.checkpoints import HIGH_WATERMARKS, CleanShutdownMarker, OffsetCheckpoint
-from jesenska.log.directory_lock import LogDirectoryError, owner_pid
-from jesenska.log.directory_settings import DirectorySettings
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
+from jesenska.log.directory.directory_lock import LogDirectoryError, owner_pid
+from jesenska.log.directory.directory_settings import DirectorySettings
+from jesenska.log.directory.partition_loading import LoadProgress
+from jesenska.log.disk.checkpoints import HIGH_WATERMARKS, CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.meta_properties import ForeignDataError, read_meta_properties
+from jesenska.log.disk.partition_metadata import read_topic_id
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_start import delete_records
-from jesenska.log.meta_properties import ForeignDataError, read_meta_properties
-from jesenska.log.offset_index import OffsetIndex
-from jesenska.log.partition_loading import LoadProgress
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.partition_metadata import read_topic_id
-from jesenska.log.time_index import TimeIndex
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.segments.offset_index import OffsetIndex
+from jesenska.log.segments.time_index import TimeIndex
 from jesenska.records.batch import iter_headers
 from tests.units.log.log_harness import NOW_MS, make_batch
 from tests.units.log.manual_background import ManualBackground
@@ -38,7 +38,12 @@ def known(config: LogConfig, *names: str) -> Callable[[TopicPartition, uuid.UUID
     return lambda topic_partition, topic_id: config if str(topic_partition) in names else None
 
 
-def start(*paths: Path, names: tuple[str, ...] = (), config: LogConfig | None = None, settings: DirectorySettings | None = None) -> LogDirectories:
+def start(
+    *paths: Path,
+    names: tuple[str, ...] = (),
+    config: LogConfig | None = None,
+    settings: DirectorySettings | None = None,
+) -> LogDirectories:
     directories = LogDirectories(list(paths), settings=settings)
     try:
         directories.lock()
@@ -82,7 +87,9 @@ def test_directories_say_whose_they_are_before_they_are_claimed(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_log_that_ends_before_its_checkpoints_after_an_orderly_stop_has_lost_something(tmp_path: Path, clean: bool) -> None:
+def test_a_log_that_ends_before_its_checkpoints_after_an_orderly_stop_has_lost_something(
+    tmp_path: Path, clean: bool
+) -> None:
     key, path = TopicPartition("orders", 0), tmp_path / "data"
     directories = start(path)
     log = directories.create(key, TOPIC_ID, LogConfig(), NOW_MS)
@@ -102,7 +109,9 @@ def test_a_log_that_ends_before_its_checkpoints_after_an_orderly_stop_has_lost_s
         assert directories.logs[key].log_end_offset == 5
         assert directories.cut_logs == told, "a later start knows it still, also after a crash"
         directories.close(clean=ends_clean)
-        assert not clean or OffsetCheckpoint(path / HIGH_WATERMARKS, FileLayer()).read()[key] <= 5, "nobody has said that more was committed"
+        assert not clean or OffsetCheckpoint(path / HIGH_WATERMARKS, FileLayer()).read()[key] <= 5, (
+            "nobody has said that more was committed"
+        )
     directories = start(path, names=(str(key),))
     directories.take_as_it_is(key)
     directories.close()
@@ -341,13 +350,21 @@ def test_tick_writes_checkpoints_at_their_intervals(tmp_path: Path) -> None:
 
 
 def test_tick_goes_on_in_steps_while_partitions_come_and_go(tmp_path: Path) -> None:
-    directories = LogDirectories([tmp_path], settings=DirectorySettings(high_watermark_checkpoint_interval_ms=100, retention_check_interval_ms=100))
+    directories = LogDirectories(
+        [tmp_path],
+        settings=DirectorySettings(high_watermark_checkpoint_interval_ms=100, retention_check_interval_ms=100),
+    )
     directories.lock()
     directories.claim(CLUSTER, 0)
     directories.load(known(LogConfig()), NOW_MS)
     keys = [TopicPartition("t", number) for number in range(70)]
     for key in keys:
-        append(directories.create(key, None, LogConfig(segment_bytes=200, retention_ms=1000, index_interval_bytes=0), NOW_MS), timestamp=NOW_MS)
+        append(
+            directories.create(
+                key, None, LogConfig(segment_bytes=200, retention_ms=1000, index_interval_bytes=0), NOW_MS
+            ),
+            timestamp=NOW_MS,
+        )
     directories.tick(NOW_MS)
     steps = 0
     for _ in directories.tick_in_steps(NOW_MS + 5000):
@@ -357,7 +374,9 @@ def test_tick_goes_on_in_steps_while_partitions_come_and_go(tmp_path: Path) -> N
         steps += 1
     assert steps > 5
     assert set(directories.logs) == {*keys[steps:], *(TopicPartition("u", number) for number in range(steps))}
-    assert all(log.log_start_offset == 1 for key, log in directories.logs.items() if key.topic == "t" and key.partition < 40)
+    assert all(
+        log.log_start_offset == 1 for key, log in directories.logs.items() if key.topic == "t" and key.partition < 40
+    )
     directories.close()
 
 
@@ -605,7 +624,9 @@ def test_an_orderly_stop_syncs_what_was_written_and_nothing_twice(tmp_path: Path
     for number in range(300):
         append(directories.create(TopicPartition("many", number), TOPIC_ID, LogConfig(), NOW_MS))
     directories.close()
-    assert {path for path in files.synced if path.endswith("0.log")} == {str(tmp_path / "data" / f"many-{number}" / f"{0:020d}.log") for number in range(300)}
+    assert {path for path in files.synced if path.endswith("0.log")} == {
+        str(tmp_path / "data" / f"many-{number}" / f"{0:020d}.log") for number in range(300)
+    }
     files.synced.clear()
     again = LogDirectories([tmp_path / "data"], files=files)
     again.lock()
@@ -619,7 +640,9 @@ def test_an_orderly_stop_syncs_what_was_written_and_nothing_twice(tmp_path: Path
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names of descriptors are Linux's")
-def test_a_stop_that_cannot_sync_one_log_leaves_no_marker_and_closes_the_others(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stop_that_cannot_sync_one_log_leaves_no_marker_and_closes_the_others(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     files = CountedSyncs()
     directories = LogDirectories([tmp_path / "data"], files=files)
     directories.lock()
@@ -637,7 +660,9 @@ def test_a_stop_that_cannot_sync_one_log_leaves_no_marker_and_closes_the_others(
 
 
 @pytest.mark.parametrize("set_ms", [-3_600_000, 3_600_000])
-def test_flushes_checkpoints_and_removals_come_in_their_time_when_the_wall_clock_is_set(tmp_path: Path, set_ms: int) -> None:
+def test_flushes_checkpoints_and_removals_come_in_their_time_when_the_wall_clock_is_set(
+    tmp_path: Path, set_ms: int
+) -> None:
     elapsed_ms = 5_000
     settings = DirectorySettings(high_watermark_checkpoint_interval_ms=100)
     directories = LogDirectories([tmp_path], settings=settings, monotonic_ms=lambda: elapsed_ms)
@@ -661,7 +686,7 @@ def test_flushes_checkpoints_and_removals_come_in_their_time_when_the_wall_clock
 
 @pytest.mark.parametrize(
     "content",
-    [b"garbage\n", b"\x00\xff\xfe\x01binary", b"version=0\n", b"broker.id=one\n", b"broker.id=-1\ncluster.id=x\n", b"version=zero\nbroker.id=0\n",
+    [b"garbage\n", b"\x00\xff\xfe\x01binary", b"version=0\n", b"broker.id=one\n", b"broker.id=-1\ncluster.id=x\n", b"version=zero\nbroker.id=0\n",  # noqa: E501
      b"broker.id=0\ncluster.id=\n", b"broker.id=\\u12\n"],
 )  # fmt: skip
 def test_a_file_of_properties_that_says_nothing_sensible_is_refused(tmp_path: Path, content: bytes) -> None:

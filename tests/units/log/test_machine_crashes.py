@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.directory_settings import DirectorySettings
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import append_at_once
+from jesenska.log.directory.directory_settings import DirectorySettings
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_start import delete_records
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
-from jesenska.testing.simulation.disk import ForgetfulFiles
+from jesenska.testing.simulation.machine.disk import ForgetfulFiles
 from tests.profiles import examples
 from tests.units.log.log_harness import NOW_MS, make_batch
 
@@ -31,7 +31,11 @@ CONFIG = LogConfig(segment_bytes=700, index_interval_bytes=200, segment_index_by
 
 
 def batches(log: PartitionLog) -> dict[int, bytes]:
-    return {header.base_offset: segment.read_bytes(position, header.size_bytes) for segment in log.segments for position, header in segment.headers()}
+    return {
+        header.base_offset: segment.read_bytes(position, header.size_bytes)
+        for segment in log.segments
+        for position, header in segment.headers()
+    }
 
 
 def offsets(log: PartitionLog) -> list[int]:
@@ -46,7 +50,22 @@ def start(path: Path, files: FileLayer) -> LogDirectories:
     return directories
 
 
-STEPS = st.sampled_from(["append", "append", "append", "append", "flush", "checkpoint", "roll", "truncate", "delete_records", "retention", "recreate", "stop"])
+STEPS = st.sampled_from(
+    [
+        "append",
+        "append",
+        "append",
+        "append",
+        "flush",
+        "checkpoint",
+        "roll",
+        "truncate",
+        "delete_records",
+        "retention",
+        "recreate",
+        "stop",
+    ]
+)
 
 #: Retention takes segments away, and the disk keeps some of them and not others.
 # fmt: off
@@ -61,7 +80,9 @@ REMOVED_IN_PART = [
 @settings(max_examples=examples(1.5), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(rounds=st.lists(st.lists(STEPS, max_size=25), min_size=1, max_size=3), seed=st.integers(0, 2**32))
 @example(rounds=[REMOVED_IN_PART], seed=205)
-def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.TempPathFactory, rounds: list[list[str]], seed: int) -> None:
+def test_synced_records_survive_a_crash_of_the_machine(
+    tmp_path_factory: pytest.TempPathFactory, rounds: list[list[str]], seed: int
+) -> None:
     chance = Random(seed)
     path = tmp_path_factory.mktemp("disk") / "data"
     sequence = 0
@@ -75,7 +96,9 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
         for step in steps:
             if step == "append":
                 buffer = memoryview(make_batch(chance.randint(1, 3), value_bytes=chance.randint(0, 150)))
-                append_at_once(log, buffer, [header for _, header in iter_headers(buffer)], sequence // 9, NOW_MS + sequence)
+                append_at_once(
+                    log, buffer, [header for _, header in iter_headers(buffer)], sequence // 9, NOW_MS + sequence
+                )
                 sequence += 1
             elif step == "flush":
                 log.flush()
@@ -86,7 +109,9 @@ def test_synced_records_survive_a_crash_of_the_machine(tmp_path_factory: pytest.
                 log.roll(NOW_MS)
             elif step == "truncate":
                 failures: list[dict[TopicPartition, KafkaError]] = []
-                directories.truncate({TP: chance.randint(log.log_start_offset, log.log_end_offset)}, NOW_MS, failures.append)
+                directories.truncate(
+                    {TP: chance.randint(log.log_start_offset, log.log_end_offset)}, NOW_MS, failures.append
+                )
                 assert failures == [{}]
                 safe = min(safe, log.log_end_offset)
             elif step == "delete_records":

@@ -6,7 +6,16 @@ from random import Random
 
 import pytest
 
-from jesenska.log.move_plan import CopiedSegment, CopyPiece, Remove, Seal, SegmentNow, copied_end_offset, next_step, only_end_is_missing
+from jesenska.log.copies.move_steps import (
+    CopiedSegment,
+    CopyPiece,
+    Remove,
+    Seal,
+    SegmentNow,
+    copied_end_offset,
+    next_step,
+    only_end_is_missing,
+)
 
 
 def test_the_oldest_segment_comes_first_and_is_sealed_before_the_next_one() -> None:
@@ -23,11 +32,15 @@ def test_the_oldest_segment_comes_first_and_is_sealed_before_the_next_one() -> N
 
 
 def test_a_segment_that_the_log_has_no_more_is_removed_first() -> None:
-    assert next_step([SegmentNow(10, "x", 1, False, 11)], {0: CopiedSegment("gone", 5, True), 10: CopiedSegment("x", 0)}, 9) == Remove((0,))
+    assert next_step(
+        [SegmentNow(10, "x", 1, False, 11)], {0: CopiedSegment("gone", 5, True), 10: CopiedSegment("x", 0)}, 9
+    ) == Remove((0,))
 
 
 def test_another_segment_of_the_same_name_is_copied_from_its_beginning() -> None:
-    assert next_step([SegmentNow(0, "cut", 40, False, 4)], {0: CopiedSegment("before", 100, True)}, 99) == CopyPiece(0, 0, 40)
+    assert next_step([SegmentNow(0, "cut", 40, False, 4)], {0: CopiedSegment("before", 100, True)}, 99) == CopyPiece(
+        0, 0, 40
+    )
 
 
 def test_only_some_bytes_of_the_last_segment_may_be_missing_for_the_end() -> None:
@@ -88,7 +101,11 @@ def test_the_copy_becomes_what_the_log_is_whatever_it_does_meanwhile(seed: int) 
         elif isinstance(step, CopyPiece):
             identity, text = next((identity, text) for base, identity, text in log if base == step.base_offset)
             end = step.position + step.size_bytes
-            copy[step.base_offset] = copy.get(step.base_offset, "")[: step.position] + text[step.position : end] + copy.get(step.base_offset, "")[end:]
+            copy[step.base_offset] = (
+                copy.get(step.base_offset, "")[: step.position]
+                + text[step.position : end]
+                + copy.get(step.base_offset, "")[end:]
+            )
             copied[step.base_offset] = CopiedSegment(identity[0], end)
         elif isinstance(step, Seal):
             identity, text = next((identity, text) for base, identity, text in log if base == step.base_offset)
@@ -96,5 +113,7 @@ def test_the_copy_becomes_what_the_log_is_whatever_it_does_meanwhile(seed: int) 
             copied[step.base_offset] = CopiedSegment(identity[0], len(text), True)
     assert next_step(segments(), copied, 9) is None
     assert only_end_is_missing(segments(), copied, 0)
-    assert {base: text[: len(copy.get(base, ""))] for base, _, text in log} == {base: copy.get(base, "")[: len(text)] for base, _, text in log}
+    assert {base: text[: len(copy.get(base, ""))] for base, _, text in log} == {
+        base: copy.get(base, "")[: len(text)] for base, _, text in log
+    }
     assert set(copy) <= {base for base, _, _ in log}

@@ -15,18 +15,18 @@ import pytest
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, ReplicaNotAvailableError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log import future_files, moves, moving
-from jesenska.log.background import DirectoryWriter, InlineBackground
-from jesenska.log.branching import BranchWanted
-from jesenska.log.checkpoints import OffsetCheckpoint
-from jesenska.log.directory_lock import LogDirectoryError
-from jesenska.log.files import FileLayer
-from jesenska.log.future_files import MOVED_TO_FILE
-from jesenska.log.leader_appends import AppendResult, append_or_queue
-from jesenska.log.log_start import delete_old_segments, delete_records
-from jesenska.log.moves import MoveSettings
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import read_log
+from jesenska.log.copies import future_files, replica_move, replica_moves
+from jesenska.log.copies.branching import BranchWanted
+from jesenska.log.copies.future_files import MOVED_TO_FILE
+from jesenska.log.copies.replica_moves import MoveSettings
+from jesenska.log.directory.directory_lock import LogDirectoryError
+from jesenska.log.disk.background import DirectoryWriter, InlineBackground
+from jesenska.log.disk.checkpoints import OffsetCheckpoint
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.partition.leader_appends import AppendResult, append_or_queue
+from jesenska.log.partition.log_start import delete_old_segments, delete_records
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log
 from jesenska.records.batch import iter_headers
 from jesenska.records.encode import encode_batch
 from tests.profiles import chosen, rounds
@@ -163,12 +163,20 @@ def test_index_files_snapshots_and_transaction_indexes_come_along(tmp_path: Path
     for sequence in range(30):
         append(log, make_batch(1, value_bytes=90, producer_id=7, producer_epoch=0, base_sequence=sequence))
     log.flush()
-    before = {item.name: item.read_bytes() for item in log.directory.iterdir() if item.suffix in (".index", ".timeindex", ".snapshot")}
+    before = {
+        item.name: item.read_bytes()
+        for item in log.directory.iterdir()
+        if item.suffix in (".index", ".timeindex", ".snapshot")
+    }
     producers = log.producers.entries()
     moved.move(moved.b)
     moved.run()
     active = f"{log.active_segment.base_offset:020d}"
-    after = {item.name: item.read_bytes() for item in log.directory.iterdir() if item.suffix in (".index", ".timeindex", ".snapshot")}
+    after = {
+        item.name: item.read_bytes()
+        for item in log.directory.iterdir()
+        if item.suffix in (".index", ".timeindex", ".snapshot")
+    }
     sealed = {name: data for name, data in before.items() if not name.startswith(active)}
     assert len(sealed) > 20
     assert {name: after.get(name) for name in sealed} == sealed
@@ -192,7 +200,9 @@ def test_checkpoints_of_the_new_directory_know_the_log_before_it_is_there(tmp_pa
     run_to_hold(moved)
     assert (tmp_path / "b" / "log-start-offset-checkpoint").read_text() == "0\n1\norders 0 7\n"
     assert (tmp_path / "b" / "replication-offset-checkpoint").read_text() == "0\n1\norders 0 60\n"
-    assert (tmp_path / "b" / "recovery-point-offset-checkpoint").read_text() == f"0\n1\norders 0 {log.active_segment.base_offset}\n"
+    assert (
+        tmp_path / "b" / "recovery-point-offset-checkpoint"
+    ).read_text() == f"0\n1\norders 0 {log.active_segment.base_offset}\n"
     moved.run()
     moved.directories.checkpoint_log_start_offsets()
     assert OffsetCheckpoint(tmp_path / "a" / "log-start-offset-checkpoint", FileLayer()).read() == {}
@@ -213,8 +223,10 @@ def test_open_reads_go_on_with_the_old_files(tmp_path: Path) -> None:
     moved.close()
 
 
-def test_a_move_takes_no_more_bytes_a_second_than_it_may_and_rests_at_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "_PIECE_MIN_BYTES", 100)
+def test_a_move_takes_no_more_bytes_a_second_than_it_may_and_rests_at_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replica_moves, "_PIECE_MIN_BYTES", 100)
     moved = MovingDirectories(tmp_path, settings=MoveSettings(max_bytes_per_second=1000))
     log = filled(moved)
     size_bytes = log.size_bytes
@@ -317,7 +329,9 @@ def test_a_move_does_not_end_while_a_branch_is_made_of_its_replica(tmp_path: Pat
         writer.run_all()
     moved.move(moved.b)
     made: list[PartitionLog | KafkaError] = []
-    moved.directories.branch(MOVED, BranchWanted(TopicPartition("branch", 0), None, moved.config, 1), NOW_MS, made.append)
+    moved.directories.branch(
+        MOVED, BranchWanted(TopicPartition("branch", 0), None, moved.config, 1), NOW_MS, made.append
+    )
     for _ in range(100):
         if not moved.step():
             moved.elapsed_ms += 50
@@ -357,7 +371,9 @@ def test_a_partition_that_is_not_here_yet_is_made_where_it_was_wanted(tmp_path: 
     log = moved.directories.create(MOVED, TOPIC_ID, CONFIG, NOW_MS)
     assert log.directory.parent.name == "c"
     moved.directories.delete(MOVED, NOW_MS)
-    assert moved.directories.create(MOVED, TOPIC_ID, CONFIG, NOW_MS).directory.parent.name == "a", "it is asked for once"
+    assert moved.directories.create(MOVED, TOPIC_ID, CONFIG, NOW_MS).directory.parent.name == "a", (
+        "it is asked for once"
+    )
     moved.close()
 
 
@@ -436,7 +452,9 @@ def test_what_a_start_finds_in_a_copy_is_not_believed(tmp_path: Path) -> None:
     chance = Random(4)
     for item in sorted(future.iterdir()):
         if item.name != "partition.metadata":
-            item.write_bytes(bytes(chance.randrange(256) if chance.random() < 0.02 else byte for byte in item.read_bytes()) + b"more")
+            item.write_bytes(
+                bytes(chance.randrange(256) if chance.random() < 0.02 else byte for byte in item.read_bytes()) + b"more"
+            )
     (future / "00000000000000009999.log").write_bytes(b"not theirs")
     again = MovingDirectories(tmp_path)
     again.directories.tick(NOW_MS)
@@ -448,7 +466,9 @@ def test_what_a_start_finds_in_a_copy_is_not_believed(tmp_path: Path) -> None:
     assert records(MovingDirectories(tmp_path).log) == told
 
 
-def test_a_copy_without_its_log_is_left_alone_and_a_second_one_is_removed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_copy_without_its_log_is_left_alone_and_a_second_one_is_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     moved = MovingDirectories(tmp_path, count=3)
     filled(moved)
     moved.close()
@@ -460,7 +480,11 @@ def test_a_copy_without_its_log_is_left_alone_and_a_second_one_is_removed(tmp_pa
     again.run()
     assert again.log.directory.parent.name == "b"
     again.directories.tick(NOW_MS)
-    assert again.names() == {"a": [], "b": [f"alien-0.{TOPIC_ID.hex}-future", "orders-0"], "c": [f"alien-0.{TOPIC_ID.hex}-future"]}
+    assert again.names() == {
+        "a": [],
+        "b": [f"alien-0.{TOPIC_ID.hex}-future", "orders-0"],
+        "c": [f"alien-0.{TOPIC_ID.hex}-future"],
+    }
     assert sum("alien-0" in message and "left alone" in message for message in caplog.messages) == 2
     again.close()
 
@@ -696,7 +720,13 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
         what = chance.randrange(100)
         if what < 30:
             count = chance.randrange(1, 4)
-            batch = make_batch(count, value_bytes=chance.randrange(10, 90), producer_id=producer, producer_epoch=0, base_sequence=sequence)
+            batch = make_batch(
+                count,
+                value_bytes=chance.randrange(10, 90),
+                producer_id=producer,
+                producer_epoch=0,
+                base_sequence=sequence,
+            )
             sequence += count
             slow = chance.random() < 0.4
             for item in held:
@@ -720,7 +750,9 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
                     moved.step()
                 settle()
                 assert done == [{}, {}]
-                entries = [entry for entry in other.producers.entries() if entry.producer_id == producer and entry.batches]
+                entries = [
+                    entry for entry in other.producers.entries() if entry.producer_id == producer and entry.batches
+                ]
                 sequence = entries[0].batches[-1].last_sequence + 1 if entries else sequence
                 epoch += 1
         elif what < 38:
@@ -783,13 +815,20 @@ def one_history(tmp_path: Path, seed: int, *, operations: int = 120) -> int:
             moved.elapsed_ms = min(at_ms for at_ms, _ in moved.timers)
     assert moved.directories.moves is not None
     assert not moved.directories.moves.is_at_work
-    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (other.log_start_offset, other.high_watermark, other.log_end_offset)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (
+        other.log_start_offset,
+        other.high_watermark,
+        other.log_end_offset,
+    )
     assert b"".join(content(log.directory).values()) == b"".join(content(other.directory).values())
     assert [segment.base_offset for segment in log.segments] == [segment.base_offset for segment in other.segments]
     assert sorted(content(log.directory)) == [segment.file.path.name for segment in log.segments]
     assert log.leader_epochs.entries() == other.leader_epochs.entries()
     # A start remembers more or fewer batches, and producers, as there are snapshots.
-    last_batches = [[entry.batches[-1:] for entry in each.producers.entries() if entry.producer_id == producer] for each in (log, other)]
+    last_batches = [
+        [entry.batches[-1:] for entry in each.producers.entries() if entry.producer_id == producer]
+        for each in (log, other)
+    ]
     assert last_batches[0] == last_batches[1]
     told_all = records(log)
     assert told_all == records(other)
@@ -921,6 +960,6 @@ def test_an_old_name_that_a_crash_brings_back_is_not_taken_for_the_log(tmp_path:
 
 def test_names_and_limits_are_those_that_the_tests_stand_on() -> None:
     """Pieces are larger than the logs of these tests, so that a step copies a segment."""
-    assert moves._PIECE_BYTES > 1_000_000
-    assert moving._END_MAX_BYTES > 1_000_000
+    assert replica_moves._PIECE_BYTES > 1_000_000
+    assert replica_move._END_MAX_BYTES > 1_000_000
     assert future_files.FUTURE_DIRECTORY_SUFFIX == "-future"

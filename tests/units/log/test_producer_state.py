@@ -15,20 +15,25 @@ from jesenska.base.errors import (
     OutOfOrderSequenceNumberError,
     TransactionCoordinatorFencedError,
 )
-from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
-from jesenska.log.producer_state import ProducerState, Undo, Verification, decode_snapshot, encode_snapshot
+from jesenska.log.partition.closing import close_log
+from jesenska.log.segments.producer_state import ProducerState, Undo, Verification, decode_snapshot, encode_snapshot
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import BatchHeader, read_header
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
 # What Apache Kafka 3.9.1 wrote for one producer: last offset 167, sequence 167, 8 records.
-KAFKA_SNAPSHOT = bytes.fromhex("0001 15068535 000000010000000000000000 0000 000000a7 00000000000000a7 00000007 000001a1fbea9267 ffffffff ffffffffffffffff")
+KAFKA_SNAPSHOT = bytes.fromhex(
+    "0001 15068535 000000010000000000000000 0000 000000a7 00000000000000a7 00000007 000001a1fbea9267 ffffffff "
+    "ffffffffffffffff"
+)
 
 
 def header(sequence: int, count: int = 1, *, producer: int = 1, epoch: int = 0, txn: bool = False) -> BatchHeader:
-    return read_header(make_batch(count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, is_transactional=txn), 0)
+    return read_header(
+        make_batch(count, producer_id=producer, producer_epoch=epoch, base_sequence=sequence, is_transactional=txn), 0
+    )
 
 
 def feed(state: ProducerState, one: BatchHeader, offset: int) -> tuple[int, int] | None:
@@ -111,7 +116,9 @@ def test_a_batch_of_a_new_epoch_is_no_duplicate_of_one_of_the_old_epoch() -> Non
     assert feed(state, header(1, epoch=1), 3) is None
 
 
-def begin(state: ProducerState, sequence: int = 0, *, epoch: int = 0, now_ms: int = NOW_MS, is_for_new_clients: bool = False) -> Verification:
+def begin(
+    state: ProducerState, sequence: int = 0, *, epoch: int = 0, now_ms: int = NOW_MS, is_for_new_clients: bool = False
+) -> Verification:
     return state.begin_verification(1, epoch, sequence, now_ms, is_for_new_clients=is_for_new_clients)
 
 
@@ -253,7 +260,12 @@ def test_snapshot_of_apache_kafka_is_read_and_written_byte_for_byte() -> None:
     (entry,) = entries
     assert (entry.producer_id, entry.producer_epoch, entry.last_sequence) == (0, 0, 167)
     batch = entry.batches[-1]
-    assert (batch.first_sequence, batch.first_offset, batch.last_offset, batch.timestamp) == (160, 160, 167, 1795227816551)
+    assert (batch.first_sequence, batch.first_offset, batch.last_offset, batch.timestamp) == (
+        160,
+        160,
+        167,
+        1795227816551,
+    )
     assert encode_snapshot(entries) == KAFKA_SNAPSHOT
 
 
@@ -324,9 +336,14 @@ class Model:
 
 
 @given(
-    st.lists(st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 8), st.integers(1, 3), st.booleans()), max_size=60),
+    st.lists(
+        st.tuples(st.integers(1, 2), st.integers(0, 2), st.integers(0, 8), st.integers(1, 3), st.booleans()),
+        max_size=60,
+    ),
 )
-def test_sequence_check_agrees_with_a_model_and_an_undo_leaves_no_trace(steps: list[tuple[int, int, int, int, bool]]) -> None:
+def test_sequence_check_agrees_with_a_model_and_an_undo_leaves_no_trace(
+    steps: list[tuple[int, int, int, int, bool]],
+) -> None:
     state = ProducerState()
     models = {1: Model(), 2: Model()}
     offset = 0

@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
-from jesenska.log.background import DirectoryWriter
-from jesenska.log.closing import mark_deleted
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import AppendResult, append_or_queue
+from jesenska.log.disk.background import DirectoryWriter
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.reading import read_log
+from jesenska.log.partition.closing import mark_deleted
+from jesenska.log.partition.leader_appends import AppendResult, append_or_queue
+from jesenska.log.partition.reading import read_log
 from jesenska.records.batch import iter_headers
 from tests.profiles import examples
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -62,7 +62,9 @@ class Queued:
         self.writer = ManualBackground()
         self.files = files or FaultyFiles()
         self.answers: list[AppendResult | KafkaError] = []
-        self.harness = LogHarness(directory, config or LogConfig(), self.files, DirectoryWriter(self.writer, self.flusher))
+        self.harness = LogHarness(
+            directory, config or LogConfig(), self.files, DirectoryWriter(self.writer, self.flusher)
+        )
 
     def append(self, batch: bytearray) -> AppendResult | None:
         buffer = memoryview(batch)
@@ -181,7 +183,9 @@ def test_batch_sent_again_after_a_kill_is_answered_after_the_sync_that_the_kill_
         assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=0)) is None
         assert queued.answers == []
         queued.flusher.run_all()
-        assert [(answer.base_offset, answer.duplicate) for answer in queued.answers if isinstance(answer, AppendResult)] == [(0, True)]
+        assert [
+            (answer.base_offset, answer.duplicate) for answer in queued.answers if isinstance(answer, AppendResult)
+        ] == [(0, True)]
         assert harness.log.recovery_point == 1
 
 
@@ -248,7 +252,12 @@ def test_queued_write_that_fails_takes_everything_behind_it_along(tmp_path: Path
         queued.files.room_bytes = size + 30
         queued.writer.run_work_first()
         assert queued.offsets_answered() == [2]
-        assert [type(answer) for answer in queued.answers] == [AppendResult, KafkaStorageError, KafkaStorageError, KafkaStorageError]
+        assert [type(answer) for answer in queued.answers] == [
+            AppendResult,
+            KafkaStorageError,
+            KafkaStorageError,
+            KafkaStorageError,
+        ]
         assert harness.offsets() == [0, 1, 2]
         assert harness.log.next_offset == 3
         queued.files.room_bytes = None
@@ -261,7 +270,9 @@ def test_queued_write_that_fails_takes_everything_behind_it_along(tmp_path: Path
 
 
 @pytest.mark.parametrize("fails", ["log", "index", "timeindex", "snapshot"])
-def test_queued_roll_that_fails_takes_everything_behind_it_along_and_leaves_no_files(tmp_path: Path, fails: str) -> None:
+def test_queued_roll_that_fails_takes_everything_behind_it_along_and_leaves_no_files(
+    tmp_path: Path, fails: str
+) -> None:
     class NoRoomForFiles(FaultyFiles):
         __slots__ = ("full",)
 
@@ -370,7 +381,9 @@ class OwnersFiles(FaultyFiles):
 def test_roll_asks_nothing_of_the_disk_on_the_owners_thread(tmp_path: Path, preallocate: bool) -> None:
     files = OwnersFiles()
     size = len(make_batch())
-    queued = Queued(tmp_path / "t-0", LogConfig(segment_bytes=3 * size, index_interval_bytes=0, preallocate=preallocate), files)
+    queued = Queued(
+        tmp_path / "t-0", LogConfig(segment_bytes=3 * size, index_interval_bytes=0, preallocate=preallocate), files
+    )
     with queued.harness as harness:
         queued.append(make_batch())
         files.asked.clear()
@@ -417,7 +430,9 @@ def test_batch_sent_again_while_it_waits_is_answered_with_it(tmp_path: Path) -> 
         assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2)) is None
         assert queued.answers == []
         queued.writer.run_one()
-        assert [(answer.base_offset, answer.duplicate) for answer in queued.answers if isinstance(answer, AppendResult)] == [(1, False), (1, True)]
+        assert [
+            (answer.base_offset, answer.duplicate) for answer in queued.answers if isinstance(answer, AppendResult)
+        ] == [(1, False), (1, True)]
         queued.files.room_bytes = 0
         assert queued.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=2)) is None
         queued.writer.run_one()
@@ -525,12 +540,17 @@ def test_failed_fsync_stops_appends_but_not_reads(tmp_path: Path) -> None:
 
 @settings(max_examples=examples(1))
 @given(
-    steps=st.lists(st.sampled_from(["append", "append", "append", "flush", "write", "work first", "flushed", "full", "room"]), max_size=60),
+    steps=st.lists(
+        st.sampled_from(["append", "append", "append", "flush", "write", "work first", "flushed", "full", "room"]),
+        max_size=60,
+    ),
     room=st.integers(0, 300),
 )
 @example(steps=["full", "append", "room", "append"], room=0)
 @example(steps=["flush", "full", "append", "room"], room=0)
-def test_whatever_happens_the_log_holds_what_was_answered_and_nothing_twice(tmp_path_factory: pytest.TempPathFactory, steps: list[str], room: int) -> None:
+def test_whatever_happens_the_log_holds_what_was_answered_and_nothing_twice(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[str], room: int
+) -> None:
     queued = Queued(tmp_path_factory.mktemp("log") / "t-0", LogConfig(segment_bytes=500, index_interval_bytes=100))
     sent = 0
     inline: list[int] = []

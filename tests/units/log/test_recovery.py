@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaStorageError
-from jesenska.log.closing import close_log
-from jesenska.log.files import FileLayer
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_records
-from jesenska.log.producer_state import encode_snapshot
-from jesenska.log.recovery import LogLoader
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.partition.recovery import LogLoader
+from jesenska.log.segments.producer_state import encode_snapshot
 from jesenska.records.header import HEADER_SIZE
 from tests.profiles import examples
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -26,7 +26,10 @@ SMALL = LogConfig(segment_bytes=600, index_interval_bytes=100)
 
 def filled(harness: LogHarness, count: int = 20) -> None:
     for sequence in range(count):
-        harness.append(make_batch(1, timestamp=NOW_MS + sequence, producer_id=1, producer_epoch=0, base_sequence=sequence), leader_epoch=sequence // 7)
+        harness.append(
+            make_batch(1, timestamp=NOW_MS + sequence, producer_id=1, producer_epoch=0, base_sequence=sequence),
+            leader_epoch=sequence // 7,
+        )
 
 
 def test_what_was_written_survives_the_death_of_the_process(tmp_path: Path) -> None:
@@ -125,7 +128,12 @@ def test_segments_behind_batches_that_are_lost_go_unless_nobody_knows_what_was_s
             # What is missing can be sent again, and so can what was behind it.
             if not kept:
                 for sequence in range(lost, end):
-                    assert harness.append(make_batch(1, producer_id=1, producer_epoch=0, base_sequence=sequence)).base_offset == sequence
+                    assert (
+                        harness.append(
+                            make_batch(1, producer_id=1, producer_epoch=0, base_sequence=sequence)
+                        ).base_offset
+                        == sequence
+                    )
 
 
 def lose_the_batches_before_the_last_segment(harness: LogHarness, left_of_it: bytes) -> int:
@@ -155,7 +163,9 @@ def test_damage_that_an_orderly_stop_cannot_leave_is_recovered_all_the_same(tmp_
         assert [kept.read_bytes() for kept in harness.directory.glob("*.cut")] == [damage]
 
 
-def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segment_is_judged_again(tmp_path: Path) -> None:
+def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segment_is_judged_again(
+    tmp_path: Path,
+) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         first, *_, last = harness.log.segments
@@ -166,7 +176,9 @@ def test_damage_after_an_orderly_stop_costs_what_is_behind_it_and_no_older_segme
         with last.file.path.open("r+b") as file:
             file.truncate(place.position + 20)
         harness.open(clean=True)
-        assert [record.offset for record in harness.records(harness.log.segments[1].base_offset)][-1] == place.base_offset - 1
+        assert [record.offset for record in harness.records(harness.log.segments[1].base_offset)][
+            -1
+        ] == place.base_offset - 1
         assert harness.log.log_end_offset == place.base_offset
         assert harness.log.segments[0].size_bytes == first.size_bytes
         assert (harness.directory / f"{last.file.path.name}.{place.position}.cut").stat().st_size == 20
@@ -223,7 +235,10 @@ def test_a_crash_keeps_what_was_synced_behind_damage_and_cuts_what_was_not(tmp_p
         harness.open(clean=False, recovery_point=12)
         damaged = list(range(places[0].base_offset, places[0].last_offset + 1))
         assert harness.log.log_end_offset == places[1].base_offset
-        assert harness.readable() == ([offset for offset in range(places[1].base_offset) if offset not in damaged], damaged)
+        assert harness.readable() == (
+            [offset for offset in range(places[1].base_offset) if offset not in damaged],
+            damaged,
+        )
 
 
 def test_names_that_are_no_segments_are_left_alone(tmp_path: Path) -> None:
@@ -311,10 +326,17 @@ def test_leftovers_of_interrupted_work_are_removed(tmp_path: Path) -> None:
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness, 3)
         close_log(harness.log)
-        for name in ("00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "x.tmp", "00000000000000000099.index"):
+        for name in (
+            "00000000000000000000.log.deleted",
+            "00000000000000000000.log.cleaned",
+            "x.tmp",
+            "00000000000000000099.index",
+        ):
             (harness.directory / name).write_bytes(b"old")
         harness.open(clean=True)
-        assert not {"00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "x.tmp"} & set(harness.names())
+        assert not {"00000000000000000000.log.deleted", "00000000000000000000.log.cleaned", "x.tmp"} & set(
+            harness.names()
+        )
         assert "00000000000000000099.index" not in harness.names()
         assert harness.offsets() == [0, 1, 2]
 
@@ -351,21 +373,32 @@ def test_old_message_formats_are_refused_and_left_as_they_are(tmp_path: Path) ->
 
 
 def _recover(directory: Path) -> None:
-    from jesenska.log.files import FileLayer
-    from jesenska.log.recovery import LogLoader
+    from jesenska.log.disk.files import FileLayer
+    from jesenska.log.partition.recovery import LogLoader
 
-    LogLoader(directory, LogConfig(), FileLayer(), clean=False, recovery_point=0, log_start_offset=0, now_ms=NOW_MS).load()
+    LogLoader(
+        directory, LogConfig(), FileLayer(), clean=False, recovery_point=0, log_start_offset=0, now_ms=NOW_MS
+    ).load()
 
 
 def test_progress_adds_up_to_the_bytes_that_were_checked(tmp_path: Path) -> None:
-    from jesenska.log.files import FileLayer
-    from jesenska.log.recovery import LogLoader
+    from jesenska.log.disk.files import FileLayer
+    from jesenska.log.partition.recovery import LogLoader
 
     with LogHarness(tmp_path / "t-0", SMALL) as harness:
         filled(harness)
         size_bytes = harness.log.size_bytes
     seen: list[int] = []
-    loader = LogLoader(tmp_path / "t-0", SMALL, FileLayer(), clean=False, recovery_point=0, log_start_offset=0, now_ms=NOW_MS, progress=seen.append)
+    loader = LogLoader(
+        tmp_path / "t-0",
+        SMALL,
+        FileLayer(),
+        clean=False,
+        recovery_point=0,
+        log_start_offset=0,
+        now_ms=NOW_MS,
+        progress=seen.append,
+    )
     loader.load()
     assert sum(seen) == size_bytes
 
@@ -411,7 +444,14 @@ def test_recovery_keeps_exactly_the_batches_before_the_damage(
     with LogHarness(tmp_path_factory.mktemp("log") / "t-0", config) as harness:
         sequence = 0
         for index, (count, size) in enumerate(sizes):
-            batch = make_batch(count, timestamp=NOW_MS + index, value_bytes=size, producer_id=1, producer_epoch=0, base_sequence=sequence)
+            batch = make_batch(
+                count,
+                timestamp=NOW_MS + index,
+                value_bytes=size,
+                producer_id=1,
+                producer_epoch=0,
+                base_sequence=sequence,
+            )
             if len(batch) > config.segment_bytes:
                 continue
             harness.append(batch, leader_epoch=index // 5)
@@ -520,6 +560,17 @@ def test_a_log_that_cannot_be_opened_is_told_with_what_is_to_be_done(tmp_path: P
         harness.append(make_batch())
         close_log(harness.log, clean=True)
         with pytest.raises(KafkaStorageError) as refused:
-            LogLoader(harness.directory, LogConfig(), RefusingFiles(), clean=True, recovery_point=0, log_start_offset=0, now_ms=NOW_MS).load()
+            LogLoader(
+                harness.directory,
+                LogConfig(),
+                RefusingFiles(),
+                clean=True,
+                recovery_point=0,
+                log_start_offset=0,
+                now_ms=NOW_MS,
+            ).load()
     where = harness.directory / "00000000000000000000.log"
-    assert str(refused.value) == f"The log in {harness.directory} cannot be opened ({where}: {os.strerror(number)}): {remedy}."
+    assert (
+        str(refused.value)
+        == f"The log in {harness.directory} cannot be opened ({where}: {os.strerror(number)}): {remedy}."
+    )

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.base.plugins import RETENTION_POLICIES, PluginError, plugin, plugin_names
-from jesenska.broker.derived_settings import log_config_of
+from jesenska.broker.settings.derived_settings import log_config_of
 from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_old_segments, delete_records, segments_of_unknown_time
+from jesenska.log.partition.log_start import delete_old_segments, delete_records, segments_of_unknown_time
 from jesenska.log.retention import SegmentFacts, WholeHours, count_deletable
 from jesenska.log.retention_policies import policy_named
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -75,12 +75,20 @@ def test_both_policies_of_this_package_are_installed() -> None:
     assert isinstance(policy_named("whole-hours"), WholeHours)
 
 
-@given(start_ms=st.integers(0, 10**13), steps=st.lists(st.integers(0, 2 * HOUR_MS), min_size=1, max_size=20), retention_ms=st.integers(0, 12 * HOUR_MS))
-def test_whole_hours_keeps_every_hour_of_which_a_moment_is_within_the_limit(start_ms: int, steps: list[int], retention_ms: int) -> None:
+@given(
+    start_ms=st.integers(0, 10**13),
+    steps=st.lists(st.integers(0, 2 * HOUR_MS), min_size=1, max_size=20),
+    retention_ms=st.integers(0, 12 * HOUR_MS),
+)
+def test_whole_hours_keeps_every_hour_of_which_a_moment_is_within_the_limit(
+    start_ms: int, steps: list[int], retention_ms: int
+) -> None:
     times = [start_ms + sum(steps[: index + 1]) for index in range(len(steps))]
     now_ms = times[-1] + HOUR_MS // 3
     config = LogConfig(retention_ms=retention_ms, retention_bytes=0)
-    count, _ = count_deletable(_segments(*times), config, now_ms=now_ms, high_watermark=len(times), log_start_offset=0, policy=WholeHours())
+    count, _ = count_deletable(
+        _segments(*times), config, now_ms=now_ms, high_watermark=len(times), log_start_offset=0, policy=WholeHours()
+    )
     for index, time_ms in enumerate(times):
         end_of_hour_ms = (time_ms // HOUR_MS + 1) * HOUR_MS
         assert (index < count) == (end_of_hour_ms <= now_ms - retention_ms)
@@ -95,7 +103,9 @@ def test_where_no_segments_are_no_policy_is_asked(caplog: pytest.LogCaptureFixtu
         def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
             raise AssertionError("there is nothing to count")
 
-    assert count_deletable([], LogConfig(), now_ms=NOW_MS, high_watermark=0, log_start_offset=0, policy=Refuses())[0] == 0
+    assert (
+        count_deletable([], LogConfig(), now_ms=NOW_MS, high_watermark=0, log_start_offset=0, policy=Refuses())[0] == 0
+    )
     assert not caplog.records
 
 
@@ -112,7 +122,9 @@ def test_a_topic_names_a_policy_of_another_package(tmp_path: Path, other_package
         assert harness.offsets() == [5]
 
 
-def test_no_policy_takes_what_is_not_committed_or_of_a_topic_that_deletes_nothing(tmp_path: Path, other_package: None) -> None:
+def test_no_policy_takes_what_is_not_committed_or_of_a_topic_that_deletes_nothing(
+    tmp_path: Path, other_package: None
+) -> None:
     config = LogConfig(segment_bytes=len(make_batch()), retention_policy="all-but-one")
     with LogHarness(tmp_path / "t-0", config) as harness:
         _filled(harness)
@@ -138,7 +150,9 @@ def test_a_policy_that_fails_keeps_everything_but_deleted_records(
     tmp_path: Path, other_package: None, caplog: pytest.LogCaptureFixture, name: str, said: str
 ) -> None:
     """Even where Kafka's own policy would have deleted it all."""
-    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=len(make_batch()), retention_ms=0, retention_policy=name)) as harness:
+    with LogHarness(
+        tmp_path / "t-0", LogConfig(segment_bytes=len(make_batch()), retention_ms=0, retention_policy=name)
+    ) as harness:
         _filled(harness)
         with caplog.at_level(logging.ERROR):
             assert delete_old_segments(harness.log, NOW_MS + HOUR_MS) == []
@@ -154,7 +168,12 @@ def test_an_answer_that_makes_no_sense_deletes_nothing(answer: object) -> None:
         def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
             return answer  # type: ignore[return-value]
 
-    assert count_deletable(_segments(1, 2, 3), LogConfig(), now_ms=NOW_MS, high_watermark=3, log_start_offset=0, policy=Odd())[0] == 0
+    assert (
+        count_deletable(
+            _segments(1, 2, 3), LogConfig(), now_ms=NOW_MS, high_watermark=3, log_start_offset=0, policy=Odd()
+        )[0]
+        == 0
+    )
 
 
 def test_times_are_read_for_every_policy_but_kafkas_without_a_limit(tmp_path: Path, other_package: None) -> None:
@@ -169,7 +188,10 @@ def test_times_are_read_for_every_policy_but_kafkas_without_a_limit(tmp_path: Pa
 
 def test_only_a_policy_that_is_installed_can_be_chosen(other_package: None) -> None:
     check_topic_values(TopicConfig({"jesenska.retention.policy": "whole-hours"}, BrokerConfig()))
-    for name, reason in (("hours", "there are: all-but-one, broken, missing, time-and-size, unmakeable, whole-hours"), ("unmakeable", "no licence")):
+    for name, reason in (
+        ("hours", "there are: all-but-one, broken, missing, time-and-size, unmakeable, whole-hours"),
+        ("unmakeable", "no licence"),
+    ):
         with pytest.raises(InvalidConfigError, match=reason):
             check_topic_values(TopicConfig({"jesenska.retention.policy": name}, BrokerConfig()))
     with pytest.raises(PluginError, match="there are: none"):

@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.log.closing import close_log
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_old_segments, delete_records
-from jesenska.log.producer_state import decode_snapshot
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.log_start import delete_old_segments, delete_records
 from jesenska.log.retention import SegmentFacts, count_deletable
+from jesenska.log.segments.producer_state import decode_snapshot
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
 DAY_MS = 86_400_000
@@ -115,7 +115,9 @@ def test_roll_moves_the_recovery_point_when_the_sealed_segment_is_synced(tmp_pat
 
 def test_old_segments_go_by_the_time_of_their_records(tmp_path: Path) -> None:
     batch = make_batch()
-    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_ms=5 * DAY_MS, segment_ms=1000 * DAY_MS)) as harness:
+    with LogHarness(
+        tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_ms=5 * DAY_MS, segment_ms=1000 * DAY_MS)
+    ) as harness:
         for day in range(10):
             harness.append(make_batch(timestamp=NOW_MS + day * DAY_MS))
         doomed = delete_old_segments(harness.log, NOW_MS + 9 * DAY_MS)
@@ -148,7 +150,9 @@ def test_records_without_times_go_by_the_file_modification_time(tmp_path: Path) 
 
 def test_oldest_segments_go_while_the_rest_is_large_enough(tmp_path: Path) -> None:
     batch = make_batch()
-    with LogHarness(tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_ms=-1, retention_bytes=5 * len(batch))) as harness:
+    with LogHarness(
+        tmp_path / "t-0", LogConfig(segment_bytes=2 * len(batch), retention_ms=-1, retention_bytes=5 * len(batch))
+    ) as harness:
         for _ in range(10):
             harness.append(bytearray(batch))
         delete_old_segments(harness.log, NOW_MS)
@@ -183,7 +187,9 @@ def test_compacted_topic_keeps_old_segments_but_not_deleted_records(tmp_path: Pa
     retention_bytes=st.integers(0, 800),
     high_watermark=st.integers(0, 14),
 )
-def test_size_retention_never_leaves_less_than_it_should(sizes: list[int], retention_bytes: int, high_watermark: int) -> None:
+def test_size_retention_never_leaves_less_than_it_should(
+    sizes: list[int], retention_bytes: int, high_watermark: int
+) -> None:
     facts = [SegmentFacts(index, index + 1, size, 0, index == len(sizes) - 1) for index, size in enumerate(sizes)]
     config = LogConfig(retention_ms=-1, retention_bytes=retention_bytes)
     count, _ = count_deletable(facts, config, now_ms=0, high_watermark=high_watermark, log_start_offset=0)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.log.files import FileLayer
-from jesenska.log.index_file import CorruptIndexError
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_records
-from jesenska.log.producer_state import AbortedTransaction
-from jesenska.log.transaction_index import TransactionIndex
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.segments.index_file import CorruptIndexError
+from jesenska.log.segments.producer_state import AbortedTransaction
+from jesenska.log.segments.transaction_index import TransactionIndex
 from jesenska.records.decode import ControlMarker, ControlType, marker_record
 from jesenska.records.encode import encode_batch
 from tests.units.log.committed_reads import consume
@@ -22,7 +22,13 @@ ENTRY = "00000000000000000000"
 
 
 def data(producer_id: int, sequence: int, value: bytes = b"v", *, is_transactional: bool = True) -> bytearray:
-    return encode_batch([(NOW_MS, b"k", value, ())], producer_id=producer_id, producer_epoch=0, base_sequence=sequence, is_transactional=is_transactional)
+    return encode_batch(
+        [(NOW_MS, b"k", value, ())],
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=sequence,
+        is_transactional=is_transactional,
+    )
 
 
 def marker(producer_id: int, kind: ControlType, coordinator_epoch: int = 0) -> bytearray:
@@ -52,7 +58,9 @@ class Model:
             result = self.harness.append(marker(producer_id, ControlType.ABORT if aborts else ControlType.COMMIT))
             self.markers.append((result.base_offset, producer_id, aborts))
         else:
-            result = self.harness.append(data(producer_id, self.sequences[producer_id], b"x" * self.random.randrange(200)))
+            result = self.harness.append(
+                data(producer_id, self.sequences[producer_id], b"x" * self.random.randrange(200))
+            )
             self.sequences[producer_id] += 1
             self.records.append((result.base_offset, producer_id))
 
@@ -67,10 +75,16 @@ class Model:
 
     def end_of(self, offset: int, producer_id: int) -> tuple[int, bool] | None:
         """The marker that decides a record."""
-        return next(((at, aborts) for at, producer, aborts in self.markers if producer == producer_id and at > offset), None)
+        return next(
+            ((at, aborts) for at, producer, aborts in self.markers if producer == producer_id and at > offset), None
+        )
 
     def stable_end(self) -> int:
-        open_records = [offset for offset, producer_id in self.records if producer_id >= 0 and self.end_of(offset, producer_id) is None]
+        open_records = [
+            offset
+            for offset, producer_id in self.records
+            if producer_id >= 0 and self.end_of(offset, producer_id) is None
+        ]
         return min(open_records, default=self.harness.log.log_end_offset)
 
     def committed(self, from_offset: int) -> list[int]:
@@ -145,7 +159,12 @@ def test_an_entry_tells_where_the_oldest_open_transaction_begins(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "damage",
-    [b"\x00" * 33, b"\x00\x01" + bytes(32), bytes(2) + b"\xff" * 32, bytes(2) + (1).to_bytes(8, "big") + (9).to_bytes(8, "big") + bytes(16)],
+    [
+        b"\x00" * 33,
+        b"\x00\x01" + bytes(32),
+        bytes(2) + b"\xff" * 32,
+        bytes(2) + (1).to_bytes(8, "big") + (9).to_bytes(8, "big") + bytes(16),
+    ],
     ids=["torn", "version", "negative", "first after last"],
 )
 def test_an_index_that_makes_no_sense_is_built_anew(tmp_path: Path, damage: bytes) -> None:

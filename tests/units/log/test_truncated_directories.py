@@ -12,15 +12,15 @@ import pytest
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log import checkpoints
-from jesenska.log.background import Background, DirectoryWriter, InlineBackground
-from jesenska.log.directory_settings import DirectorySettings
-from jesenska.log.files import FileLayer
-from jesenska.log.follower_appends import append_as_follower
+from jesenska.log.directory.directory_settings import DirectorySettings
+from jesenska.log.disk import checkpoints
+from jesenska.log.disk.background import Background, DirectoryWriter, InlineBackground
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_start import delete_records
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.follower_appends import append_as_follower
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.batch import iter_headers
 from tests.units.log.follower_harness import leader_batch
 from tests.units.log.log_harness import NOW_MS
@@ -50,12 +50,21 @@ def partition(number: int) -> TopicPartition:
     return TopicPartition("t", number)
 
 
-def start(path: Path, files: FileLayer, background: Background | None = None, writer: Background | None = None, *, partitions: int = 0) -> LogDirectories:
+def start(
+    path: Path,
+    files: FileLayer,
+    background: Background | None = None,
+    writer: Background | None = None,
+    *,
+    partitions: int = 0,
+) -> LogDirectories:
     def writer_for(path: Path) -> DirectoryWriter:
         return DirectoryWriter(writer or InlineBackground(), InlineBackground())
 
     settings = DirectorySettings(flush_offset_checkpoint_interval_ms=1)
-    directories = LogDirectories([path], files=files, settings=settings, background=background or InlineBackground(), writer_for=writer_for)
+    directories = LogDirectories(
+        [path], files=files, settings=settings, background=background or InlineBackground(), writer_for=writer_for
+    )
     directories.lock()
     directories.claim(CLUSTER, 0)
     directories.load(lambda topic_partition, topic_id: LogConfig(segment_bytes=250), NOW_MS)
@@ -199,12 +208,16 @@ def test_a_checkpoint_meanwhile_does_not_open_a_log_whose_lowered_start_is_not_o
 
 
 @pytest.mark.parametrize(("checkpointed", "found"), [(0, 4), (6, 6), (50, 9)])
-def test_the_high_watermark_of_the_checkpoint_stays_within_the_log(tmp_path: Path, checkpointed: int, found: int) -> None:
+def test_the_high_watermark_of_the_checkpoint_stays_within_the_log(
+    tmp_path: Path, checkpointed: int, found: int
+) -> None:
     directories = start(tmp_path, FileLayer(), partitions=1)
     filled(directories, 9)
     delete_records(directories.logs[partition(0)], 4)
     directories.close()
-    checkpoints.OffsetCheckpoint(tmp_path / checkpoints.HIGH_WATERMARKS, FileLayer()).write({partition(0): checkpointed})
+    checkpoints.OffsetCheckpoint(tmp_path / checkpoints.HIGH_WATERMARKS, FileLayer()).write(
+        {partition(0): checkpointed}
+    )
     again = start(tmp_path, FileLayer())
     assert again.logs[partition(0)].high_watermark == found
     again.close()

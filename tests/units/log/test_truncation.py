@@ -13,11 +13,11 @@ import pytest
 
 from jesenska.base.errors import KafkaStorageError, NotLeaderOrFollowerError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.closing import close_log, finish_close, mark_deleted, prepare_close
-from jesenska.log.files import FileLayer
-from jesenska.log.leader_appends import AppendResult, append_or_queue
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_old_segments
+from jesenska.log.partition.closing import close_log, finish_close, mark_deleted, prepare_close
+from jesenska.log.partition.leader_appends import AppendResult, append_or_queue
+from jesenska.log.partition.log_start import delete_old_segments
 from jesenska.records.header import read_header
 from tests.units.log.follower_harness import Follower, leader_batch
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
@@ -37,7 +37,9 @@ def test_a_truncation_waits_for_what_is_queued_and_refuses_what_comes_after(tmp_
         with pytest.raises(NotLeaderOrFollowerError):
             follower.append(leader_batch(5))
         with pytest.raises(NotLeaderOrFollowerError):
-            append_or_queue(harness.log, memoryview(make_batch()), [read_header(make_batch())], 0, NOW_MS, follower.answers.append)
+            append_or_queue(
+                harness.log, memoryview(make_batch()), [read_header(make_batch())], 0, NOW_MS, follower.answers.append
+            )
         is_busy = harness.log.has_queued_appends
         follower.writer.run_one()
         assert follower.answers == [AppendResult(3, 4, -1, 0, False)]

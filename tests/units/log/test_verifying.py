@@ -28,7 +28,9 @@ def test_whole_segments_are_good_and_other_files_are_left_alone(tmp_path: Path) 
     (tmp_path / "t-with-7-3" / "00000000000000000000.log.deleted").write_text("nonsense")
     (tmp_path / "t-1.0123456789abcdef0123456789abcdef-delete").mkdir()
     found = _segments(tmp_path)
-    assert [(item.topic, item.partition, item.path, list(item.damaged)) for item in found] == [("t-with-7", 3, path, []) for path in paths]
+    assert [(item.topic, item.partition, item.path, list(item.damaged)) for item in found] == [
+        ("t-with-7", 3, path, []) for path in paths
+    ]
     assert [item.size_bytes for item in found] == [path.stat().st_size for path in paths]
 
 
@@ -78,6 +80,8 @@ def test_a_file_that_a_broker_truncates_meanwhile_is_read_again(tmp_path: Path) 
 def test_messages_of_old_formats_are_not_judged(tmp_path: Path) -> None:
     place = tmp_path / "old-0"
     place.mkdir()
-    (place / "00000000000000000000.log").write_bytes(bytes(8) + (30).to_bytes(4, "big") + b"\x12\x34\x56\x78\x01" + bytes(25))
+    (place / "00000000000000000000.log").write_bytes(
+        bytes(8) + (30).to_bytes(4, "big") + b"\x12\x34\x56\x78\x01" + bytes(25)
+    )
     (item,) = _segments(tmp_path)
     assert (item.is_old, list(item.damaged)) == (True, [])

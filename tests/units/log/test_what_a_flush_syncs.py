@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jesenska.log.closing import close_log
-from jesenska.log.files import FileLayer
+from jesenska.log.disk.files import FileLayer
 from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.closing import close_log
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
 _BASE = f"{0:020d}"

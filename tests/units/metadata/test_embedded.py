@@ -74,7 +74,10 @@ async def open_slowly(tree: EmbeddedTree, journal: SlowJournal) -> Store:
 
 def test_operations_do_what_their_names_say(tmp_path: Path) -> None:
     async def body() -> None:
-        for tree in (EmbeddedTree.simulated(ManualClock()), await EmbeddedTree.open(tmp_path / METADATA_FILE, ManualClock())):
+        for tree in (
+            EmbeddedTree.simulated(ManualClock()),
+            await EmbeddedTree.open(tmp_path / METADATA_FILE, ManualClock()),
+        ):
             store: Store = await tree.session()
             assert (await store.create("/a", b"x")).path == "/a"
             assert (await store.create("/a/n-", sequential=True)).path == "/a/n-0000000000"
@@ -90,7 +93,9 @@ def test_operations_do_what_their_names_say(tmp_path: Path) -> None:
             assert await store.exists("/b") is None
             with pytest.raises(BadArgumentsError):
                 await store.exists("b")
-            results = await store.multi([Check("/a", 1), SetData("/a", b"z", 1), Create("/b"), Delete("/a/n-0000000000")])
+            results = await store.multi(
+                [Check("/a", 1), SetData("/a", b"z", 1), Create("/b"), Delete("/a/n-0000000000")]
+            )
             assert [result.path for result in results] == ["/a", "/a", "/b", "/a/n-0000000000"]
             with pytest.raises(MultiError) as caught:
                 await store.multi([Create("/c"), Create("/b")])
@@ -306,7 +311,9 @@ def test_a_chroot_shows_its_part_as_a_whole() -> None:
         assert heard == [WatchEvent(EventType.NODE_CHILDREN_CHANGED, "/")]
         assert (await store.children("/"))[0] == ["a"]
         assert (await plain.get("/kafka/a"))[0] == b"x"
-        results = await store.multi([Check("/a", 0), SetData("/a", b"y"), Create("/a/s-", sequential=True), Delete("/a/s-0000000000")])
+        results = await store.multi(
+            [Check("/a", 0), SetData("/a", b"y"), Create("/a/s-", sequential=True), Delete("/a/s-0000000000")]
+        )
         assert [result.path for result in results] == ["/a", "/a", "/a/s-0000000000", "/a/s-0000000000"]
         assert (await store.get("/a", heard.append))[0] == b"y"
         await store.delete("/a")

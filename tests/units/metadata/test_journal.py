@@ -24,7 +24,11 @@ OPERATIONS = st.one_of(
     st.builds(SetAcl, NAMES, st.just((Acl(3, "digest", "who:é"), Acl(1, "world", "anyone")))),
 )
 REQUESTS = st.one_of(
-    st.builds(lambda session, operations: Multi(session, tuple(operations)), st.integers(1, 3), st.lists(OPERATIONS, min_size=1, max_size=3)),
+    st.builds(
+        lambda session, operations: Multi(session, tuple(operations)),
+        st.integers(1, 3),
+        st.lists(OPERATIONS, min_size=1, max_size=3),
+    ),
     st.builds(OpenSession, st.integers(1, 3), st.integers(1, 60_000)),
     st.builds(CloseSession, st.integers(1, 3)),
 )
@@ -45,7 +49,9 @@ def decided(tree: Tree, requests: list[Request]) -> list[Transaction]:
 
 @settings(max_examples=examples(0.6))
 @given(requests=st.lists(REQUESTS, max_size=25), cuts=st.lists(st.integers(0, 25), max_size=3))
-def test_the_journal_holds_the_live_tree_at_every_commit(tmp_path_factory: pytest.TempPathFactory, requests: list[Request], cuts: list[int]) -> None:
+def test_the_journal_holds_the_live_tree_at_every_commit(
+    tmp_path_factory: pytest.TempPathFactory, requests: list[Request], cuts: list[int]
+) -> None:
     directory = tmp_path_factory.mktemp("journal")
     path = directory / METADATA_FILE
     journal, tree = SqliteJournal.open(path)

@@ -50,7 +50,11 @@ def test_a_brokers_node_with_a_rack_is_written_as_kafka_writes_it() -> None:
 @pytest.mark.parametrize(
     ("written", "endpoints", "rack"),
     [
-        (b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5"}', (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),), None),
+        (
+            b'{"version":1,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5"}',
+            (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092),),
+            None,
+        ),
         (
             b'{"version":2,"host":"h","port":9092,"jmx_port":9999,"timestamp":"5","endpoints":["PLAINTEXT://h:9092","SSL://h:9093"]}',
             (Endpoint("PLAINTEXT", "PLAINTEXT", "h", 9092), Endpoint("SSL", "SSL", "h", 9093)),
@@ -86,7 +90,7 @@ def test_a_broker_without_a_plaintext_listener_writes_no_host() -> None:
 
 
 def test_a_topics_node_is_written_as_kafka_writes_it() -> None:
-    written = b'{"partitions":{"0":[0,7],"1":[7,0]},"topic_id":"MPdU18jvS5W_GfzSFGBp9A","adding_replicas":{},"removing_replicas":{},"version":3}'
+    written = b'{"partitions":{"0":[0,7],"1":[7,0]},"topic_id":"MPdU18jvS5W_GfzSFGBp9A","adding_replicas":{},"removing_replicas":{},"version":3}'  # noqa: E501
     node = TopicNode({0: (0, 7), 1: (7, 0)}, uuid_from_text("MPdU18jvS5W_GfzSFGBp9A"))
     assert node.encode() == written
     assert TopicNode.decode(written) == node
@@ -94,7 +98,9 @@ def test_a_topics_node_is_written_as_kafka_writes_it() -> None:
 
 def test_topics_of_older_releases_are_read() -> None:
     assert TopicNode.decode(b'{"version":1,"partitions":{"1":[2],"0":[1,2]}}') == TopicNode({1: (2,), 0: (1, 2)}, None)
-    reassigned = TopicNode.decode(b'{"version":2,"partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{"0":[1]}}')
+    reassigned = TopicNode.decode(
+        b'{"version":2,"partitions":{"0":[1,2]},"adding_replicas":{"0":[2]},"removing_replicas":{"0":[1]}}'
+    )
     assert reassigned == TopicNode({0: (1, 2)}, None, {0: (2,)}, {0: (1,)})
     assert json.loads(reassigned.encode())["version"] == 2
 
@@ -123,8 +129,13 @@ def test_the_cluster_id_is_written_as_kafka_writes_it() -> None:
 
 
 def test_settings_are_written_as_kafka_writes_them() -> None:
-    written = b'{"version":1,"config":{"log.retention.ms":"-5","leader.replication.throttled.rate":"1000","min.insync.replicas":"2","nonsense":"7"}}'
-    settings = {"log.retention.ms": "-5", "leader.replication.throttled.rate": "1000", "min.insync.replicas": "2", "nonsense": "7"}
+    written = b'{"version":1,"config":{"log.retention.ms":"-5","leader.replication.throttled.rate":"1000","min.insync.replicas":"2","nonsense":"7"}}'  # noqa: E501
+    settings = {
+        "log.retention.ms": "-5",
+        "leader.replication.throttled.rate": "1000",
+        "min.insync.replicas": "2",
+        "nonsense": "7",
+    }
     assert nodes.encode_config(settings) == written
     assert nodes.decode_config(written) == settings
     assert nodes.encode_config({}) == b'{"version":1,"config":{}}'
@@ -143,7 +154,10 @@ def test_producer_ids_features_and_work_for_the_controller_are_written_as_kafka_
     assert ProducerIdBlock.decode(written) == ProducerIdBlock(0, 0, 999)
     assert nodes.encode_feature() == b'{"features":{},"version":2,"status":1}'
     at = TopicPartition("t", 1)
-    assert nodes.encode_reassignment({at: (1, 2)}) == b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[1,2]}]}'
+    assert (
+        nodes.encode_reassignment({at: (1, 2)})
+        == b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[1,2]}]}'
+    )
     assert nodes.decode_reassignment(nodes.encode_reassignment({at: (1, 2)})) == {at: (1, 2)}
     assert nodes.encode_partitions([at]) == b'{"version":1,"partitions":[{"topic":"t","partition":1}]}'
     assert nodes.decode_partitions(nodes.encode_partitions([at])) == [at]
@@ -152,8 +166,12 @@ def test_producer_ids_features_and_work_for_the_controller_are_written_as_kafka_
 
 def test_the_starts_of_a_broker_are_read_as_they_were_written() -> None:
     one, other, start, later = (uuid.UUID(int=number) for number in (1, 2, 3, 4))
-    lacking = LackingPartitions({other: start}, frozenset({TopicPartition("a", 0), TopicPartition("a", 12), TopicPartition("b", 3)}))
-    starts = BrokerStarts({one: later, other: start}, (lacking, LackingPartitions({}, frozenset({TopicPartition("c", 0)}))))
+    lacking = LackingPartitions(
+        {other: start}, frozenset({TopicPartition("a", 0), TopicPartition("a", 12), TopicPartition("b", 3)})
+    )
+    starts = BrokerStarts(
+        {one: later, other: start}, (lacking, LackingPartitions({}, frozenset({TopicPartition("c", 0)})))
+    )
     assert starts.encode() == (
         b'{"version":1,"directories":{"AAAAAAAAAAAAAAAAAAAAAQ":"AAAAAAAAAAAAAAAAAAAABA","AAAAAAAAAAAAAAAAAAAAAg":"AAAAAAAAAAAAAAAAAAAAAw"},'
         b'"lacking":[{"directories":{"AAAAAAAAAAAAAAAAAAAAAg":"AAAAAAAAAAAAAAAAAAAAAw"},"partitions":{"a":[0,12],"b":[3]}},'
@@ -175,21 +193,60 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
 )
 KEYS = st.sampled_from(
-    ["directories", "lacking",
-     "version", "partitions", "topic_id", "endpoints", "leader", "leader_epoch", "isr", "controller_epoch", "brokerid", "config", "host", "port", "broker",
-     "block_start", "block_end", "timestamp", "jmx_port", "rack", "entity_path", "id", "adding_replicas", "listener_security_protocol_map"]
-)  # fmt: skip
+    [
+        "directories",
+        "lacking",
+        "version",
+        "partitions",
+        "topic_id",
+        "endpoints",
+        "leader",
+        "leader_epoch",
+        "isr",
+        "controller_epoch",
+        "brokerid",
+        "config",
+        "host",
+        "port",
+        "broker",
+        "block_start",
+        "block_end",
+        "timestamp",
+        "jmx_port",
+        "rack",
+        "entity_path",
+        "id",
+        "adding_replicas",
+        "listener_security_protocol_map",
+    ]
+)
 DECODERS = [
-    BrokerRegistration.decode, TopicNode.decode, PartitionStateNode.decode, ControllerNode.decode, ProducerIdBlock.decode, nodes.decode_config,
-    nodes.decode_config_change, nodes.decode_cluster_id, nodes.decode_controller_epoch, nodes.decode_reassignment, nodes.decode_partitions,
-    nodes.decode_log_dir_event, BrokerStarts.decode,
-]  # fmt: skip
+    BrokerRegistration.decode,
+    TopicNode.decode,
+    PartitionStateNode.decode,
+    ControllerNode.decode,
+    ProducerIdBlock.decode,
+    nodes.decode_config,
+    nodes.decode_config_change,
+    nodes.decode_cluster_id,
+    nodes.decode_controller_epoch,
+    nodes.decode_reassignment,
+    nodes.decode_partitions,
+    nodes.decode_log_dir_event,
+    BrokerStarts.decode,
+]
 
 
 @example(b'{"timestamp":[null],"brokerid":0}')
 @example(b'{"leader":1,"leader_epoch":0,"isr":[null],"controller_epoch":1}')
 @example(b'{"version":5,"endpoints":["PLAINTEXT://h:\xc2\xb2"],"timestamp":"1"}')
-@given(st.one_of(st.binary(), JSON.map(lambda value: json.dumps(value).encode()), st.dictionaries(KEYS, JSON).map(lambda value: json.dumps(value).encode())))
+@given(
+    st.one_of(
+        st.binary(),
+        JSON.map(lambda value: json.dumps(value).encode()),
+        st.dictionaries(KEYS, JSON).map(lambda value: json.dumps(value).encode()),
+    )
+)
 def test_bytes_that_are_not_of_the_format_are_named_so_and_nothing_else(data: bytes) -> None:
     for decode in DECODERS:
         try:

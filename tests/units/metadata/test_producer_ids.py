@@ -26,7 +26,9 @@ def test_ids_begin_at_zero_and_the_block_is_written_before_the_first_is_given() 
         ids = ProducerIds(store, 3)
         assert ids.take() is None
         assert await ids.new() == 0
-        assert (await store.get(paths.PRODUCER_ID_BLOCK))[0] == b'{"version":1,"broker":3,"block_start":"0","block_end":"999"}'
+        assert (await store.get(paths.PRODUCER_ID_BLOCK))[
+            0
+        ] == b'{"version":1,"broker":3,"block_start":"0","block_end":"999"}'
         assert [await ids.new() for _ in range(1000)] == list(range(1, 1001))
 
     run(body())

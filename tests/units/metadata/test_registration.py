@@ -30,10 +30,30 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 # `ls -R /` of the ZooKeeper of a broker of 3.9.1 that has just started, without what the next tests make.
 KAFKAS = {
-    "/", "/admin", "/admin/delete_topics", "/brokers", "/brokers/ids", "/brokers/seqid", "/brokers/topics", "/cluster", "/config", "/config/brokers",
-    "/config/changes", "/config/clients", "/config/ips", "/config/topics", "/config/users", "/consumers", "/feature", "/isr_change_notification",
-    "/latest_producer_id_block", "/log_dir_event_notification", "/zookeeper", "/zookeeper/config", "/zookeeper/quota",
-}  # fmt: skip
+    "/",
+    "/admin",
+    "/admin/delete_topics",
+    "/brokers",
+    "/brokers/ids",
+    "/brokers/seqid",
+    "/brokers/topics",
+    "/cluster",
+    "/config",
+    "/config/brokers",
+    "/config/changes",
+    "/config/clients",
+    "/config/ips",
+    "/config/topics",
+    "/config/users",
+    "/consumers",
+    "/feature",
+    "/isr_change_notification",
+    "/latest_producer_id_block",
+    "/log_dir_event_notification",
+    "/zookeeper",
+    "/zookeeper/config",
+    "/zookeeper/quota",
+}
 
 
 def test_a_broker_makes_the_nodes_that_kafka_makes_and_may_do_so_again() -> None:
@@ -52,7 +72,9 @@ def test_the_first_proposal_of_a_cluster_id_stands() -> None:
         tree = EmbeddedTree.simulated(ManualClock())
         one, other = await tree.session(), await tree.session()
         await ensure_paths(one)
-        assert set(await asyncio.gather(ensure_cluster_id(one, "first"), ensure_cluster_id(other, "second"))) == {"first"}
+        assert set(await asyncio.gather(ensure_cluster_id(one, "first"), ensure_cluster_id(other, "second"))) == {
+            "first"
+        }
         assert await ensure_cluster_id(other, "third") == "first"
 
     run(body())

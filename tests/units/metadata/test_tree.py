@@ -87,7 +87,11 @@ class Model:
 
     def children(self, path: str) -> list[str]:
         prefix = "/" if path == "/" else path + "/"
-        return sorted(other[len(prefix) :] for other in self.nodes if other != "/" and other.startswith(prefix) and "/" not in other[len(prefix) :])
+        return sorted(
+            other[len(prefix) :]
+            for other in self.nodes
+            if other != "/" and other.startswith(prefix) and "/" not in other[len(prefix) :]
+        )
 
     def one(self, session: int, operation: Operation, zxid: int, now: int) -> str | None:
         """Does it; the name of the error otherwise."""
@@ -102,7 +106,9 @@ class Model:
                 return "NodeExistsError"
             if self.nodes[parent].owner:
                 return "NoChildrenForEphemeralsError"
-            self.nodes[path] = Plain(operation.data, zxid, now, session if operation.ephemeral else 0, mzxid=zxid, mtime=now, pzxid=zxid)
+            self.nodes[path] = Plain(
+                operation.data, zxid, now, session if operation.ephemeral else 0, mzxid=zxid, mtime=now, pzxid=zxid
+            )
             self.nodes[parent].created += 1
             self.nodes[parent].pzxid = zxid
             return None
@@ -140,13 +146,22 @@ def operations(draw: st.DrawFn, model: Model) -> Operation:
     path = draw(st.sampled_from(sorted(model.nodes)))
     kind = draw(st.sampled_from(["create", "create", "delete", "delete", "set", "acl", "check"]))
     if kind == "create":
-        return Create(path.rstrip("/") + "/" + draw(NAMES), draw(DATA), draw(st.booleans()), draw(st.sampled_from([False, False, True])))
+        return Create(
+            path.rstrip("/") + "/" + draw(NAMES),
+            draw(DATA),
+            draw(st.booleans()),
+            draw(st.sampled_from([False, False, True])),
+        )
     if path == "/" and len(model.nodes) > 1:
         path = draw(st.sampled_from(sorted(set(model.nodes) - {"/"})))
     if path == "/" or draw(st.integers(0, 9)) == 0:
         path = path.rstrip("/") + "/" + draw(NAMES)
     node = model.nodes.get(path)
-    version = draw(st.sampled_from([-1, node.version, node.version, node.version + 1, node.aversion] if node is not None else [-1, 0]))
+    version = draw(
+        st.sampled_from(
+            [-1, node.version, node.version, node.version + 1, node.aversion] if node is not None else [-1, 0]
+        )
+    )
     if kind == "delete":
         return Delete(path, version)
     if kind == "set":
@@ -263,7 +278,13 @@ class TreeAgainstModel(RuleBasedStateMachine):
             assert (stat.version, stat.aversion, stat.cversion, stat.num_children) == (
                 node.version, node.aversion, node.created + node.deleted - extra, len(children) + extra,
             )  # fmt: skip
-            assert (stat.czxid, stat.mzxid, stat.pzxid, stat.ctime, stat.mtime) == (node.czxid, node.mzxid, node.pzxid, node.ctime, node.mtime)
+            assert (stat.czxid, stat.mzxid, stat.pzxid, stat.ctime, stat.mtime) == (
+                node.czxid,
+                node.mzxid,
+                node.pzxid,
+                node.ctime,
+                node.mtime,
+            )
             assert (stat.ephemeral_owner, stat.data_length) == (node.owner, len(node.data or b""))
 
 
@@ -333,7 +354,24 @@ def test_only_checks_make_no_transaction() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["", "a", "/a/", "//", "/a//b", "/./a", "/a/..", "/a\x00", "/a\x1f", "/\x7f", "/\x9f", "/\ud800", "/\uf8ff", "/\ufff0", "/\uffff"]
+    "path",
+    [
+        "",
+        "a",
+        "/a/",
+        "//",
+        "/a//b",
+        "/./a",
+        "/a/..",
+        "/a\x00",
+        "/a\x1f",
+        "/\x7f",
+        "/\x9f",
+        "/\ud800",
+        "/\uf8ff",
+        "/\ufff0",
+        "/\uffff",
+    ],
 )
 def test_what_is_no_path_is_refused(path: str) -> None:
     tree = tree_with_session()
@@ -409,7 +447,13 @@ def test_a_node_without_its_parent_is_no_tree() -> None:
 def test_rules_are_looked_at_where_a_request_says_who_asks() -> None:
     tree = tree_with_session()
     own, other = digest_identity(b"me:secret"), digest_identity(b"you:secret")
-    do(tree, Create("/a", acl=(Acl(READ | WRITE, own.scheme, own.id), Acl(READ, "world", "anyone"), Acl(ADMIN, "ip", "10.0.0.0/8"))))
+    do(
+        tree,
+        Create(
+            "/a",
+            acl=(Acl(READ | WRITE, own.scheme, own.id), Acl(READ, "world", "anyone"), Acl(ADMIN, "ip", "10.0.0.0/8")),
+        ),
+    )
     do(tree, Create("/b", acl=(Acl(CREATE, own.scheme, own.id),)), Create("/b/c"))
 
     def may(operation: Operation, *identities: Identity) -> bool:
@@ -442,8 +486,16 @@ def test_rules_are_completed_and_shown_as_zookeeper_does() -> None:
     own = digest_identity(b"u:p")
     assert own == Identity("digest", "u:Jq7wMyA/w2Vd5WIDAKdu4OIIFEQ=")
     own_rule = Acl(31, *own)
-    assert completed("/a", (Acl(31, "auth", ""), own_rule, Acl(1, "world", "anyone")), (Identity("ip", "::1"), own)) == (own_rule, Acl(1, "world", "anyone"))
-    for wrong in (Acl(1, "auth", ""), Acl(1, "world", "bob"), Acl(1, "digest", "bob"), Acl(1, "ip", "bob"), Acl(1, "foo", "bob")):
+    assert completed(
+        "/a", (Acl(31, "auth", ""), own_rule, Acl(1, "world", "anyone")), (Identity("ip", "::1"), own)
+    ) == (own_rule, Acl(1, "world", "anyone"))
+    for wrong in (
+        Acl(1, "auth", ""),
+        Acl(1, "world", "bob"),
+        Acl(1, "digest", "bob"),
+        Acl(1, "ip", "bob"),
+        Acl(1, "foo", "bob"),
+    ):
         with pytest.raises(InvalidAclError):
             completed("/a", (wrong,), (Identity("ip", "::1"),))
     with pytest.raises(InvalidAclError):
@@ -454,5 +506,7 @@ def test_rules_are_completed_and_shown_as_zookeeper_does() -> None:
 
 def test_the_root_begins_as_zookeepers() -> None:
     tree = tree_with_session()
-    assert [(tree.get(path)[1].cversion, tree.get(path)[1].num_children) for path in ("/", "/zookeeper", "/zookeeper/quota")] == [(-1, 1), (-2, 2), (0, 0)]
+    assert [
+        (tree.get(path)[1].cversion, tree.get(path)[1].num_children) for path in ("/", "/zookeeper", "/zookeeper/quota")
+    ] == [(-1, 1), (-2, 2), (0, 0)]
     assert result(tree, Create("/n-", sequential=True)).path == "/n-0000000000"

@@ -29,7 +29,12 @@ def test_a_child_watch_hears_children_come_and_go_and_the_nodes_own_end() -> Non
         (NodeDeleted("/a"), WatchEvent(EventType.NODE_DELETED, "/a")),
     ):
         watches.watch_children("/a", "w")
-        assert watches.fired([DataSet("/a", b"", 1), AclSet("/a", OPEN_ACL, 1), DataSet("/a/b", b"", 1), created("/a/b/c")]) == []
+        assert (
+            watches.fired(
+                [DataSet("/a", b"", 1), AclSet("/a", OPEN_ACL, 1), DataSet("/a/b", b"", 1), created("/a/b/c")]
+            )
+            == []
+        )
         assert watches.fired([change]) == [("w", event)]
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import ConnectionLossError
 from jesenska.metadata.zookeeper import messages
-from jesenska.metadata.zookeeper.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.client_link import Link
-from jesenska.metadata.zookeeper.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.link import Link
 from jesenska.metadata.zookeeper.frames import Frames, framed
 from jesenska.metadata.zookeeper.messages import ConnectResponse, MessageError, ReplyHeader, Xid
 

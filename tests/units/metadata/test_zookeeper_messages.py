@@ -55,11 +55,16 @@ def of(kind: type[Message]) -> st.SearchStrategy[Message]:
 
 MESSAGES = st.one_of([of(kind) for kind in LAYOUT])
 MULTIS = st.lists(
-    st.sampled_from(sorted(MULTI_TYPES | MULTI_READ_TYPES)).flatmap(lambda code: st.builds(SubRequest, st.just(code), of(REQUESTS[code]))), max_size=4
+    st.sampled_from(sorted(MULTI_TYPES | MULTI_READ_TYPES)).flatmap(
+        lambda code: st.builds(SubRequest, st.just(code), of(REQUESTS[code]))
+    ),
+    max_size=4,
 )
 ANSWERS = st.lists(
     st.one_of(
-        st.sampled_from(sorted(MULTI_TYPES | MULTI_READ_TYPES)).flatmap(lambda code: st.builds(SubResponse, st.just(code), st.just(0), of(RESPONSES[code]))),
+        st.sampled_from(sorted(MULTI_TYPES | MULTI_READ_TYPES)).flatmap(
+            lambda code: st.builds(SubResponse, st.just(code), st.just(0), of(RESPONSES[code]))
+        ),
         st.builds(SubResponse, st.just(OpCode.ERROR), INT, st.none()),
     ),
     max_size=4,
@@ -74,7 +79,9 @@ def test_what_is_written_is_read_as_it_was(message: Message) -> None:
 
 
 @given(operations=MULTIS, answers=ANSWERS)
-def test_multis_and_their_answers_are_read_as_they_were(operations: list[SubRequest], answers: list[SubResponse]) -> None:
+def test_multis_and_their_answers_are_read_as_they_were(
+    operations: list[SubRequest], answers: list[SubResponse]
+) -> None:
     reader = Reader(messages.write_multi(bytearray(), operations))
     assert messages.read_multi(reader, MULTI_TYPES | MULTI_READ_TYPES) == tuple(operations)
     reader.end()
@@ -118,11 +125,12 @@ def test_a_damaged_message_is_a_message_or_an_error(message: Message, place: int
 def test_bytes_are_those_of_the_protocol() -> None:
     """Written down by hand from the protocol's description."""
     assert (
-        messages.write(bytearray(), ConnectRequest(0, 7, 30_000, 0, bytes(16))).hex() == "00000000000000000000000700007530000000000000000000000010" + "00" * 16
+        messages.write(bytearray(), ConnectRequest(0, 7, 30_000, 0, bytes(16))).hex()
+        == "00000000000000000000000700007530000000000000000000000010" + "00" * 16
     )
-    assert messages.write(bytearray(), RequestHeader(1, OpCode.CREATE), CreateRequest("/a", b"x", OPEN_ACL, 3)).hex() == (
-        "0000000100000001000000022f610000000178000000010000001f00000005776f726c6400000006616e796f6e6500000003"
-    )
+    assert messages.write(
+        bytearray(), RequestHeader(1, OpCode.CREATE), CreateRequest("/a", b"x", OPEN_ACL, 3)
+    ).hex() == ("0000000100000001000000022f610000000178000000010000001f00000005776f726c6400000006616e796f6e6500000003")
     assert messages.write(bytearray(), ReplyHeader(-1, -1, 0)).hex() == "ffffffffffffffffffffffff00000000"
     assert messages.write_multi(bytearray(), []).hex() == "ffffffff01ffffffff"
 

@@ -21,9 +21,7 @@ from jesenska.metadata.embedded import EmbeddedTree
 from jesenska.metadata.journal import JournalFullError
 from jesenska.metadata.tree import Tree
 from jesenska.metadata.tree_operations import OPEN_ACL, Acl, Transaction, TreeCode
-from jesenska.metadata.zookeeper import connection as connection_module
-from jesenska.metadata.zookeeper import four_letter_words, messages
-from jesenska.metadata.zookeeper.connection import ZooKeeperConnection
+from jesenska.metadata.zookeeper import messages
 from jesenska.metadata.zookeeper.frames import framed
 from jesenska.metadata.zookeeper.messages import (
     AuthPacket,
@@ -45,8 +43,11 @@ from jesenska.metadata.zookeeper.messages import (
     WatcherEvent,
     Xid,
 )
-from jesenska.metadata.zookeeper.server import ZooKeeperServer
-from jesenska.metadata.zookeeper.serving import ServerConfig
+from jesenska.metadata.zookeeper.server import connection as connection_module
+from jesenska.metadata.zookeeper.server import four_letter_words
+from jesenska.metadata.zookeeper.server.connection import ZooKeeperConnection
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 from tests.raw_tree_client import Raw
 from tests.served_tree import QUICK, served
@@ -82,7 +83,11 @@ def test_answers_come_in_order_each_with_the_state_of_its_place(tmp_path: Path) 
             created, _ = await raw.reply(PathResponse)
             for number in range(200):
                 written, _ = await raw.reply()
-                assert (written.xid, written.zxid, written.error) == (3 * number + number + 2, created.zxid + number + 1, 0)
+                assert (written.xid, written.zxid, written.error) == (
+                    3 * number + number + 2,
+                    created.zxid + number + 1,
+                    0,
+                )
                 read, found = await raw.reply(GetDataResponse)
                 assert read.zxid == found.stat.mzxid == written.zxid
                 assert found.data == b"%d" % number
@@ -244,9 +249,15 @@ def test_frames_have_a_limit_and_what_is_no_message_is_told(tmp_path: Path) -> N
             raw = await Raw.open(server.port)
             assert (await raw.ask(OpCode.GET_DATA))[0].error == TreeCode.MARSHALLING_ERROR
             assert (await raw.ask(OpCode.GET_DATA, WatchableRequest("/", False), behind=b"abc"))[0].error == 0
-            assert (await raw.ask(OpCode.CREATE_TTL, CreateRequest("/t", b"", OPEN_ACL, 5), behind=bytes(8)))[0].error == TreeCode.UNIMPLEMENTED
-            assert (await raw.ask(OpCode.CREATE, CreateRequest("/t", b"", OPEN_ACL, 4)))[0].error == TreeCode.UNIMPLEMENTED
-            assert (await raw.ask(OpCode.CREATE, CreateRequest("/t", b"", OPEN_ACL, 7)))[0].error == TreeCode.BAD_ARGUMENTS
+            assert (await raw.ask(OpCode.CREATE_TTL, CreateRequest("/t", b"", OPEN_ACL, 5), behind=bytes(8)))[
+                0
+            ].error == TreeCode.UNIMPLEMENTED
+            assert (await raw.ask(OpCode.CREATE, CreateRequest("/t", b"", OPEN_ACL, 4)))[
+                0
+            ].error == TreeCode.UNIMPLEMENTED
+            assert (await raw.ask(OpCode.CREATE, CreateRequest("/t", b"", OPEN_ACL, 7)))[
+                0
+            ].error == TreeCode.BAD_ARGUMENTS
             assert (await raw.ask(99))[0].error == TreeCode.UNIMPLEMENTED
             assert await raw.is_closed()
 
@@ -291,7 +302,9 @@ def test_null_data_are_told_from_no_bytes(tmp_path: Path) -> None:
                 raw = await Raw.open(server.port, zxid=zxid)
                 for node, data in (("/null", None), ("/none", b"")):
                     await raw.ask(OpCode.CREATE, CreateRequest(node, data, OPEN_ACL, 0))
-                    header, found = await raw.ask(OpCode.GET_DATA, WatchableRequest(node, False), answer=GetDataResponse)
+                    header, found = await raw.ask(
+                        OpCode.GET_DATA, WatchableRequest(node, False), answer=GetDataResponse
+                    )
                     assert found.data == data
                     assert found.stat.data_length == 0
                     zxid = header.zxid
@@ -303,7 +316,9 @@ def test_identities_are_shown_and_rules_kept_from_others() -> None:
     async def body() -> None:
         async with served() as server:
             raw, other = await Raw.open(server.port), await Raw.open(server.port)
-            assert (await raw.ask(OpCode.AUTH, AuthPacket(0, "digest", b"u:p"), xid=Xid.AUTH))[0] == ReplyHeader(Xid.AUTH, 0, 0)
+            assert (await raw.ask(OpCode.AUTH, AuthPacket(0, "digest", b"u:p"), xid=Xid.AUTH))[0] == ReplyHeader(
+                Xid.AUTH, 0, 0
+            )
             rules = (Acl(31, "auth", ""), Acl(1, "ip", "127.0.0.0/8"))
             assert (await raw.ask(OpCode.CREATE, CreateRequest("/a", b"", rules, 0)))[0].error == 0
             _, seen = await raw.ask(OpCode.GET_ACL, PathRequest("/a"), answer=messages.GetAclResponse)
@@ -312,8 +327,12 @@ def test_identities_are_shown_and_rules_kept_from_others() -> None:
             assert seen.acl == (Acl(31, "digest", "u:x"), Acl(1, "ip", "127.0.0.0/8"))
             assert (await other.ask(OpCode.GET_DATA, WatchableRequest("/a", False)))[0].error == 0
             assert (await other.ask(OpCode.SET_DATA, SetDataRequest("/a", b"", -1)))[0].error == TreeCode.NO_AUTH
-            assert (await other.ask(OpCode.CREATE, CreateRequest("/b", b"", (Acl(31, "auth", ""),), 0)))[0].error == TreeCode.INVALID_ACL
-            assert (await other.ask(OpCode.AUTH, AuthPacket(0, "sesame", b"open"), xid=Xid.AUTH))[0].error == TreeCode.AUTH_FAILED
+            assert (await other.ask(OpCode.CREATE, CreateRequest("/b", b"", (Acl(31, "auth", ""),), 0)))[
+                0
+            ].error == TreeCode.INVALID_ACL
+            assert (await other.ask(OpCode.AUTH, AuthPacket(0, "sesame", b"open"), xid=Xid.AUTH))[
+                0
+            ].error == TreeCode.AUTH_FAILED
             assert await other.is_closed()
 
     run(body())
@@ -341,7 +360,12 @@ def test_four_letter_words_are_answered() -> None:
             assert f"sid={raw.session.session_id:#x},lop=GETD," in await word(server.port, b"cons")
             monitored = dict(line.split("\t") for line in (await word(server.port, b"mntr")).splitlines())
             assert monitored["zk_znode_count"] == "5"
-            assert monitored["zk_ephemerals_count"] == monitored["zk_watch_count"] == monitored["zk_global_sessions"] == "1"
+            assert (
+                monitored["zk_ephemerals_count"]
+                == monitored["zk_watch_count"]
+                == monitored["zk_global_sessions"]
+                == "1"
+            )
             assert f"clientPort={server.port}\ntickTime=100\n" in await word(server.port, b"conf")
             assert await word(server.port, b"wchs") == "1 connections watching 1 paths\nTotal watches:1\n"
             assert (await word(server.port, b"envi")).startswith("Environment:\nzookeeper.version=3.8.4-")
@@ -402,7 +426,10 @@ def test_hostile_bytes_close_their_own_connection_at_most(seed: int) -> None:
             [
                 bytearray(),
                 bytearray(chance.randbytes(chance.randrange(60))),
-                messages.write(bytearray(), CreateRequest(chance.choice(["/x", "", "x", "/x/", "/\0"]), b"", OPEN_ACL, chance.randrange(-2, 9))),
+                messages.write(
+                    bytearray(),
+                    CreateRequest(chance.choice(["/x", "", "x", "/x/", "/\0"]), b"", OPEN_ACL, chance.randrange(-2, 9)),
+                ),
                 messages.write(bytearray(), WatchableRequest("/x", True)),
                 messages.write_multi(bytearray(), [SubRequest(OpCode.CHECK, VersionRequest("/", -1))]),
             ]
@@ -428,7 +455,9 @@ def test_hostile_bytes_close_their_own_connection_at_most(seed: int) -> None:
                     raw.writer.write_eof()
                     await raw.is_closed()
                 await raw.end()
-                answer, found = await bystander.ask(OpCode.GET_DATA, WatchableRequest("/kept", False), answer=GetDataResponse)
+                answer, found = await bystander.ask(
+                    OpCode.GET_DATA, WatchableRequest("/kept", False), answer=GetDataResponse
+                )
                 assert answer.error == 0
                 assert found.data == b"x"
         assert problems == []

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.metadata.tree_operations import SessionExpiredError
-from jesenska.metadata.zookeeper.sessions import Sessions
+from jesenska.metadata.zookeeper.server.sessions import Sessions
 
 SECRET = b"s" * 32
 
@@ -15,7 +15,14 @@ def sessions() -> Sessions[str]:
 
 
 def test_timeouts_lie_between_two_and_twenty_ticks_unless_said_otherwise() -> None:
-    assert [sessions().negotiated(wanted) for wanted in (-1, 0, 2000, 7000, 20_000, 10**9)] == [2000, 2000, 2000, 7000, 20_000, 20_000]
+    assert [sessions().negotiated(wanted) for wanted in (-1, 0, 2000, 7000, 20_000, 10**9)] == [
+        2000,
+        2000,
+        2000,
+        7000,
+        20_000,
+        20_000,
+    ]
     assert [Sessions[str](SECRET, 1000, 50, 100).negotiated(wanted) for wanted in (10, 70, 1000)] == [50, 70, 100]
 
 
@@ -70,7 +77,12 @@ def test_a_session_whose_end_found_no_room_is_named_again() -> None:
     assert mine.expired(3000) == [1]
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from(["begin", "heard", "left", "back", "look"]), st.integers(1, 3), st.integers(0, 3000)), max_size=40))
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["begin", "heard", "left", "back", "look"]), st.integers(1, 3), st.integers(0, 3000)),
+        max_size=40,
+    )
+)
 def test_nobody_expires_early_and_everybody_in_time(steps: list[tuple[str, int, int]]) -> None:
     mine, now = sessions(), 0
     until: dict[int, int] = {}

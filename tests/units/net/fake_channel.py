@@ -37,7 +37,9 @@ class FakeChannel:
         if self.closed:
             self._fail(future, "closed")
         elif not self.is_silent:
-            task = loop.create_task(self._deal_with(decode(type(request), version, encode(request, version)), version, future))
+            task = loop.create_task(
+                self._deal_with(decode(type(request), version, encode(request, version)), version, future)
+            )
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
         return future
@@ -47,7 +49,9 @@ class FakeChannel:
         if not future.done():
             future.set_result(decode(APIS[request.api_key].response, version, encode(answer, version)))
 
-    async def request(self, request: Message, response: type[Message], *, timeout_seconds: float = 30.0, at_most: int | None = None) -> Any:
+    async def request(
+        self, request: Message, response: type[Message], *, timeout_seconds: float = 30.0, at_most: int | None = None
+    ) -> Any:
         return await self.send(request, self.version_for(type(request)))
 
     def close(self, reason: str = "") -> None:

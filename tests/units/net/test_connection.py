@@ -42,7 +42,9 @@ class _File:
 class _Server:
     """One end of a socket pair as a framed connection that keeps what it got; the test holds the other end."""
 
-    def __init__(self, *, max_frame_bytes: int = 100_000_000, buffer: ReadBuffer | None = None, pause: bool = False) -> None:
+    def __init__(
+        self, *, max_frame_bytes: int = 100_000_000, buffer: ReadBuffer | None = None, pause: bool = False
+    ) -> None:
         ours, self.peer = socket.socketpair()
         self.frames: list[bytes] = []
         self.closed_with: str | None = None
@@ -50,7 +52,13 @@ class _Server:
         self.pause = pause
         self._arrived = asyncio.Event()
         self.connection = FramedConnection(
-            asyncio.get_running_loop(), ours, buffer or ReadBuffer(4096), max_frame_bytes, self._frame, self._closed, self.drained.set
+            asyncio.get_running_loop(),
+            ours,
+            buffer or ReadBuffer(4096),
+            max_frame_bytes,
+            self._frame,
+            self._closed,
+            self.drained.set,
         )
         self.peer.setblocking(False)
 
@@ -98,7 +106,10 @@ def _framed(payload: bytes) -> bytes:
     return struct.pack(">i", len(payload)) + payload
 
 
-@given(payloads=st.lists(st.binary(max_size=9000), min_size=1, max_size=8), cuts=st.lists(st.integers(1, 6000), max_size=12))
+@given(
+    payloads=st.lists(st.binary(max_size=9000), min_size=1, max_size=8),
+    cuts=st.lists(st.integers(1, 6000), max_size=12),
+)
 @settings(max_examples=examples(0.4))
 def test_frames_arrive_whole_and_in_order_however_the_bytes_are_cut(payloads: list[bytes], cuts: list[int]) -> None:
     async def scenario() -> None:
@@ -244,7 +255,9 @@ def test_thousands_of_tiny_frames_in_one_read_are_handled_in_several_turns() -> 
 class _Echo(_Server):
     """Answers each frame with itself, `times` over."""
 
-    def __init__(self, *, times: int = 1, kind: int = socket.SOCK_STREAM, max_frame_bytes: int = 100_000, send_buffer: int = 0) -> None:
+    def __init__(
+        self, *, times: int = 1, kind: int = socket.SOCK_STREAM, max_frame_bytes: int = 100_000, send_buffer: int = 0
+    ) -> None:
         ours, self.peer = socket.socketpair(socket.AF_UNIX, kind)
         if send_buffer:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
@@ -253,7 +266,9 @@ class _Echo(_Server):
         self.times = times
         self.pause = False
         self._arrived = asyncio.Event()
-        self.connection = FramedConnection(asyncio.get_running_loop(), ours, ReadBuffer(), max_frame_bytes, self._frame, self._closed, self._go_on)
+        self.connection = FramedConnection(
+            asyncio.get_running_loop(), ours, ReadBuffer(), max_frame_bytes, self._frame, self._closed, self._go_on
+        )
         self.peer.setblocking(False)
 
     def _frame(self, view: memoryview) -> bool:
@@ -453,7 +468,9 @@ class _PutsBack(_Server):
         return True
 
 
-@pytest.mark.parametrize("buffer_bytes", [4096, 16], ids=["frames in the shared buffer", "frames in buffers of their own"])
+@pytest.mark.parametrize(
+    "buffer_bytes", [4096, 16], ids=["frames in the shared buffer", "frames in buffers of their own"]
+)
 def test_a_frame_that_is_put_back_is_handled_again_after_the_pause(buffer_bytes: int) -> None:
     async def scenario() -> None:
         server = _PutsBack(buffer=ReadBuffer(buffer_bytes))

@@ -81,7 +81,9 @@ def test_a_reader_that_was_taken_away_in_the_same_turn_is_not_called(loop: async
             sock.close()
 
 
-def test_a_callback_that_fails_is_logged_and_the_others_go_on(loop: asyncio.AbstractEventLoop, pair: Pair, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_is_logged_and_the_others_go_on(
+    loop: asyncio.AbstractEventLoop, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
     one, other = pair
 
     def broken() -> None:

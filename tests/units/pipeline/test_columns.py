@@ -10,9 +10,9 @@ import pytest
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.limits import SOURCE_ROWS_BYTES
-from jesenska.pipeline.columns import RowMaker
-from jesenska.pipeline.fetching import Chunk, whole_batches
-from jesenska.pipeline.options import COLUMNS, COLUMNS_WITH_HEADERS
+from jesenska.pipeline.connector.columns import RowMaker
+from jesenska.pipeline.connector.fetching import Chunk, whole_batches
+from jesenska.pipeline.connector.options import COLUMNS, COLUMNS_WITH_HEADERS
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
 from jesenska.records.record import RecordInput
@@ -85,10 +85,15 @@ def test_only_the_chosen_columns_are_made_in_their_order(columns: tuple[str, ...
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 def test_records_of_old_formats_are_rows_like_others(magic: int, codec: Codec) -> None:
-    rows = [(1000 + number, b"k%d" % number if number % 2 else None, None if number == 3 else b"v" * number) for number in range(6)]
+    rows = [
+        (1000 + number, b"k%d" % number if number % 2 else None, None if number == 3 else b"v" * number)
+        for number in range(6)
+    ]
     data = bytes(message_set(rows, magic, codec, first_offset=10))
     found = [row for batch in RowMaker().rows(_chunk(data, 11, 15)) for row in batch.to_pylist()]
-    assert [(row["offset"], row["key"], row["value"]) for row in found] == [(10 + number, *rows[number][1:]) for number in range(1, 5)]
+    assert [(row["offset"], row["key"], row["value"]) for row in found] == [
+        (10 + number, *rows[number][1:]) for number in range(1, 5)
+    ]
     assert {(row["topic"], row["partition"]) for row in found} == {("t", 3)}
     times = [(round(row["timestamp"].timestamp() * 1000), row["timestampType"]) for row in found]
     assert times == [(1000 + number, 0) if magic else (-1, -1) for number in range(1, 5)]
@@ -109,7 +114,9 @@ def test_a_log_that_went_through_all_formats_is_read_through() -> None:
     assert following == 15
     assert sum(map(len, buffers)) == len(data)
     maker = RowMaker(COLUMNS)
-    assert [offset for batch in maker.rows(Chunk(KEY, 0, 99, buffers)) for offset in batch.column("offset").to_pylist()] == list(range(15))
+    assert [
+        offset for batch in maker.rows(Chunk(KEY, 0, 99, buffers)) for offset in batch.column("offset").to_pylist()
+    ] == list(range(15))
     cut: Any = whole_batches(memoryview(data)[:-1], FetchResponsePartition(), False)
     assert cut[0] == 12  # a part at the end is left for the next fetch
     old_only = message_set(old, 1, first_offset=0)

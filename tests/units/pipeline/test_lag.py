@@ -16,7 +16,10 @@ TREE = {"b": {"0": 5}, "a": {"10": 7, "9": 3}}
 
 
 def _progress(*sources: tuple[Any, Any]) -> dict[str, Any]:
-    return {"id": "x", "sources": [{"description": "Python", "endOffset": end, "latestOffset": latest} for end, latest in sources]}
+    return {
+        "id": "x",
+        "sources": [{"description": "Python", "endOffset": end, "latestOffset": latest} for end, latest in sources],
+    }
 
 
 @pytest.mark.parametrize("form", [lambda tree: tree, json.dumps])
@@ -54,8 +57,16 @@ def test_what_is_no_progress_is_said_in_one_sentence(wrong: Any) -> None:
         lag(wrong)
 
 
-@given(st.dictionaries(st.tuples(st.sampled_from("abc"), st.integers(0, 99)), st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=12))
-def test_every_partition_of_the_latest_offsets_is_there_with_its_difference(offsets: dict[tuple[str, int], tuple[int, int]]) -> None:
+@given(
+    st.dictionaries(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 99)),
+        st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)),
+        max_size=12,
+    )
+)
+def test_every_partition_of_the_latest_offsets_is_there_with_its_difference(
+    offsets: dict[tuple[str, int], tuple[int, int]],
+) -> None:
     end: dict[str, dict[str, int]] = {}
     latest: dict[str, dict[str, int]] = {}
     for (topic, partition), (stands, behind) in offsets.items():
@@ -66,7 +77,9 @@ def test_every_partition_of_the_latest_offsets_is_there_with_its_difference(offs
 
 
 def test_the_metrics_of_sparks_own_source_are_computed_for_each_source() -> None:
-    found = offsets_behind_latest(_progress((TREE, {"b": {"0": 9}, "a": {"10": 7, "9": 4}}), ({"c": {"0": 1}}, {"c": {"0": 3}})))
+    found = offsets_behind_latest(
+        _progress((TREE, {"b": {"0": 9}, "a": {"10": 7, "9": 4}}), ({"c": {"0": 1}}, {"c": {"0": 3}}))
+    )
     assert found == [
         {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 4, "avgOffsetsBehindLatest": 5 / 3},
         {"minOffsetsBehindLatest": 2, "maxOffsetsBehindLatest": 2, "avgOffsetsBehindLatest": 2.0},

@@ -35,7 +35,9 @@ def test_a_query_with_another_checkpoint_is_refused(number: int) -> None:
         other.is_written(NAME, LAST)
 
 
-@pytest.mark.parametrize("again", [replace(LAST, ends='{"orders": {"0": 90}}'), replace(LAST, number=6, ends='{"orders": {"0": 60}}')])
+@pytest.mark.parametrize(
+    "again", [replace(LAST, ends='{"orders": {"0": 90}}'), replace(LAST, number=6, ends='{"orders": {"0": 60}}')]
+)
 def test_a_checkpoint_that_was_put_back_from_a_copy_is_refused(again: MicroBatch) -> None:
     with pytest.raises(JesenskaError, match=r"written up to micro-batch 7 .* put back the newest checkpoint"):
         again.is_written(NAME, LAST)
@@ -87,9 +89,15 @@ def test_a_checkpoint_that_has_the_last_one_elsewhere_is_refused() -> None:
     later.check_past(NAME, LAST, LAST.ends)
     later.check_past(NAME, LAST, "")  # the checkpoint has it no more
     later.check_past(NAME, replace(LAST, ends=""), '{"orders": {"0": 60}}')
-    with pytest.raises(JesenskaError, match=r"its checkpoint says that micro-batch 7 has ended elsewhere.*startingOffsets=\{\"orders\": \{\"0\": 70\}\}"):
+    with pytest.raises(
+        JesenskaError,
+        match=r"its checkpoint says that micro-batch 7 has ended elsewhere.*startingOffsets=\{\"orders\": \{\"0\": "
+        r"70\}\}",
+    ):
         later.check_past(NAME, LAST, '{"orders": {"0": 60}}')
-    with pytest.raises(JesenskaError, match="its checkpoint says that micro-batch 8 is not done, which would be left out"):
+    with pytest.raises(
+        JesenskaError, match="its checkpoint says that micro-batch 8 is not done, which would be left out"
+    ):
         later.check_past(NAME, LAST, LAST.ends, False)
     long = json.dumps({"orders": dict.fromkeys(map(str, range(3000)), 1)})
     later.check_past(NAME, MicroBatch.of(7, "a-checkpoint", long, "invoices"), long)

@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline.options import COLUMNS, COLUMNS_WITH_HEADERS, EARLIEST_OFFSET, LATEST_OFFSET, columns_of, sink_options, source_options
+from jesenska.pipeline.connector.options import (
+    COLUMNS,
+    COLUMNS_WITH_HEADERS,
+    EARLIEST_OFFSET,
+    LATEST_OFFSET,
+    columns_of,
+    sink_options,
+    source_options,
+)
 
 BROKER = {"kafka.bootstrap.servers": "h:1"}
 READ = {**BROKER, "subscribe": "a"}
@@ -20,12 +28,19 @@ def test_the_defaults_are_sparks() -> None:
     batch = source_options(READ, streaming=False)
     assert (batch.start.everywhere, batch.end.everywhere) == (EARLIEST_OFFSET, LATEST_OFFSET)
     assert source_options(READ, streaming=True).start.everywhere == LATEST_OFFSET
-    assert (batch.fail_on_data_loss, batch.columns, batch.min_partitions, batch.max_offsets_per_trigger) == (True, COLUMNS, None, None)
+    assert (batch.fail_on_data_loss, batch.columns, batch.min_partitions, batch.max_offsets_per_trigger) == (
+        True,
+        COLUMNS,
+        None,
+        None,
+    )
     assert (batch.read_committed, batch.latest_if_no_record_at_time) == (False, False)
 
 
 def test_names_are_taken_in_any_case() -> None:
-    options = source_options({**BROKER, "SUBSCRIBE": "a, b,a", "failondataloss": "FALSE", "MinPartitions": "4"}, streaming=False)
+    options = source_options(
+        {**BROKER, "SUBSCRIBE": "a, b,a", "failondataloss": "FALSE", "MinPartitions": "4"}, streaming=False
+    )
     assert (options.subscription.topics, options.fail_on_data_loss, options.min_partitions) == (("a", "b"), False, 4)
 
 
@@ -41,7 +56,11 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
     assert (found.option, found.everywhere, found.is_time) == ("startingTimestamp", 7, True)
     del texts["startingTimestamp"]
     found = source_options({**READ, **texts}, streaming=True).start
-    assert (found.option, found.by_partition, found.is_time) == ("startingOffsetsByTimestamp", {TopicPartition("a", 0): 5}, True)
+    assert (found.option, found.by_partition, found.is_time) == (
+        "startingOffsetsByTimestamp",
+        {TopicPartition("a", 0): 5},
+        True,
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,22 +87,43 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "startingTimestamp": "-1"}, "write milliseconds since 1970"),
         ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "guess"}, "write error or latest"),
         ({"subscribe": "a", "minPartitions": "0"}, "minPartitions is '0': write a whole number from 1 up"),
-        ({"subscribe": "a", "maxRecordsPerPartition": "x"}, "maxRecordsPerPartition is 'x': write a whole number from 1 up"),
-        ({"subscribe": "a", "fetchOffset.numRetries": "-1"}, "fetchOffset.numRetries is '-1': write a whole number from 0 up"),
-        ({"subscribe": "a", "fetchOffset.retryIntervalMs": "1s"}, "fetchOffset.retryIntervalMs is '1s': write a whole number from 0 up"),
-        ({"subscribe": "a", "kafkaConsumer.pollTimeoutMs": "0"}, "kafkaConsumer.pollTimeoutMs is '0': write a whole number from 1 up"),
-        ({"subscribe": "a", "minPartitions": "9223372036854775808"}, "write a whole number from 1 up, 9223372036854775807 at most"),
+        (
+            {"subscribe": "a", "maxRecordsPerPartition": "x"},
+            "maxRecordsPerPartition is 'x': write a whole number from 1 up",
+        ),
+        (
+            {"subscribe": "a", "fetchOffset.numRetries": "-1"},
+            "fetchOffset.numRetries is '-1': write a whole number from 0 up",
+        ),
+        (
+            {"subscribe": "a", "fetchOffset.retryIntervalMs": "1s"},
+            "fetchOffset.retryIntervalMs is '1s': write a whole number from 0 up",
+        ),
+        (
+            {"subscribe": "a", "kafkaConsumer.pollTimeoutMs": "0"},
+            "kafkaConsumer.pollTimeoutMs is '0': write a whole number from 1 up",
+        ),
+        (
+            {"subscribe": "a", "minPartitions": "9223372036854775808"},
+            "write a whole number from 1 up, 9223372036854775807 at most",
+        ),
         ({"subscribe": "a", "startingTimestamp": "9223372036854775808"}, "write milliseconds since 1970"),
         ({"subscribe": "a", "failOnDataLoss": "1"}, "failOnDataLoss is '1': write true or false"),
         ({"subscribe": "a", "includeHeaders": "yes"}, "write true or false"),
-        ({"subscribe": "a", "columns": "value,offsets"}, "columns names 'offsets', which a row does not have: choose from key, value"),
+        (
+            {"subscribe": "a", "columns": "value,offsets"},
+            "columns names 'offsets', which a row does not have: choose from key, value",
+        ),
         ({"subscribe": "a", "columns": " "}, "columns names no column"),
         ({"subscribe": "a", "columns": "value", "includeHeaders": "true"}, "columns leaves headers out"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
         ({"subscribe": "a", "kafka.security.protocol": "SSL"}, "connects with PLAINTEXT only"),
-        ({"subscribe": "a", "kafka.fetch.max.wait.ms": "soon"}, "Invalid value soon for configuration fetch.max.wait.ms"),
+        (
+            {"subscribe": "a", "kafka.fetch.max.wait.ms": "soon"},
+            "Invalid value soon for configuration fetch.max.wait.ms",
+        ),
         ({"subscribe": "a", "path": "x"}, "A topic is not a path"),
         ({"subscribe": "a", "kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
     ],
@@ -104,11 +144,15 @@ def test_a_stream_refuses_an_end_and_limits_that_contradict_each_other() -> None
 
 def test_numbers_may_be_as_large_as_javas() -> None:
     largest = str(2**63 - 1)
-    assert source_options({**READ, "maxOffsetsPerTrigger": largest}, streaming=True).max_offsets_per_trigger == 2**63 - 1
+    assert (
+        source_options({**READ, "maxOffsetsPerTrigger": largest}, streaming=True).max_offsets_per_trigger == 2**63 - 1
+    )
     assert source_options({**READ, "startingTimestamp": largest}, streaming=True).start.everywhere == 2**63 - 1
 
 
-@pytest.mark.parametrize(("text", "milliseconds"), [("15m", 900_000), ("30s", 30_000), ("250 ms", 250), ("2h", 7_200_000), ("7", 7)])
+@pytest.mark.parametrize(
+    ("text", "milliseconds"), [("15m", 900_000), ("30s", 30_000), ("250 ms", 250), ("2h", 7_200_000), ("7", 7)]
+)
 def test_delays_are_read(text: str, milliseconds: int) -> None:
     assert source_options({**READ, "maxTriggerDelay": text}, streaming=True).max_trigger_delay_ms == milliseconds
 
@@ -134,20 +178,26 @@ def test_a_group_is_where_a_stream_commits_and_has_no_effect_on_a_batch_query(ca
 
 
 @pytest.mark.parametrize("name", ["client.rack", "fetch.min.bytes", "group.instance.id", "session.timeout.ms"])
-def test_settings_of_the_client_that_the_source_does_not_read_are_named(caplog: pytest.LogCaptureFixture, name: str) -> None:
+def test_settings_of_the_client_that_the_source_does_not_read_are_named(
+    caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     with caplog.at_level(logging.WARNING):
         source_options({**READ, f"kafka.{name}": "1"}, streaming=True)
     assert caplog.text.count(f"The option kafka.{name} has no effect here") == 1
 
 
 @pytest.mark.parametrize("name", ["linger.ms", "max.in.flight.requests.per.connection", "retries"])
-def test_settings_of_the_client_that_the_sink_does_not_read_are_named(caplog: pytest.LogCaptureFixture, name: str) -> None:
+def test_settings_of_the_client_that_the_sink_does_not_read_are_named(
+    caplog: pytest.LogCaptureFixture, name: str
+) -> None:
     with caplog.at_level(logging.WARNING):
         sink_options({**BROKER, f"kafka.{name}": "1"})
     assert caplog.text.count(f"The option kafka.{name} has no effect here") == 1
 
 
-def test_a_setting_of_the_client_that_is_not_known_is_named_with_the_nearest_option(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_setting_of_the_client_that_is_not_known_is_named_with_the_nearest_option(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with caplog.at_level(logging.WARNING):
         source_options({**READ, "kafka.isolation.levl": "x"}, streaming=False)
     told = "The setting kafka.isolation.levl is not known and has no effect; did you mean kafka.isolation.level?"
@@ -156,8 +206,22 @@ def test_a_setting_of_the_client_that_is_not_known_is_named_with_the_nearest_opt
 
 def test_settings_that_are_read_are_not_warned_about(caplog: pytest.LogCaptureFixture) -> None:
     both = {"client.id": "x", "request.timeout.ms": "1", "retry.backoff.ms": "1", "metadata.max.age.ms": "1"}
-    read = {**both, "isolation.level": "read_committed", "max.partition.fetch.bytes": "5", "fetch.max.wait.ms": "5", "check.crcs": "false"}
-    write = {**both, "acks": "1", "batch.size": "5", "buffer.memory": "5", "max.request.size": "5", "delivery.timeout.ms": "5", "compression.zstd.level": "1"}
+    read = {
+        **both,
+        "isolation.level": "read_committed",
+        "max.partition.fetch.bytes": "5",
+        "fetch.max.wait.ms": "5",
+        "check.crcs": "false",
+    }
+    write = {
+        **both,
+        "acks": "1",
+        "batch.size": "5",
+        "buffer.memory": "5",
+        "max.request.size": "5",
+        "delivery.timeout.ms": "5",
+        "compression.zstd.level": "1",
+    }
     with caplog.at_level(logging.WARNING):
         source_options({**READ, **{f"kafka.{name}": text for name, text in read.items()}}, streaming=True)
         sink_options({**BROKER, **{f"kafka.{name}": text for name, text in write.items()}})
@@ -194,11 +258,18 @@ def test_patience_is_read() -> None:
 def test_internal_topics_match_a_pattern_only_when_asked_for() -> None:
     pattern = {**BROKER, "subscribePattern": ".*"}
     assert not source_options(pattern, streaming=True).subscription.with_internal
-    assert source_options({**pattern, "kafka.exclude.internal.topics": "false"}, streaming=True).subscription.with_internal
+    assert source_options(
+        {**pattern, "kafka.exclude.internal.topics": "false"}, streaming=True
+    ).subscription.with_internal
 
 
 def test_settings_of_the_client_are_passed_on_and_unknown_ones_warned_about(caplog: pytest.LogCaptureFixture) -> None:
-    texts = {"kafka.isolation.level": "read_committed", "kafka.client.id": "me", "kafka.request.timeout.ms": "5", "kafka.fetch.min.byte": "1"}
+    texts = {
+        "kafka.isolation.level": "read_committed",
+        "kafka.client.id": "me",
+        "kafka.request.timeout.ms": "5",
+        "kafka.fetch.min.byte": "1",
+    }
     with caplog.at_level(logging.WARNING):
         options = source_options({**READ, **texts}, streaming=False)
     assert (options.read_committed, options.client.client_id, options.client.request_timeout_ms) == (True, "me", 5)
@@ -206,7 +277,15 @@ def test_settings_of_the_client_are_passed_on_and_unknown_ones_warned_about(capl
 
 
 def test_the_sinks_settings_are_read() -> None:
-    options = sink_options({**BROKER, "topic": "t", "kafka.acks": "1", "kafka.compression.type": "zstd", "kafka.compression.zstd.level": "7"})
+    options = sink_options(
+        {
+            **BROKER,
+            "topic": "t",
+            "kafka.acks": "1",
+            "kafka.compression.type": "zstd",
+            "kafka.compression.zstd.level": "7",
+        }
+    )
     assert (options.topic, options.acks, options.compression, options.compression_level) == ("t", 1, "zstd", 7)
     assert sink_options({**BROKER, "checkpointLocation": "x", "queryName": "q"}).topic is None
 
@@ -229,7 +308,12 @@ def test_what_the_sink_cannot_do_is_said(extra: dict[str, str], sentence: str) -
     assert sentence in str(error.value)
 
 
-@given(st.text(max_size=40), st.sampled_from(["assign", "startingOffsets", "startingOffsetsByTimestamp", "subscribePattern", "startingTimestamp"]))
+@given(
+    st.text(max_size=40),
+    st.sampled_from(
+        ["assign", "startingOffsets", "startingOffsetsByTimestamp", "subscribePattern", "startingTimestamp"]
+    ),
+)
 def test_no_text_of_an_option_causes_anything_but_a_sentence(text: str, name: str) -> None:
     given_options = {**BROKER, name: text} if name in ("assign", "subscribePattern") else {**READ, name: text}
     try:
@@ -258,7 +342,11 @@ def test_the_connection_takes_the_clients_settings() -> None:
 
 @pytest.mark.parametrize("codec", ["gzip", "lz4", "zstd"])
 def test_a_codec_takes_its_own_level(codec: str) -> None:
-    levels = {"kafka.compression.gzip.level": "2", "kafka.compression.lz4.level": "3", "kafka.compression.zstd.level": "4"}
+    levels = {
+        "kafka.compression.gzip.level": "2",
+        "kafka.compression.lz4.level": "3",
+        "kafka.compression.zstd.level": "4",
+    }
     options = sink_options({**BROKER, "kafka.compression.type": codec, **levels})
     assert (options.compression, options.compression_level) == (codec, {"gzip": 2, "lz4": 3, "zstd": 4}[codec])
     assert sink_options({**BROKER, "kafka.compression.type": codec}).compression_level is None

@@ -12,10 +12,10 @@ import pytest
 
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline.cluster_thread import ClusterThread
-from jesenska.pipeline.kept import Kept, TopicSettings
-from jesenska.pipeline.options import sink_options
-from jesenska.pipeline.sink import Packing
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import sink_options
+from jesenska.pipeline.connector.sink import Packing
+from jesenska.pipeline.connector.worker_cache import Kept, TopicSettings
 
 TOPIC = "orders"
 
@@ -66,7 +66,9 @@ def placed(connection: GrowingTopic, *partitions: int) -> set[TopicPartition]:
     """Where rows go that ask for these partitions."""
     options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.block.ms": "5000"})
     packing = Packing(cast("ClusterThread", connection), options, cast("Any", connection))
-    rows = pa.RecordBatch.from_pydict({"value": [b"x"] * len(partitions), "partition": pa.array(partitions, pa.int32())})
+    rows = pa.RecordBatch.from_pydict(
+        {"value": [b"x"] * len(partitions), "partition": pa.array(partitions, pa.int32())}
+    )
     return {key for key, _ in [*packing.add(rows), *packing.rest()]}
 
 
@@ -84,7 +86,10 @@ def test_partitions_that_are_known_are_not_asked_for() -> None:
 
 def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> None:
     connection = GrowingTopic(2)
-    with pytest.raises(JesenskaError, match=r"asks for partition 7 of the topic orders, which has 2 after 5 s \(kafka\.max\.block\.ms\)"):
+    with pytest.raises(
+        JesenskaError,
+        match=r"asks for partition 7 of the topic orders, which has 2 after 5 s \(kafka\.max\.block\.ms\)",
+    ):
         placed(connection, 7)
     assert connection.asked == 5
 
@@ -92,7 +97,9 @@ def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> N
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_record_over_the_largest_request_is_refused(key: str | None) -> None:
     """The limit is of key and value together, of one record."""
-    options = sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.request.size": "1000"})
+    options = sink_options(
+        {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.request.size": "1000"}
+    )
     connection = GrowingTopic(1)
 
     def pack(*sizes: int) -> int:
@@ -102,7 +109,10 @@ def test_a_record_over_the_largest_request_is_refused(key: str | None) -> None:
 
     largest = 1000 - len(key or "")
     assert pack(largest, largest, 1) == 1
-    with pytest.raises(JesenskaError, match=r"partition 0 of the topic orders has 1001 bytes .* kafka\.max\.request\.size allows \(1000\): raise it"):
+    with pytest.raises(
+        JesenskaError,
+        match=r"partition 0 of the topic orders has 1001 bytes .* kafka\.max\.request\.size allows \(1000\): raise it",
+    ):
         pack(1, largest + 1)
 
 

@@ -8,10 +8,25 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.pipeline.planning import Bounds, DataLossError, OffsetRange, Place, cut, from_tree, share, to_tree, within
+from jesenska.pipeline.connector.planning import (
+    Bounds,
+    DataLossError,
+    OffsetRange,
+    Place,
+    cut,
+    from_tree,
+    share,
+    to_tree,
+    within,
+)
 
 RANGES = st.lists(
-    st.builds(lambda partition, start, size: OffsetRange("t", partition, start, start + size), st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 10**6)),
+    st.builds(
+        lambda partition, start, size: OffsetRange("t", partition, start, start + size),
+        st.integers(0, 9),
+        st.integers(0, 10**6),
+        st.integers(0, 10**6),
+    ),
     max_size=8,
     unique_by=lambda item: item.partition,
 )
@@ -23,7 +38,9 @@ def test_pieces_make_up_the_ranges_again(ranges: list[OffsetRange], minimum: int
     assert all(piece.size > 0 for piece in pieces)
     for whole in ranges:
         mine = [piece for piece in pieces if piece.partition == whole.partition]
-        assert [offset for piece in mine for offset in (piece.start, piece.end)][1:-1:2] == [piece.start for piece in mine][1:]
+        assert [offset for piece in mine for offset in (piece.start, piece.end)][1:-1:2] == [
+            piece.start for piece in mine
+        ][1:]
         if whole.size:
             assert (mine[0].start, mine[-1].end) == (whole.start, whole.end)
         else:
@@ -44,7 +61,10 @@ def test_a_limit_that_makes_too_many_tasks_is_refused() -> None:
         cut([OffsetRange("t", 0, 0, 10**9)], None, 1)
 
 
-@given(st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=8), st.integers(1, 5000))
+@given(
+    st.dictionaries(st.integers(0, 20), st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=8),
+    st.integers(1, 5000),
+)
 def test_a_limit_is_used_up_and_never_passed(waiting: dict[int, tuple[int, int]], limit: int) -> None:
     start = {TopicPartition("t", number): begin for number, (begin, _) in waiting.items()}
     latest = {TopicPartition("t", number): begin + size for number, (begin, size) in waiting.items()}
@@ -58,7 +78,9 @@ def test_a_small_partition_is_not_starved() -> None:
     assert share(10, {small: 0, large: 0}, {small: 1, large: 10**6})[small] == 1
 
 
-@given(st.dictionaries(st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 30)), st.integers(0, 2**63 - 1)))
+@given(
+    st.dictionaries(st.builds(TopicPartition, st.sampled_from("abc"), st.integers(0, 30)), st.integers(0, 2**63 - 1))
+)
 def test_offsets_survive_the_checkpoint_in_one_order(offsets: dict[TopicPartition, int]) -> None:
     tree = to_tree(offsets)
     assert from_tree(tree).offsets == offsets
@@ -71,7 +93,10 @@ def test_the_ids_of_topics_stand_beside_the_offsets() -> None:
     assert tree == {"a": {"0": 5, "topicId": "x"}, "b": {"1": 7}}
     assert from_tree(tree) == Place(offsets, {"a": "x"})
     assert Place(offsets, {"a": "x"}).is_another("a", {"a": "z"})
-    assert not any(Place(offsets, known).is_another("a", seen) for known, seen in (({"a": "x"}, {"a": "x"}), ({}, {"a": "x"}), ({"a": "x"}, {})))
+    assert not any(
+        Place(offsets, known).is_another("a", seen)
+        for known, seen in (({"a": "x"}, {"a": "x"}), ({}, {"a": "x"}), ({"a": "x"}, {}))
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from jesenska.pipeline import worker_garbage
+from jesenska.pipeline.spark import worker_garbage
 
 
 def test_modules_are_left_out_from_the_second_task_on_and_in_each_process_anew(monkeypatch: pytest.MonkeyPatch) -> None:

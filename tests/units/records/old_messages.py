@@ -17,11 +17,15 @@ def message_set(rows: Sequence[Row], magic: int, codec: Codec = Codec.NONE, firs
     """The rows in format v0 or v1; compressed they are one message."""
     inside = bytearray()
     for index, (timestamp, key, value) in enumerate(rows):
-        records_codec.append_message(inside, index if codec and magic else first_offset + index, magic, 0, timestamp, key, value)
+        records_codec.append_message(
+            inside, index if codec and magic else first_offset + index, magic, 0, timestamp, key, value
+        )
     if not codec:
         return inside
     packed = compress(codec, inside)
     whole = bytearray()
     sent = with_old_lz4_checksum(packed) if codec is Codec.LZ4 and not magic else packed
-    records_codec.append_message(whole, first_offset + len(rows) - 1, magic, codec, max(row[0] for row in rows), None, sent)
+    records_codec.append_message(
+        whole, first_offset + len(rows) - 1, magic, codec, max(row[0] for row in rows), None, sent
+    )
     return whole

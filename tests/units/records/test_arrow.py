@@ -85,7 +85,9 @@ def test_batches_hold_what_the_columns_hold(
 
 
 def test_twins_make_the_same_batches() -> None:
-    records: list[RecordInput] = [(1000 + i, b"k%d" % i, None if i % 3 else b"v" * i, (("h", b"x"),) * (i % 4)) for i in range(50)]
+    records: list[RecordInput] = [
+        (1000 + i, b"k%d" % i, None if i % 3 else b"v" * i, (("h", b"x"),) * (i % 4)) for i in range(50)
+    ]
     made = []
     for twin in BUILT:
         with using(twin):
@@ -130,7 +132,9 @@ def test_damaged_batches_are_refused(twin: str) -> None:
 
 
 def test_missing_columns_are_null_and_missing_times_the_default(twin: str) -> None:
-    (batch,) = columns_to_batches(None, pa.array([b"a", None]), None, pa.array([None, 7], pa.int64()), default_timestamp=55)
+    (batch,) = columns_to_batches(
+        None, pa.array([b"a", None]), None, pa.array([None, 7], pa.int64()), default_timestamp=55
+    )
     assert [(r.timestamp_ms, r.key, r.value) for r in decode_batch(batch)] == [(55, None, b"a"), (7, None, None)]
     (batch,) = columns_to_batches(pa.array(["é"]), pa.nulls(1), pa.nulls(1), pa.nulls(1), default_timestamp=1)
     assert [(r.timestamp_ms, r.key, r.value) for r in decode_batch(batch)] == [(1, "é".encode(), None)]
@@ -152,8 +156,20 @@ def test_chunked_columns_are_taken(twin: str) -> None:
 
 def test_sequence_numbers_go_on_from_batch_to_batch_and_wrap(twin: str) -> None:
     values = pa.array([b"x" * 30] * 6)
-    batches = columns_to_batches(None, values, default_timestamp=0, max_batch_bytes=150, producer_id=4, producer_epoch=0, base_sequence=(1 << 31) - 3)
-    assert [(h.base_sequence, h.record_count) for h in map(read_header, batches)] == [((1 << 31) - 3, 2), ((1 << 31) - 1, 2), (1, 2)]
+    batches = columns_to_batches(
+        None,
+        values,
+        default_timestamp=0,
+        max_batch_bytes=150,
+        producer_id=4,
+        producer_epoch=0,
+        base_sequence=(1 << 31) - 3,
+    )
+    assert [(h.base_sequence, h.record_count) for h in map(read_header, batches)] == [
+        ((1 << 31) - 3, 2),
+        ((1 << 31) - 1, 2),
+        (1, 2),
+    ]
 
 
 def test_columns_that_do_not_fit_together_are_refused(twin: str) -> None:

@@ -27,9 +27,24 @@ RECORDS = [(1000 + index, b"key", b"value", ()) for index in range(3)]
 
 
 def test_header_fields_are_those_of_the_bytes() -> None:
-    batch = raw_batch(b"", 7, base_offset=1 << 40, leader_epoch=3, attributes=0x7B, last_offset_delta=9, base_timestamp=5, max_timestamp=6, producer_id=8)
+    batch = raw_batch(
+        b"",
+        7,
+        base_offset=1 << 40,
+        leader_epoch=3,
+        attributes=0x7B,
+        last_offset_delta=9,
+        base_timestamp=5,
+        max_timestamp=6,
+        producer_id=8,
+    )
     header = read_header(batch)
-    assert (header.base_offset, header.size_bytes, header.partition_leader_epoch, header.magic) == (1 << 40, HEADER_SIZE, 3, 2)
+    assert (header.base_offset, header.size_bytes, header.partition_leader_epoch, header.magic) == (
+        1 << 40,
+        HEADER_SIZE,
+        3,
+        2,
+    )
     assert (header.last_offset, header.next_offset) == ((1 << 40) + 9, (1 << 40) + 10)
     assert (header.base_timestamp, header.max_timestamp, header.producer_id, header.record_count) == (5, 6, 8, 7)
     assert header.codec == Codec.LZ4
@@ -38,7 +53,10 @@ def test_header_fields_are_those_of_the_bytes() -> None:
     assert header.has_producer_id and header.is_compressed
 
 
-@pytest.mark.parametrize(("base", "delta", "last"), [(0, 0, 0), (5, 4, 9), ((1 << 31) - 1, 0, (1 << 31) - 1), ((1 << 31) - 1, 3, 2), (-1, 4, -1)])
+@pytest.mark.parametrize(
+    ("base", "delta", "last"),
+    [(0, 0, 0), (5, 4, 9), ((1 << 31) - 1, 0, (1 << 31) - 1), ((1 << 31) - 1, 3, 2), (-1, 4, -1)],
+)
 def test_last_sequence_wraps_to_zero(base: int, delta: int, last: int) -> None:
     assert read_header(raw_batch(b"", delta + 1, base_sequence=base)).last_sequence == last
 
@@ -78,7 +96,11 @@ def test_an_impossible_length_is_corrupt(length: int) -> None:
 
 
 def test_other_formats_are_told_from_nonsense() -> None:
-    for magic, error in ((0, UnsupportedForMessageFormatError), (1, UnsupportedForMessageFormatError), (3, CorruptMessageError)):
+    for magic, error in (
+        (0, UnsupportedForMessageFormatError),
+        (1, UnsupportedForMessageFormatError),
+        (3, CorruptMessageError),
+    ):
         with pytest.raises(error):
             read_header(raw_batch(raw_record(0), 1, magic=magic))
         with pytest.raises(error):

@@ -67,7 +67,10 @@ REFUSED: dict[str, tuple[type[KafkaError], bytes | bytearray]] = {
     "header count negative": (InvalidRecordError, raw_batch(raw_record(0, header_count=-1), 1)),
     "header count too large": (InvalidRecordError, raw_batch(raw_record(0, header_count=100), 1)),
     "header missing": (InvalidRecordError, raw_batch(raw_record(0, header_count=1), 1)),
-    "header without key": (InvalidRecordError, raw_batch(raw_record(0, header_count=1, tail=varint(-1) + varint(-1)), 1)),
+    "header without key": (
+        InvalidRecordError,
+        raw_batch(raw_record(0, header_count=1, tail=varint(-1) + varint(-1)), 1),
+    ),
     "bytes left in a record": (InvalidRecordError, raw_batch(raw_record(0, tail=b"z"), 1)),
     "record length too large": (InvalidRecordError, raw_batch(raw_record(0, length_error=1), 1)),
     "record length too small": (InvalidRecordError, raw_batch(raw_record(0, length_error=-1), 1)),
@@ -75,7 +78,10 @@ REFUSED: dict[str, tuple[type[KafkaError], bytes | bytearray]] = {
     "record length negative": (InvalidRecordError, raw_batch(varint(-3), 1)),
     "record length of five bytes": (InvalidRecordError, raw_batch(b"\xff\xff\xff\xff\x7f" + bytes(20), 1)),
     "bytes after the records": (InvalidRecordError, raw_batch(BODY + b"zz", 3)),
-    "timestamp of eleven bytes": (InvalidRecordError, raw_batch(varint(17) + b"\0" + b"\xff" * 10 + b"\1" + bytes(5), 1)),
+    "timestamp of eleven bytes": (
+        InvalidRecordError,
+        raw_batch(varint(17) + b"\0" + b"\xff" * 10 + b"\1" + bytes(5), 1),
+    ),
     # Kafka takes these, or fails with UNKNOWN_SERVER_ERROR.
     "record length of six bytes": (InvalidRecordError, raw_batch(b"\xff" * 6 + bytes(20), 1)),
     "codec 5": (InvalidRecordError, raw_batch(BODY, 3, attributes=5)),
@@ -191,7 +197,9 @@ def test_log_append_time_topics_look_at_no_time(twin: str) -> None:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_a_client_that_sets_log_append_time_is_refused_on_such_a_topic_and_corrected_on_others(twin: str, codec: Codec) -> None:
+def test_a_client_that_sets_log_append_time_is_refused_on_such_a_topic_and_corrected_on_others(
+    twin: str, codec: Codec
+) -> None:
     batch = raw_batch(compress(codec, BODY), 3, attributes=codec | 8)
     with pytest.raises(InvalidTimestampError) as refusal:
         check_batches(bytearray(batch), APPEND_TIME)
@@ -205,7 +213,9 @@ def test_a_client_that_sets_log_append_time_is_refused_on_such_a_topic_and_corre
 
 @pytest.mark.parametrize("codec", Codec)
 @pytest.mark.parametrize("claimed", [NOW_MS - 7777, NOW_MS + 1000 * HOUR_MS, -1])
-def test_a_header_that_lies_about_its_largest_time_is_corrected_with_its_crc(twin: str, codec: Codec, claimed: int) -> None:
+def test_a_header_that_lies_about_its_largest_time_is_corrected_with_its_crc(
+    twin: str, codec: Codec, claimed: int
+) -> None:
     body = raw_record(0) + raw_record(1, timestamp_delta=7) + raw_record(2, timestamp_delta=3)
     batch = raw_batch(compress(codec, body), 3, attributes=codec, max_timestamp=claimed)
     (header,) = check_batches(batch, RULES)
@@ -232,7 +242,9 @@ def test_a_sum_of_timestamps_beyond_64_bits_wraps(twin: str) -> None:
 
 
 @pytest.mark.parametrize("codec", list(Codec)[1:])
-@pytest.mark.parametrize("body", [BODY[:-1], BODY + b"\0", raw_record(1), raw_record(0, length_error=1), raw_record(0, tail=b"x"), b""])
+@pytest.mark.parametrize(
+    "body", [BODY[:-1], BODY + b"\0", raw_record(1), raw_record(0, length_error=1), raw_record(0, tail=b"x"), b""]
+)
 def test_compressed_records_that_lie_are_refused(twin: str, codec: Codec, body: bytes) -> None:
     with pytest.raises(InvalidRecordError):
         check_batches(raw_batch(compress(codec, body), 3, attributes=codec), RULES)
@@ -274,7 +286,9 @@ def test_an_uncompressed_batch_takes_nothing_of_a_budget(twin: str) -> None:
 
 
 def test_the_header_comes_with_the_fields_that_the_bytes_have(twin: str) -> None:
-    batch = raw_batch(BODY, 3, leader_epoch=4, producer_id=1 << 40, producer_epoch=7, base_sequence=(1 << 31) - 2, attributes=0x10)
+    batch = raw_batch(
+        BODY, 3, leader_epoch=4, producer_id=1 << 40, producer_epoch=7, base_sequence=(1 << 31) - 2, attributes=0x10
+    )
     (header,) = check_batches(batch, RULES)
     assert type(header) is BatchHeader
     assert header[:5] == (0, len(batch) - 12, 4, 2, int.from_bytes(batch[17:21], "big"))
@@ -296,7 +310,9 @@ _NO_LIMIT, _BEGINNING = 2**63 - 1, -(2**63)
         (_NO_LIMIT, _NO_LIMIT - 1, _BEGINNING, _NO_LIMIT),  # beyond every time
     ],
 )
-def test_limits_of_time_move_with_the_clock(before_max_ms: int, after_max_ms: int, earliest_ms: int, latest_ms: int) -> None:
+def test_limits_of_time_move_with_the_clock(
+    before_max_ms: int, after_max_ms: int, earliest_ms: int, latest_ms: int
+) -> None:
     rules = MovingRules(CheckRules(), before_max_ms, after_max_ms).at(NOW_MS)
     assert (rules.earliest_timestamp_ms, rules.latest_timestamp_ms) == (earliest_ms, latest_ms)
 

@@ -39,7 +39,11 @@ def test_output_comes_in_pieces_of_limited_size(codec: Codec) -> None:
 @pytest.mark.parametrize("data", [b"x", TEXT[:100], TEXT])
 def test_a_stream_cut_anywhere_is_refused(codec: Codec, data: bytes) -> None:
     whole = compress(codec, data)
-    cuts = set(range(min(len(whole), 30))) | {len(whole) - rest for rest in range(1, min(len(whole), 30))} | {len(whole) // 2}
+    cuts = (
+        set(range(min(len(whole), 30)))
+        | {len(whole) - rest for rest in range(1, min(len(whole), 30))}
+        | {len(whole) // 2}
+    )
     if codec == Codec.ZSTD:
         cuts.remove(0)  # no frame at all is no bytes, and the walker misses its records then
     for cut in cuts:
@@ -113,7 +117,15 @@ def test_lz4_is_written_as_one_frame_of_independent_64_kb_blocks() -> None:
     assert (facts["content_checksum"], facts["block_checksum"], facts["content_size"]) == (False, False, 0)
 
 
-@pytest.mark.parametrize("options", [{"content_checksum": True}, {"block_checksum": True}, {"store_size": True}, {"block_size": lz4.frame.BLOCKSIZE_MAX4MB}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"content_checksum": True},
+        {"block_checksum": True},
+        {"store_size": True},
+        {"block_size": lz4.frame.BLOCKSIZE_MAX4MB},
+    ],
+)
 def test_other_lz4_frames_of_independent_blocks_are_read(options: dict[str, bool]) -> None:
     assert decompress(Codec.LZ4, lz4.frame.compress(TEXT, block_linked=False, **options)) == TEXT
 

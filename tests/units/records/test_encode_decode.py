@@ -11,13 +11,24 @@ from hypothesis import strategies as st
 
 from jesenska.base.errors import CorruptMessageError, InvalidRecordError
 from jesenska.records.batch import Codec, TimestampType, read_header, stamp_offsets, verify_crc
-from jesenska.records.decode import ControlMarker, ControlType, control_marker, decode_batch, decode_batches, marker_record
+from jesenska.records.decode import (
+    ControlMarker,
+    ControlType,
+    control_marker,
+    decode_batch,
+    decode_batches,
+    marker_record,
+)
 from jesenska.records.encode import BatchWriter, encode_batch, estimated_size, reencode_batch
 from jesenska.records.record import Record, RecordInput
 from tests.units.records.raw_batches import inputs, raw_batch, raw_record
 from tests.units.records.twins import BUILT, using
 
-RECORDS: list[RecordInput] = [(1000, b"a", b"1", ()), (999, None, b"", (("h", b"x"), ("h", None))), (1005, b"", None, ())]
+RECORDS: list[RecordInput] = [
+    (1000, b"a", b"1", ()),
+    (999, None, b"", (("h", b"x"), ("h", None))),
+    (1005, b"", None, ()),
+]
 
 
 def expected(records: list[RecordInput], base_offset: int = 0) -> list[Record]:
@@ -29,7 +40,9 @@ def expected(records: list[RecordInput], base_offset: int = 0) -> list[Record]:
 
 @pytest.mark.parametrize("twin_name", BUILT)
 @given(inputs, st.sampled_from(Codec), st.integers(0, 1 << 62))
-def test_records_come_back_as_they_went_in(twin_name: str, records: list[RecordInput], codec: Codec, base_offset: int) -> None:
+def test_records_come_back_as_they_went_in(
+    twin_name: str, records: list[RecordInput], codec: Codec, base_offset: int
+) -> None:
     with using(twin_name):
         batch = encode_batch(records, codec, base_offset=base_offset)
         assert decode_batch(batch) == expected(records, base_offset)
@@ -39,9 +52,13 @@ def test_records_come_back_as_they_went_in(twin_name: str, records: list[RecordI
 
 
 def test_bytes_are_those_of_the_format(twin: str) -> None:
-    batch = encode_batch([(1000, b"k", b"v", ()), (1003, None, b"w", (("h", None),))], producer_id=9, producer_epoch=2, base_sequence=40)
+    batch = encode_batch(
+        [(1000, b"k", b"v", ()), (1003, None, b"w", (("h", None),))], producer_id=9, producer_epoch=2, base_sequence=40
+    )
     body = raw_record(0) + raw_record(1, None, b"w", 3, [(b"h", None)])
-    assert batch == raw_batch(body, 2, base_timestamp=1000, max_timestamp=1003, producer_id=9, producer_epoch=2, base_sequence=40)
+    assert batch == raw_batch(
+        body, 2, base_timestamp=1000, max_timestamp=1003, producer_id=9, producer_epoch=2, base_sequence=40
+    )
 
 
 def test_properties_are_in_the_header(twin: str) -> None:
@@ -111,7 +128,9 @@ def test_a_writer_carries_codec_and_producer_fields(twin: str) -> None:
 @pytest.mark.parametrize("codec", Codec)
 def test_reencoded_records_keep_their_offsets_and_the_batch_its_range(twin: str, codec: Codec) -> None:
     records = expected(RECORDS, 100)
-    batch = reencode_batch([records[0], records[2]], 90, 20, codec, producer_id=3, producer_epoch=0, base_sequence=5, leader_epoch=2)
+    batch = reencode_batch(
+        [records[0], records[2]], 90, 20, codec, producer_id=3, producer_epoch=0, base_sequence=5, leader_epoch=2
+    )
     header = read_header(batch)
     assert (header.base_offset, header.last_offset, header.record_count, header.codec) == (90, 110, 2, codec)
     assert decode_batch(batch) == [records[0], records[2]]
@@ -126,7 +145,11 @@ def test_an_emptied_batch_keeps_range_and_sequence(twin: str) -> None:
 
 
 def test_a_fetch_gives_whole_batches_from_the_offset_on(twin: str) -> None:
-    buffer = encode_batch(RECORDS) + encode_batch(RECORDS, Codec.GZIP, base_offset=3) + encode_batch(RECORDS, base_offset=6)[:-3]
+    buffer = (
+        encode_batch(RECORDS)
+        + encode_batch(RECORDS, Codec.GZIP, base_offset=3)
+        + encode_batch(RECORDS, base_offset=6)[:-3]
+    )
     assert [record.offset for record in decode_batches(buffer)] == [0, 1, 2, 3, 4, 5]
     assert [record.offset for record in decode_batches(buffer, start_offset=4)] == [4, 5]
 
@@ -195,7 +218,13 @@ def test_another_implementation_reads_what_is_written(twin: str, codec: Codec) -
 def test_what_another_implementation_writes_is_read(twin: str, codec: Codec) -> None:
     default_records: Any = pytest.importorskip("kafka.record.default_records")
     builder = default_records.DefaultRecordBatchBuilder(
-        magic=2, compression_type=int(codec), is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1, batch_size=999_999
+        magic=2,
+        compression_type=int(codec),
+        is_transactional=0,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        batch_size=999_999,
     )
     for index, (timestamp, key, value, headers) in enumerate(RECORDS * 40):
         assert builder.append(index, timestamp, key, value, list(headers)) is not None

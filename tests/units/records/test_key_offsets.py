@@ -24,7 +24,13 @@ NOW_MS, RETENTION_MS = 1_000_000, 5_000
 PASSED_MS, COMING_MS = NOW_MS, NOW_MS + 1
 
 
-def record_of(offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes | None], ...]) -> Record:
+def record_of(
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: tuple[tuple[str, bytes | None], ...],
+) -> Record:
     return Record(offset, timestamp_ms, TimestampType.CREATE_TIME, key, value, headers)
 
 
@@ -53,7 +59,9 @@ def made_batches(draw: st.DrawFn) -> list[Made]:
         last_offset = max(offset - 1, base)
         horizon = draw(st.sampled_from([None, None, PASSED_MS, COMING_MS]))
         log_append_time = Attributes.LOG_APPEND_TIME if draw(st.booleans()) else 0
-        batches.append(Made(tuple(records), last_offset, int(log_append_time), horizon, draw(st.sampled_from([-1, 4, 5]))))
+        batches.append(
+            Made(tuple(records), last_offset, int(log_append_time), horizon, draw(st.sampled_from([-1, 4, 5])))
+        )
         offset = last_offset + 1 + draw(st.integers(0, 2))
     return batches
 
@@ -75,7 +83,9 @@ def bytes_of(made: Made) -> bytearray:
     )
 
 
-def survivors(batches: list[Made], newest: dict[bytes, int], latest_offset: int, ends: list[int]) -> list[tuple[Any, ...]]:
+def survivors(
+    batches: list[Made], newest: dict[bytes, int], latest_offset: int, ends: list[int]
+) -> list[tuple[Any, ...]]:
     """The model: what is left of each batch that is left: records, last offset, delete horizon, producer."""
     left: list[tuple[Any, ...]] = []
     for made in batches:
@@ -84,7 +94,11 @@ def survivors(batches: list[Made], newest: dict[bytes, int], latest_offset: int,
             record
             for record in made.records
             if record.offset > latest_offset
-            or (record.key is not None and record.offset >= newest.get(bytes(record.key), -1) and not (record.value is None and over))
+            or (
+                record.key is not None
+                and record.offset >= newest.get(bytes(record.key), -1)
+                and not (record.value is None and over)
+            )
         )
         horizon = made.horizon_ms if kept else None
         if horizon is None and any(record.value is None for record in kept):
@@ -112,10 +126,15 @@ def told(whole: bytes | bytearray) -> list[tuple[Any, ...]]:
 def times_as_read(kept: tuple[Record, ...], log_append_time_ms: int | None) -> tuple[Record, ...]:
     if log_append_time_ms is None:
         return kept
-    return tuple(record._replace(timestamp_ms=log_append_time_ms, timestamp_type=TimestampType.LOG_APPEND_TIME) for record in kept)
+    return tuple(
+        record._replace(timestamp_ms=log_append_time_ms, timestamp_type=TimestampType.LOG_APPEND_TIME)
+        for record in kept
+    )
 
 
-def compacted(twin: str, data: bytes, first_dirty: int, most: int, ends: list[int], room: int) -> tuple[bytes, int, bool, int]:
+def compacted(
+    twin: str, data: bytes, first_dirty: int, most: int, ends: list[int], room: int
+) -> tuple[bytes, int, bool, int]:
     with using(twin):
         keys = codec.KeyOffsets(most + 3, most, SECRET)
         gone_through = keys.add_batches(data, 0, len(data), first_dirty)
@@ -132,7 +151,9 @@ def compacted(twin: str, data: bytes, first_dirty: int, most: int, ends: list[in
 
 
 @given(made_batches(), st.integers(0, 30), st.sampled_from([1, 2, 100]), st.data())
-def test_what_stays_is_what_the_model_keeps(batches: list[Made], first_dirty: int, most: int, data: st.DataObject) -> None:
+def test_what_stays_is_what_the_model_keeps(
+    batches: list[Made], first_dirty: int, most: int, data: st.DataObject
+) -> None:
     encoded = [bytes_of(made) for made in batches]
     whole = b"".join(encoded)
     ends = sorted(data.draw(st.sets(st.sampled_from([made.last_offset for made in batches])))) if batches else []
@@ -158,7 +179,12 @@ def test_what_stays_is_what_the_model_keeps(batches: list[Made], first_dirty: in
     assert facts == [latest_offset, is_full, len(newest)]
     by_end = {made.last_offset: read_header(batch) for made, batch in zip(batches, encoded, strict=True)}
     assert told(out) == [
-        (times_as_read(kept, by_end[last].max_timestamp if by_end[last].has_log_append_time else None), last, horizon, producer)
+        (
+            times_as_read(kept, by_end[last].max_timestamp if by_end[last].has_log_append_time else None),
+            last,
+            horizon,
+            producer,
+        )
         for kept, last, horizon, producer in expected
     ]
 
@@ -178,7 +204,9 @@ def test_compressed_and_transactional_batches_are_the_callers(twin: str, attribu
         keys = codec.KeyOffsets(5, 3, SECRET)
         assert keys.add_batches(plain + special + plain, 0, 2 * len(plain) + len(special), 0) == len(plain)
         assert (keys.latest_offset, keys.newest(b"k"), keys.newest(b"l")) == (4, 4, -1)
-        assert keys.keep_batches(plain + special, 0, len(plain) + len(special), bytearray(500), 0, 0, 0, array("q")) == (len(plain), len(plain))
+        assert keys.keep_batches(
+            plain + special, 0, len(plain) + len(special), bytearray(500), 0, 0, 0, array("q")
+        ) == (len(plain), len(plain))
 
 
 @pytest.mark.parametrize("twin", BUILT)
@@ -207,7 +235,10 @@ def test_nonsense_ends_alike(body: bytes, count: int) -> None:
         results: list[Any] = []
         with using(twin):
             keys = codec.KeyOffsets(9, 4, SECRET)
-            for act in (lambda: keys.add_records(body, count, 10, 11), lambda: keys.keep_records(body, count, 10, 20, True, 30)):
+            for act in (
+                lambda: keys.add_records(body, count, 10, 11),
+                lambda: keys.keep_records(body, count, 10, 20, True, 30),
+            ):
                 try:
                     results.append(act())
                 except InvalidRecordError as error:

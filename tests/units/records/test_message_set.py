@@ -20,7 +20,6 @@ from jesenska.base.errors import (
     MessageTooLargeError,
     UnsupportedCompressionTypeError,
 )
-from jesenska.records import _pmessages
 from jesenska.records import codec as records_codec
 from jesenska.records.batch import stamp_append_time
 from jesenska.records.check import CheckRules
@@ -29,10 +28,15 @@ from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch, seal_batch
 from jesenska.records.header import HEADER_SIZE, Codec, TimestampType
 from jesenska.records.message_set import TakesLongerError, codec_of, decode_message_set, from_batches, to_batch
+from jesenska.records.pure import _pmessages
 from tests.units.records.old_messages import OLD_CODECS, Row, message_set
 from tests.units.records.twins import COMPILED, TWINS, using
 
-_ROWS = st.lists(st.tuples(st.integers(-1, 1 << 45), st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=60)), min_size=1, max_size=30)
+_ROWS = st.lists(
+    st.tuples(st.integers(-1, 1 << 45), st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=60)),
+    min_size=1,
+    max_size=30,
+)
 #: A place, and the bits of it to turn.
 _FLIPS = st.tuples(st.integers(0, 1 << 16), st.integers(1, 255))
 
@@ -89,8 +93,16 @@ def test_batches_in_a_row_become_one_set(twin_name: str, kinds: list[str], magic
         whole = from_batches(batches + part[: min(cut, len(part) - 1)], magic, start)
         assert whole == b"".join(from_batches(piece, magic, start) for piece in pieces)
         for used in (0, len(whole), 2 * len(whole) + 100):
-            assert from_batches(batches + part[: min(cut, len(part) - 1)], magic, start, bytearray(b"\xff" * used)) == whole
-    wanted = [4 * index + number for index, kind in enumerate(kinds) for number in range(4) if kind in ("none", "append time", "lz4")]
+            assert (
+                from_batches(batches + part[: min(cut, len(part) - 1)], magic, start, bytearray(b"\xff" * used))
+                == whole
+            )
+    wanted = [
+        4 * index + number
+        for index, kind in enumerate(kinds)
+        for number in range(4)
+        if kind in ("none", "append time", "lz4")
+    ]
     found = [record.offset for record in decode_message_set(whole)]
     assert found == [offset for offset in wanted if offset >= start or kinds[offset // 4] == "lz4"]
 
@@ -126,7 +138,9 @@ def test_a_caller_without_time_gets_the_same_batch_or_none(codec: Codec) -> None
 @pytest.mark.parametrize("codec", OLD_CODECS)
 @pytest.mark.parametrize("magic", [0, 1])
 @given(rows=_ROWS, base_offset=st.integers(0, 1 << 60))
-def test_what_an_old_consumer_gets_has_everything_but_headers(twin_name: str, codec: Codec, magic: int, rows: list[Row], base_offset: int) -> None:
+def test_what_an_old_consumer_gets_has_everything_but_headers(
+    twin_name: str, codec: Codec, magic: int, rows: list[Row], base_offset: int
+) -> None:
     with using(twin_name):
         batch = encode_batch([(*row, ((b"h", b"x"),)) for row in rows], codec, base_offset=base_offset)
         found = decode_message_set(from_batches(batch, magic))
@@ -150,7 +164,13 @@ def test_an_uncompressed_set_begins_where_the_consumer_asked(twin: str) -> None:
     batch = encode_batch([(0, None, bytes([index]), ()) for index in range(5)], base_offset=10)
     assert [record.offset for record in decode_message_set(from_batches(batch, 1, first_offset=12))] == [12, 13, 14]
     packed = encode_batch([(0, None, bytes([index]), ()) for index in range(5)], Codec.GZIP, base_offset=10)
-    assert [record.offset for record in decode_message_set(from_batches(packed, 1, first_offset=12))] == [10, 11, 12, 13, 14]
+    assert [record.offset for record in decode_message_set(from_batches(packed, 1, first_offset=12))] == [
+        10,
+        11,
+        12,
+        13,
+        14,
+    ]
 
 
 def test_control_batches_are_not_shown() -> None:
@@ -230,9 +250,15 @@ def test_nonsense_is_an_error_of_kafka_or_nothing(data: bytes) -> None:
 
 @pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not built")
 @given(
-    rows=_ROWS, magic=st.integers(0, 1), flips=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(1, 255)), max_size=3), seal=st.booleans(), data=st.data()
+    rows=_ROWS,
+    magic=st.integers(0, 1),
+    flips=st.lists(st.tuples(st.integers(0, 1 << 16), st.integers(1, 255)), max_size=3),
+    seal=st.booleans(),
+    data=st.data(),
 )
-def test_both_twins_say_the_same_of_damaged_sets(rows: list[Row], magic: int, flips: list[tuple[int, int]], seal: bool, data: st.DataObject) -> None:
+def test_both_twins_say_the_same_of_damaged_sets(
+    rows: list[Row], magic: int, flips: list[tuple[int, int]], seal: bool, data: st.DataObject
+) -> None:
     messages = message_set(rows, magic)
     for place, bits in flips:
         messages[place % len(messages)] ^= bits
@@ -248,7 +274,9 @@ def test_both_twins_say_the_same_of_damaged_sets(rows: list[Row], magic: int, fl
     def outcome(module: Any) -> object:
         out = bytearray(b"before")
         try:
-            return module.messages_to_records(out, bytes(messages), magic, limit, key_required, check_times, *limits), out
+            return module.messages_to_records(
+                out, bytes(messages), magic, limit, key_required, check_times, *limits
+            ), out
         except KafkaError as error:
             return type(error), str(error)
 
@@ -263,7 +291,9 @@ def test_both_twins_say_the_same_of_damaged_sets(rows: list[Row], magic: int, fl
     append_time=st.booleans(),
     first=st.integers(0, 40),
 )
-def test_both_twins_make_the_same_messages(rows: list[Row], magic: int, flip: tuple[int, int] | None, append_time: bool, first: int) -> None:
+def test_both_twins_make_the_same_messages(
+    rows: list[Row], magic: int, flip: tuple[int, int] | None, append_time: bool, first: int
+) -> None:
     batch = encode_batch([(*row, ()) for row in rows])
     body = bytearray(batch[61:])
     if flip is not None:
@@ -272,7 +302,9 @@ def test_both_twins_make_the_same_messages(rows: list[Row], magic: int, flip: tu
     def outcome(module: Any) -> object:
         out = bytearray(b"before")
         try:
-            return module.records_to_messages(out, bytes(body), len(rows), 7, rows[0][0], 99 if append_time else -1, magic, 3, first), out
+            return module.records_to_messages(
+                out, bytes(body), len(rows), 7, rows[0][0], 99 if append_time else -1, magic, 3, first
+            ), out
         except KafkaError as error:
             return type(error), str(error)
 
@@ -283,4 +315,6 @@ def test_log_append_time_is_the_time_of_all(twin: str) -> None:
     batch = encode_batch([(5, None, b"a", ()), (6, None, b"b", ())])
     stamp_append_time(batch, 0, 77)
     found = decode_message_set(from_batches(batch, 1))
-    assert [(record.timestamp_ms, record.timestamp_type) for record in found] == [(77, TimestampType.LOG_APPEND_TIME)] * 2
+    assert [(record.timestamp_ms, record.timestamp_type) for record in found] == [
+        (77, TimestampType.LOG_APPEND_TIME)
+    ] * 2

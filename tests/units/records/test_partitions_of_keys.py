@@ -31,7 +31,9 @@ def test_hashes_are_those_of_the_java_client(twin: str, key: bytes, hash_of_java
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.string(), pa.large_string()])
 def test_every_type_of_key_column_is_taken(twin: str, kind: pa.DataType) -> None:
     keys = pa.array([None, b"", b"k", b"key"], pa.binary()).cast(kind).slice(1)
-    assert partitions_of_keys(keys, 5, 9).to_pylist() == [(murmur2(key) & 0x7FFFFFFF) % 5 for key in (b"", b"k", b"key")]
+    assert partitions_of_keys(keys, 5, 9).to_pylist() == [
+        (murmur2(key) & 0x7FFFFFFF) % 5 for key in (b"", b"k", b"key")
+    ]
 
 
 def test_rows_without_a_key_get_the_number_given(twin: str) -> None:

@@ -17,7 +17,9 @@ RECORDS = [(5, b"key", b"value" * 40, (("h", b"1"),)), (9, None, None, ())]
 @pytest.mark.parametrize("target", list(Codec))
 @pytest.mark.parametrize("source", list(Codec))
 def test_records_and_header_stay(source: Codec, target: Codec) -> None:
-    batch = encode_batch(RECORDS, source, producer_id=7, producer_epoch=2, base_sequence=11, leader_epoch=3, is_transactional=True)
+    batch = encode_batch(
+        RECORDS, source, producer_id=7, producer_epoch=2, base_sequence=11, leader_epoch=3, is_transactional=True
+    )
     made, header = recompress(memoryview(batch), target, None, 10_000)
     assert header.codec is target
     assert header.size_bytes == len(made)

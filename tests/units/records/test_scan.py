@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
-from jesenska.log.producer_state import BATCHES_REMEMBERED, ProducerState
+from jesenska.log.segments.producer_state import BATCHES_REMEMBERED, ProducerState
 from jesenska.records import codec
 from jesenska.records.batch import iter_headers, read_header, stamp_offsets, stamp_producer
 from jesenska.records.decode import ControlMarker, ControlType
@@ -67,11 +67,29 @@ def scanned(data: bytes | bytearray, base_offset: int, interval: int, cuts: list
         position += scan.feed(data[position : position + cut], 0, min(cut, len(data) - position), position)
         entries += scan.take_entries()
         epochs += scan.take_epochs()
-    return position, entries, epochs, scan.last_offset, scan.max_timestamp, scan.max_timestamp_offset, scan.first_timestamp, scan.bytes_since_entry
+    return (
+        position,
+        entries,
+        epochs,
+        scan.last_offset,
+        scan.max_timestamp,
+        scan.max_timestamp_offset,
+        scan.first_timestamp,
+        scan.bytes_since_entry,
+    )
 
 
 def one_by_one(data: bytearray, base_offset: int, interval: int) -> Any:
-    entries, epochs, since, largest, largest_offset, last, first, newest = [], [], 0, -1, base_offset, base_offset - 1, -1, 2
+    entries, epochs, since, largest, largest_offset, last, first, newest = (
+        [],
+        [],
+        0,
+        -1,
+        base_offset,
+        base_offset - 1,
+        -1,
+        2,
+    )
     for position, header in iter_headers(data):
         if header.partition_leader_epoch > newest:
             newest = header.partition_leader_epoch
@@ -88,7 +106,9 @@ def one_by_one(data: bytearray, base_offset: int, interval: int) -> Any:
 
 
 @given(MADE, st.integers(0, 1 << 40), st.sampled_from([0, 100, 4096]), st.lists(st.integers(0, 400), max_size=20))
-def test_a_scan_gives_what_the_headers_say(batches: list[Made], base_offset: int, interval: int, cuts: list[int]) -> None:
+def test_a_scan_gives_what_the_headers_say(
+    batches: list[Made], base_offset: int, interval: int, cuts: list[int]
+) -> None:
     data = file_of(batches, base_offset)
     for twin in BUILT:
         with using(twin):
@@ -145,7 +165,9 @@ def kept(data: bytearray, windows: list[int], end_offset: int, remembered: int) 
 
 
 @given(MADE, st.integers(0, 60), st.lists(st.integers(0, 700), max_size=10), st.integers(1, 5))
-def test_of_each_producer_the_newest_batches_are_kept(batches: list[Made], end_offset: int, windows: list[int], remembered: int) -> None:
+def test_of_each_producer_the_newest_batches_are_kept(
+    batches: list[Made], end_offset: int, windows: list[int], remembered: int
+) -> None:
     data = file_of(batches, 0)
     wanted: dict[int, list[int]] = {}
     following, ended = len(data), False
@@ -173,12 +195,16 @@ def replayed(headers: list[BatchHeader]) -> Any:
     return state.entries(), state.first_unstable_offset
 
 
-IN_TRANSACTIONS = st.lists(st.tuples(st.integers(0, 2), st.sampled_from([0, 0x10, 0x10, 0x30]), st.integers(0, 2)), max_size=60)
+IN_TRANSACTIONS = st.lists(
+    st.tuples(st.integers(0, 2), st.sampled_from([0, 0x10, 0x10, 0x30]), st.integers(0, 2)), max_size=60
+)
 
 
 @given(IN_TRANSACTIONS, st.lists(st.tuples(st.integers(0, 700), st.booleans()), max_size=10))
 @example([(0, 0x10, 0), (0, 0x30, 0), *[(0, 0x10, 0)] * 8], [])
-def test_what_is_kept_tells_a_producers_state_all_that_the_whole_file_would(batches: list[tuple[int, int, int]], windows: list[tuple[int, bool]]) -> None:
+def test_what_is_kept_tells_a_producers_state_all_that_the_whole_file_would(
+    batches: list[tuple[int, int, int]], windows: list[tuple[int, bool]]
+) -> None:
     data = file_of([Made(0, 1, 5, 0, producer, 0) for producer, _, _ in batches], 0)
     for (position, _), (producer, attributes, epoch) in zip(list(iter_headers(data)), batches, strict=True):
         stamp_producer(data, position, producer, epoch, position)

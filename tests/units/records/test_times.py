@@ -21,12 +21,27 @@ from tests.units.records.twins import BUILT, using
 times = st.one_of(st.integers(0, 20), st.just(-1), st.just(1 << 40))
 
 
-@given(st.lists(times, min_size=1, max_size=40), st.sampled_from(Codec), st.integers(0, 41), times.filter(lambda time: time >= 0), st.integers(0, 2000))
-def test_both_twins_find_what_a_look_at_every_record_finds(sent: list[int], codec: Codec, skipped: int, wanted: int, value_bytes: int) -> None:
-    batch = bytes(encode_batch([(time, None, bytes(value_bytes), [("name", None)] * (time % 3)) for time in sent], codec))
+@given(
+    st.lists(times, min_size=1, max_size=40),
+    st.sampled_from(Codec),
+    st.integers(0, 41),
+    times.filter(lambda time: time >= 0),
+    st.integers(0, 2000),
+)
+def test_both_twins_find_what_a_look_at_every_record_finds(
+    sent: list[int], codec: Codec, skipped: int, wanted: int, value_bytes: int
+) -> None:
+    batch = bytes(
+        encode_batch([(time, None, bytes(value_bytes), [("name", None)] * (time % 3)) for time in sent], codec)
+    )
     header = read_header(batch)
     expected = next(
-        ((record.offset, record.timestamp_ms) for record in decode_batch(batch) if record.timestamp_ms >= wanted and record.offset >= skipped), None
+        (
+            (record.offset, record.timestamp_ms)
+            for record in decode_batch(batch)
+            if record.timestamp_ms >= wanted and record.offset >= skipped
+        ),
+        None,
     )
     for twin in BUILT:
         with using(twin):

@@ -10,12 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jesenska.base.errors import KafkaError
-from jesenska.records import _pcolumns, _precords, codec
+from jesenska.records import codec
 from jesenska.records.batch import Codec, read_header, stamp_offsets, verify_crc
 from jesenska.records.check import CheckRules, check_batches
 from jesenska.records.decode import decode_batch
 from jesenska.records.encode import encode_batch
 from jesenska.records.faults import RecordErrors
+from jesenska.records.pure import _pcolumns, _precords
 from jesenska.records.record import RecordInput
 from tests.profiles import examples
 from tests.units.records.raw_batches import inputs, with_right_crc
@@ -136,7 +137,9 @@ def test_they_read_nonsense_alike(body: bytes, count: int, append_time: bool) ->
 
 @pytest.mark.parametrize("twin_name", BUILT)
 @given(inputs, st.data())
-def test_the_walker_does_not_care_where_pieces_are_cut(twin_name: str, records: list[RecordInput], data: st.DataObject) -> None:
+def test_the_walker_does_not_care_where_pieces_are_cut(
+    twin_name: str, records: list[RecordInput], data: st.DataObject
+) -> None:
     body = bytes(encode_batch(records)[61:])
     if data.draw(st.booleans()):
         position = data.draw(st.integers(0, len(body) - 1))
@@ -214,14 +217,24 @@ def columns_of(reader: Any) -> Any:
 
 
 @both
-@given(st.lists(st.tuples(inputs, st.binary(max_size=5), st.booleans()), max_size=4), st.booleans(), st.integers(0, 20), st.integers(0, 30))
-def test_they_fill_the_same_columns(batches: list[tuple[list[RecordInput], bytes, bool]], with_headers: bool, start: int, stop: int) -> None:
+@given(
+    st.lists(st.tuples(inputs, st.binary(max_size=5), st.booleans()), max_size=4),
+    st.booleans(),
+    st.integers(0, 20),
+    st.integers(0, 30),
+)
+def test_they_fill_the_same_columns(
+    batches: list[tuple[list[RecordInput], bytes, bool]], with_headers: bool, start: int, stop: int
+) -> None:
     assert COMPILED is not None
     readers = [module.ColumnReader(with_headers) for module in (COMPILED, _pcolumns)]
     offset = 0
     for records, junk, append_time in batches:
         body = bytes(encode_batch(records)[61:]) + junk
-        first, second = [outcome(reader.add, body, len(records), offset, records[0][0], 77, append_time, start, stop) for reader in readers]
+        first, second = [
+            outcome(reader.add, body, len(records), offset, records[0][0], 77, append_time, start, stop)
+            for reader in readers
+        ]
         assert first == second
         assert columns_of(readers[0]) == columns_of(readers[1])
         offset += len(records)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from jesenska.records import _pcolumns, _pcompaction, _pmessages, _precords, _pscan, codec
+from jesenska.records import codec
+from jesenska.records.pure import _pcolumns, _pcompaction, _pmessages, _precords, _pscan
 
 COMPILED: ModuleType | None
 try:
@@ -18,7 +19,10 @@ try:
 except ImportError:
     COMPILED = None
 
-TWINS = [pytest.param("compiled", marks=pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not built")), "pure"]
+TWINS = [
+    pytest.param("compiled", marks=pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not built")),
+    "pure",
+]
 #: The twins that are there, for tests that compare them.
 BUILT = ["pure"] if COMPILED is None else ["compiled", "pure"]
 
@@ -26,7 +30,11 @@ BUILT = ["pure"] if COMPILED is None else ["compiled", "pure"]
 def _function(twin: str, name: str) -> Any:
     if twin == "compiled":
         return getattr(COMPILED, name)
-    return next(getattr(module, name) for module in (_precords, _pcolumns, _pscan, _pmessages, _pcompaction) if hasattr(module, name))
+    return next(
+        getattr(module, name)
+        for module in (_precords, _pcolumns, _pscan, _pmessages, _pcompaction)
+        if hasattr(module, name)
+    )
 
 
 @contextmanager

@@ -11,11 +11,11 @@ import pytest
 
 from jesenska.base.errors import CorruptMessageError, KafkaError, OffsetOutOfRangeError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.leader_appends import append_or_queue
 from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.leader_appends import append_or_queue
 from jesenska.records.batch import iter_headers
-from jesenska.replication.followed_log import cut, go_on, position_of, receive, settle
-from jesenska.replication.following import Cut, GoOn, Position, Received, go_on_at
+from jesenska.replication.follower.fetcher import Cut, GoOn, Position, Received, go_on_at
+from jesenska.replication.follower.replica_log import cut, go_on, position_of, receive, settle
 from tests.units.log.follower_harness import Follower, leader_batch
 from tests.units.log.log_harness import NOW_MS
 
@@ -32,7 +32,12 @@ class Followed:
         self.outcomes: list[KafkaError | None] = []
 
     def receive(self, *batches: bytes, high_watermark: int = 0, log_start_offset: int = 0) -> None:
-        receive(self.log, Received(KEY, EPOCH, b"".join(batches), high_watermark, log_start_offset), NOW_MS, self.outcomes.append)
+        receive(
+            self.log,
+            Received(KEY, EPOCH, b"".join(batches), high_watermark, log_start_offset),
+            NOW_MS,
+            self.outcomes.append,
+        )
 
     def taken(self) -> list[KafkaError | None]:
         taken = list(self.outcomes)
@@ -59,7 +64,12 @@ def test_what_the_leader_sends_is_appended_as_far_as_it_is_whole(followed: Follo
 
 def test_an_answer_without_records_moves_offsets_as_far_as_this_log_goes_and_never_back(followed: Followed) -> None:
     followed.receive(leader_batch(0, 4))
-    for high_watermark, log_start_offset, ends in [(3, 1, (1, 3, 4)), (2, 0, (1, 3, 4)), (100, 2, (2, 4, 4)), (100, 50, (4, 4, 4))]:
+    for high_watermark, log_start_offset, ends in [
+        (3, 1, (1, 3, 4)),
+        (2, 0, (1, 3, 4)),
+        (100, 2, (2, 4, 4)),
+        (100, 50, (4, 4, 4)),
+    ]:
         followed.receive(high_watermark=high_watermark, log_start_offset=log_start_offset)
         assert followed.follower.ends() == ends
     assert followed.taken() == [None] * 5
@@ -105,7 +115,9 @@ def test_a_log_that_was_led_stands_where_its_queued_records_end(followed: Follow
     followed.receive(leader_batch(0))
     followed.log.flush()
     batch = memoryview(bytearray(leader_batch(0, 2)))
-    append_or_queue(followed.log, batch, [header for _, header in iter_headers(batch)], 5, 0, followed.follower.answers.append)
+    append_or_queue(
+        followed.log, batch, [header for _, header in iter_headers(batch)], 5, 0, followed.follower.answers.append
+    )
     settle(followed.log, NOW_MS, followed.outcomes.append)
     assert followed.taken() == [None]  # of the first batch
     followed.follower.settle()
@@ -130,7 +142,9 @@ def test_the_epoch_of_a_leader_that_wrote_nothing_is_forgotten(followed: Followe
     assert position_of(followed.log) == Position(1, 0, 2)
 
 
-def test_where_the_logs_part_is_cut_and_below_what_was_committed_it_is_said(followed: Followed, caplog: pytest.LogCaptureFixture) -> None:
+def test_where_the_logs_part_is_cut_and_below_what_was_committed_it_is_said(
+    followed: Followed, caplog: pytest.LogCaptureFixture
+) -> None:
     followed.receive(leader_batch(0, 2, epoch=1), leader_batch(2, epoch=2), leader_batch(3, epoch=4), high_watermark=3)
     cut(followed.log, Cut(KEY, EPOCH, 2, 9), NOW_MS, followed.outcomes.append)
     followed.follower.settle()
@@ -144,7 +158,10 @@ def test_where_the_logs_part_is_cut_and_below_what_was_committed_it_is_said(foll
     assert followed.taken() == [None] * 3
 
 
-@pytest.mark.parametrize(("leader_start", "leader_end", "wanted"), [(0, 2, GoOn(2, False)), (7, 9, GoOn(7, True)), (0, 4, None), (4, 4, None), (1, 9, None)])
+@pytest.mark.parametrize(
+    ("leader_start", "leader_end", "wanted"),
+    [(0, 2, GoOn(2, False)), (7, 9, GoOn(7, True)), (0, 4, None), (4, 4, None), (1, 9, None)],
+)
 def test_a_log_whose_end_the_leader_does_not_have_goes_on_where_the_leader_has_something(
     followed: Followed, leader_start: int, leader_end: int, wanted: GoOn | None
 ) -> None:

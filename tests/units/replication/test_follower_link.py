@@ -16,15 +16,15 @@ from jesenska.base.clock import ManualClock, SystemClock
 from jesenska.base.errors import ErrorCode, NetworkException, OffsetOutOfRangeError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
-from jesenska.log.background import DirectoryWriter, inline_writer
-from jesenska.log.leader_appends import append_at_once
+from jesenska.log.disk.background import DirectoryWriter, inline_writer
 from jesenska.log.log_config import LogConfig
-from jesenska.log.log_start import delete_records
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import read_log
+from jesenska.log.partition.leader_appends import append_at_once
+from jesenska.log.partition.log_start import delete_records
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import read_log
 from jesenska.records.batch import iter_headers
-from jesenska.replication.follower_link import FollowerLink, LinkSettings
-from jesenska.replication.following import FollowerState
+from jesenska.replication.follower.fetcher import FollowerState
+from jesenska.replication.follower.link import FollowerLink, LinkSettings
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k01_fetch import (
     FetchRequest,
@@ -34,7 +34,12 @@ from jesenska.wire.messages.k01_fetch import (
     FetchResponsePartition,
     FetchResponseTopic,
 )
-from jesenska.wire.messages.k02_list_offsets import ListOffsetsRequest, ListOffsetsResponse, ListOffsetsResponsePartition, ListOffsetsResponseTopic
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
 from tests.on_a_loop import on_a_loop
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 from tests.units.log.manual_background import ManualBackground
@@ -94,7 +99,10 @@ class Leader:
         for topic in request.topics:
             assert (topic.topic_id == TOPIC_ID) if by_id else (topic.topic == "t")
             for part in topic.partitions:
-                self._session[topic.topic_id if by_id else topic.topic, part.partition] = TopicPartition("t", part.partition), part
+                self._session[topic.topic_id if by_id else topic.topic, part.partition] = (
+                    TopicPartition("t", part.partition),
+                    part,
+                )
         found = self._found()
         if not found:
             self._news.clear()
@@ -103,7 +111,10 @@ class Leader:
             except TimeoutError:
                 pass
             found = self._found()
-        return FetchResponse(session_id=9, responses=[FetchResponseTopic(topic="t", topic_id=TOPIC_ID, partitions=found)] if found else [])
+        return FetchResponse(
+            session_id=9,
+            responses=[FetchResponseTopic(topic="t", topic_id=TOPIC_ID, partitions=found)] if found else [],
+        )
 
     def _found(self) -> list[FetchResponsePartition]:
         found = []
@@ -169,7 +180,9 @@ class Pair:
             self.leader.make(topic_partition)
         if topic_partition not in self._harnesses:
             directory = self._directory / f"follower-{topic_partition.partition}"
-            self._harnesses[topic_partition] = LogHarness(directory, LogConfig(segment_bytes=1000), writer=writer or inline_writer())
+            self._harnesses[topic_partition] = LogHarness(
+                directory, LogConfig(segment_bytes=1000), writer=writer or inline_writer()
+            )
         log = self._harnesses[topic_partition].log
         self.link.follow(topic_partition, log, TOPIC_ID, self.leader.leader_epoch)
         return log
@@ -192,7 +205,9 @@ class Pair:
             ours, theirs = self._harnesses[key].log, self.leader.logs[key]
             await self.until(lambda ours=ours, theirs=theirs: _ends(ours) == _ends(theirs))  # type: ignore[misc]
             assert content_of(ours) == content_of(theirs)
-            assert ours.leader_epochs.epoch_for_offset(ours.log_end_offset - 1) == theirs.leader_epochs.epoch_for_offset(theirs.log_end_offset - 1)
+            assert ours.leader_epochs.epoch_for_offset(
+                ours.log_end_offset - 1
+            ) == theirs.leader_epochs.epoch_for_offset(theirs.log_end_offset - 1)
 
 
 def _headers(buffer: memoryview) -> list[Any]:
@@ -252,8 +267,10 @@ async def test_a_leader_that_cannot_be_reached_or_goes_away_is_connected_to_agai
 
 
 @on_a_loop
-async def test_that_a_leader_cannot_be_reached_is_said_once_until_it_can(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "jesenska.replication.follower_link")
+async def test_that_a_leader_cannot_be_reached_is_said_once_until_it_can(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "jesenska.replication.follower.link")
     pair = Pair(tmp_path)
     pair.follow(FIRST)
     pair.leader.append(FIRST)
@@ -265,7 +282,10 @@ async def test_that_a_leader_cannot_be_reached_is_said_once_until_it_can(tmp_pat
         await pair.until_same(FIRST)
         assert pair.refused == 0
     said = [record.getMessage() for record in caplog.records]
-    assert said == ["broker 0 cannot be followed now, and is tried again: nobody answers", "broker 0 can be followed again"] * 2
+    assert (
+        said
+        == ["broker 0 cannot be followed now, and is tried again: nobody answers", "broker 0 can be followed again"] * 2
+    )
     pair.link.close()
 
 
@@ -379,7 +399,9 @@ async def test_a_leader_that_does_not_answer_is_left_after_a_while(tmp_path: Pat
 
 
 @on_a_loop
-async def test_a_leader_that_is_too_old_to_say_where_logs_part_is_not_followed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_leader_that_is_too_old_to_say_where_logs_part_is_not_followed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     pair = Pair(tmp_path, version=11)
     pair.follow(FIRST)
     pair.leader.append(FIRST)
@@ -406,4 +428,9 @@ async def test_the_leader_is_told_where_the_followers_log_starts_by_now(tmp_path
 
 
 def _told_starts(pair: Pair) -> list[int]:
-    return [part.log_start_offset for request in pair.leader.requests for topic in request.topics for part in topic.partitions]
+    return [
+        part.log_start_offset
+        for request in pair.leader.requests
+        for topic in request.topics
+        for part in topic.partitions
+    ]

@@ -10,7 +10,7 @@ from typing import Any
 from jesenska.base.clock import SystemClock
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.log_config import LogConfig
-from jesenska.replication.follower_links import FollowerLinks
+from jesenska.replication.follower.links import FollowerLinks
 from jesenska.wire.messages.k01_fetch import FetchRequest
 from tests.on_a_loop import on_a_loop
 from tests.units.log.log_harness import LogHarness
@@ -25,7 +25,9 @@ class Cluster:
 
     def __init__(self, directory: Path, per_leader: int = 1) -> None:
         self.leaders = {number: Leader(directory / f"leader-{number}") for number in (0, 2)}
-        self.logs = {key: LogHarness(directory / f"follower-{key.partition}", LogConfig(segment_bytes=1000)).log for key in KEYS}
+        self.logs = {
+            key: LogHarness(directory / f"follower-{key.partition}", LogConfig(segment_bytes=1000)).log for key in KEYS
+        }
         self.channels: list[tuple[int, FakeChannel]] = []
         self._changed = asyncio.Event()
         self.links = FollowerLinks(self._connect, SystemClock(), SETTINGS, per_leader, lambda key: self._changed.set())
@@ -51,7 +53,9 @@ class Cluster:
 
     async def until_same(self, key: TopicPartition, leader_id: int) -> None:
         ours, theirs = self.logs[key], self.leaders[leader_id].logs[key]
-        await self.until(lambda: (ours.log_end_offset, ours.high_watermark) == (theirs.log_end_offset, theirs.high_watermark))
+        await self.until(
+            lambda: (ours.log_end_offset, ours.high_watermark) == (theirs.log_end_offset, theirs.high_watermark)
+        )
         assert content_of(ours) == content_of(theirs)
 
 

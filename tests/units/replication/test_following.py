@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.leader_epochs import LeaderEpochs
-from jesenska.replication.fetch_session import NEW_AT_ONCE, FollowerSession, SessionRequest, Wanted
-from jesenska.replication.following import (
+from jesenska.log.disk.leader_epochs import LeaderEpochs
+from jesenska.replication.follower.fetch_session import NEW_AT_ONCE, FollowerSession, SessionRequest, Wanted
+from jesenska.replication.follower.fetcher import (
     FIRST_PAUSE_MS,
     AskWhere,
     Cut,
@@ -74,7 +74,9 @@ def answer_of(leader: Log, wanted: Wanted, at_most: int = 3) -> PartitionAnswer:
         epoch, end = leader.table.end_offset_for(wanted.last_epoch, leader.end)
         if epoch >= 0 and (epoch < wanted.last_epoch or end < wanted.offset):
             return PartitionAnswer(wanted.topic_partition, 0, leader.end, leader.start, (epoch, end), None)
-    return PartitionAnswer(wanted.topic_partition, 0, leader.end, leader.start, None, bytes(leader.from_offset(wanted.offset)[:at_most]))
+    return PartitionAnswer(
+        wanted.topic_partition, 0, leader.end, leader.start, None, bytes(leader.from_offset(wanted.offset)[:at_most])
+    )
 
 
 def carry_out(work: Work, log: Log, leader: Log) -> None:
@@ -94,7 +96,9 @@ _HISTORIES = st.lists(st.integers(0, 6), max_size=12).map(sorted)
 
 
 @given(shared=_HISTORIES, mine=_HISTORIES, theirs=_HISTORIES)
-def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(shared: list[int], mine: list[int], theirs: list[int]) -> None:
+def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(
+    shared: list[int], mine: list[int], theirs: list[int]
+) -> None:
     """Whatever each has beside what both have, no epoch was written by two leaders."""
     last = shared[-1] if shared else 0
     leader = Log(shared + [last + 2 * epoch + 2 for epoch in theirs], leads_in=99)
@@ -159,7 +163,9 @@ class Replicating(RuleBasedStateMachine):
         if self.request is None:
             return
         assert self.request.session_id == self.session
-        assert not {wanted.topic_partition for wanted in self.request.wanted} & {key for key, _ in self.request.forgotten}
+        assert not {wanted.topic_partition for wanted in self.request.wanted} & {
+            key for key, _ in self.request.forgotten
+        }
         if self.request.session_epoch == 0:
             self.held = {}
         self.held.update({wanted.topic_partition: wanted for wanted in self.request.wanted})
@@ -175,7 +181,9 @@ class Replicating(RuleBasedStateMachine):
             if wanted.topic_partition == OTHER:
                 continue
             if fenced or wanted.leader_epoch != self.epoch:
-                answers.append(PartitionAnswer(wanted.topic_partition, ErrorCode.FENCED_LEADER_EPOCH, -1, -1, None, None))
+                answers.append(
+                    PartitionAnswer(wanted.topic_partition, ErrorCode.FENCED_LEADER_EPOCH, -1, -1, None, None)
+                )
             else:
                 answers.append(answer_of(self.leader, wanted))
         self.request = None
@@ -221,13 +229,18 @@ class Replicating(RuleBasedStateMachine):
             while self.work:
                 self.carry_out(fails=False)
             start = max(self.log.start, self.leader.start)
-            if self.log.end == self.leader.end and self.log.epochs[start - self.log.start :] == self.leader.from_offset(start):
+            if self.log.end == self.leader.end and self.log.epochs[start - self.log.start :] == self.leader.from_offset(
+                start
+            ):
                 return
             self.time_passes()
             self.ask()
             if self.request is not None:
                 self.answer(fenced=False)
-        raise AssertionError(f"the log {self.log.epochs} from {self.log.start} does not become {self.leader.epochs} from {self.leader.start}")
+        raise AssertionError(
+            f"the log {self.log.epochs} from {self.log.start} does not become {self.leader.epochs} from "
+            f"{self.leader.start}"
+        )
 
 
 TestReplicating = Replicating.TestCase
@@ -251,7 +264,9 @@ def test_what_is_being_worked_on_is_forgotten_by_the_leader_meanwhile_and_asked_
 
 
 @pytest.mark.parametrize(("topic_id", "leader_epoch", "end_offset"), [(ID, 2, 0), (ID, 1, 1), (uuid.UUID(int=8), 1, 0)])
-def test_an_answer_about_what_a_partition_was_before_is_for_nobody(topic_id: uuid.UUID, leader_epoch: int, end_offset: int) -> None:
+def test_an_answer_about_what_a_partition_was_before_is_for_nobody(
+    topic_id: uuid.UUID, leader_epoch: int, end_offset: int
+) -> None:
     following = Following(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
     following.next_request(0)
@@ -271,7 +286,9 @@ def test_work_of_an_older_epoch_that_ends_late_changes_nothing() -> None:
     assert following.is_at_work
 
 
-@pytest.mark.parametrize("error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR])
+@pytest.mark.parametrize(
+    "error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR]
+)
 def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) -> None:
     following = Following(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
@@ -323,9 +340,17 @@ def _refusals(following: Following, error: ErrorCode, now_ms: int, count: int) -
 
 
 @pytest.mark.parametrize(
-    "error", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID]
+    "error",
+    [
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    ],
 )
-def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_then_ever_less_often(error: ErrorCode) -> None:
+def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_then_ever_less_often(
+    error: ErrorCode,
+) -> None:
     following = Following(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
     longer = [FIRST_PAUSE_MS * 2**number for number in range(6)]
@@ -394,7 +419,10 @@ def test_partitions_that_the_leader_does_not_know_are_named_so_many_at_a_time() 
     # What has changed of those that it knows is named at once.
     session.want(Wanted(keys[0], ID, 1, 5, 0, 1))
     second = session.request()
-    assert ({one.topic_partition for one in second.wanted}, second.has_more) == ({keys[0], *keys[NEW_AT_ONCE : 2 * NEW_AT_ONCE]}, True)
+    assert ({one.topic_partition for one in second.wanted}, second.has_more) == (
+        {keys[0], *keys[NEW_AT_ONCE : 2 * NEW_AT_ONCE]},
+        True,
+    )
     session.answered(0, 9)
     third = session.request()
     assert ([one.topic_partition for one in third.wanted], third.has_more) == (keys[-1:], False)

@@ -17,9 +17,9 @@ from jesenska.metadata.nodes import PartitionStateNode, decode_partitions
 from jesenska.metadata.registration import ensure_paths
 from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.tree_operations import ConnectionLossError, Stat
-from jesenska.replication import isr_changes
-from jesenska.replication.isr_changes import IsrChanges
-from jesenska.replication.isr_syncs import IsrSyncs
+from jesenska.replication.leader import isr_changes
+from jesenska.replication.leader.isr_changes import IsrChanges
+from jesenska.replication.leader.isr_syncs import IsrSyncs
 from jesenska.replication.replicas import Replicas
 from tests.on_a_loop import on_a_loop
 

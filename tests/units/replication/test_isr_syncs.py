@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.replication.isr_syncs import IsrSyncs
+from jesenska.replication.leader.isr_syncs import IsrSyncs
 
 _AT_ONCE = 10
 

@@ -56,7 +56,9 @@ def test_where_nobody_has_led_yet_there_never_was_a_log() -> None:
 
 
 @pytest.mark.parametrize("epoch", [0, 6])
-def test_a_leader_may_not_have_been_told_before_it_went_and_the_controller_may_have_held_elections_since(epoch: int) -> None:
+def test_a_leader_may_not_have_been_told_before_it_went_and_the_controller_may_have_held_elections_since(
+    epoch: int,
+) -> None:
     assert not _is_lost(epoch=epoch, is_checkpointed=False)
     assert _is_lost(epoch=epoch), "a checkpoint names the log"
     assert _is_lost(epoch=epoch, is_checkpointed=False, has_other_directory=True), "or the disk is another one"

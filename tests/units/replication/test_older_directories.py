@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.directory_starts import DirectoryStarts
+from jesenska.log.directory.directory_starts import DirectoryStarts
 from jesenska.metadata.nodes import BrokerStarts, LackingPartitions
 from jesenska.replication.older_directories import begun, is_older, newest_in, without
 
@@ -43,7 +43,9 @@ def test_a_directory_that_was_offline_is_not_older_when_it_is_back() -> None:
     starts = begun(BrokerStarts({A: FIRST, B: FIRST}), [A], SECOND, [], some_are_offline=True)
     assert starts.directories == {A: SECOND, B: FIRST}
     assert not is_older(DirectoryStarts(B, (FIRST,)), starts)
-    assert is_older(DirectoryStarts(B, (FIRST,)), begun(starts, [A, C], THIRD, [], some_are_offline=False)), "C has taken its place"
+    assert is_older(DirectoryStarts(B, (FIRST,)), begun(starts, [A, C], THIRD, [], some_are_offline=False)), (
+        "C has taken its place"
+    )
 
 
 def test_an_older_directory_is_the_newest_for_what_is_lacking_since() -> None:
@@ -119,7 +121,16 @@ class _Broker:
             disk.has[key] = self.acknowledged[key]
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["", "", "", "before", "between"]), st.sets(st.sampled_from([KEY, OTHER])), st.booleans())))
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 5),
+            st.sampled_from(["", "", "", "before", "between"]),
+            st.sets(st.sampled_from([KEY, OTHER])),
+            st.booleans(),
+        )
+    )
+)
 def test_whatever_disks_come_and_go_nothing_is_led_without_what_was_acknowledged(
     steps: list[tuple[int, str, set[TopicPartition], bool]],
 ) -> None:

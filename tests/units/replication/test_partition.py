@@ -18,14 +18,14 @@ from jesenska.base.errors import (
     UnknownLeaderEpochError,
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.log.background import DirectoryWriter, InlineBackground
-from jesenska.log.closing import close_log
-from jesenska.log.leader_appends import AppendResult
+from jesenska.log.disk.background import DirectoryWriter, InlineBackground
 from jesenska.log.log_config import LogConfig
-from jesenska.log.reading import aborted_transactions
+from jesenska.log.partition.closing import close_log
+from jesenska.log.partition.leader_appends import AppendResult
+from jesenska.log.partition.reading import aborted_transactions
 from jesenska.records.decode import ControlMarker, ControlType
 from jesenska.records.header import read_header
-from jesenska.replication.isr_syncs import IsrSyncs
+from jesenska.replication.leader.isr_syncs import IsrSyncs
 from jesenska.replication.partition import ACKS_ALL, Partition
 from jesenska.replication.replicas import Replicas
 from tests.units.log.follower_harness import Follower, leader_batch
@@ -43,7 +43,9 @@ class Harness:
         self.log.move_high_watermark(0)
         self.news: list[TopicPartition] = []
         self.now_ms = 0
-        self.partition = Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2, 3), 1, 100), self.news.append, lambda: self.now_ms)
+        self.partition = Partition(
+            _KEY, NO_UUID, Replicas(_KEY, 1, (1, 2, 3), 1, 100), self.news.append, lambda: self.now_ms
+        )
         self.partition.found_log(self.log)
         self.partition.led_by(1, 0, (1, 2, 3), 0)
         self.outcomes: list[AppendResult | KafkaError] = []
@@ -124,7 +126,10 @@ def test_too_few_in_sync_take_no_write_with_acks_all_and_commit_nothing_until_mo
 def test_the_log_is_synced_before_an_isr_with_too_few_may_be_written(tmp_path: Path) -> None:
     flusher = ManualBackground()
     with LogHarness(tmp_path, writer=DirectoryWriter(InlineBackground(), flusher)) as files:
-        log, partition = files.log, Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2), 2, 100), lambda key: None, lambda: 200)
+        log, partition = (
+            files.log,
+            Partition(_KEY, NO_UUID, Replicas(_KEY, 1, (1, 2), 2, 100), lambda key: None, lambda: 200),
+        )
         partition.found_log(log)
         partition.led_by(1, 0, (1, 2), 0)
         batch = make_batch(3)
@@ -177,7 +182,12 @@ def test_a_partition_that_goes_while_its_log_is_synced_waits_for_nothing_more(tm
         propose()
         getattr(partition, goes)()
         flusher.run_all()
-        assert (partition.waits_for_sync, partition.is_to_be_synced, written, syncs.is_idle) == (False, False, [False], True)
+        assert (partition.waits_for_sync, partition.is_to_be_synced, written, syncs.is_idle) == (
+            False,
+            False,
+            [False],
+            True,
+        )
 
 
 def test_a_log_that_could_not_be_synced_is_to_be_synced_still(harness: Harness) -> None:
@@ -321,7 +331,9 @@ def test_a_follower_refuses_who_knows_another_epoch(harness: Harness) -> None:
         _size(partition, 0, 2)
 
 
-def test_a_replica_that_nobody_follows_with_sends_consumers_elsewhere_until_it_takes_part_again(harness: Harness) -> None:
+def test_a_replica_that_nobody_follows_with_sends_consumers_elsewhere_until_it_takes_part_again(
+    harness: Harness,
+) -> None:
     partition = _follow(harness)
     partition.withdraw()
     assert harness.news == [_KEY]
@@ -386,7 +398,10 @@ def test_consumers_of_committed_records_wait_until_a_transactions_end_is_committ
     harness.all_fetched(2)
     assert (harness.partition.high_watermark, harness.partition.last_stable_offset) == (2, 1)
     assert harness.partition.read(1, 1000, -1, True, stable_only=True).region is None
-    assert harness.partition.append_marker(7, 0, ControlMarker(ControlType.ABORT, 0), NOW_MS, harness.outcomes.append) is None
+    assert (
+        harness.partition.append_marker(7, 0, ControlMarker(ControlType.ABORT, 0), NOW_MS, harness.outcomes.append)
+        is None
+    )
     harness.fetched(2, 3)
     assert harness.partition.last_stable_offset == 1
     assert not harness.outcomes

@@ -6,12 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.replication.read_replicas import nearest_follower
+from jesenska.replication.leader.read_replicas import nearest_follower
 from jesenska.replication.replicas import Readable, Replicas
 
 _LEADER = 1
 _RACKS = ["", "a", "b", "c"]
-_followers = st.lists(st.builds(Readable, st.integers(2, 6), st.integers(0, 3), st.integers(-1, 2)), unique_by=lambda follower: follower.broker_id, max_size=5)
+_followers = st.lists(
+    st.builds(Readable, st.integers(2, 6), st.integers(0, 3), st.integers(-1, 2)),
+    unique_by=lambda follower: follower.broker_id,
+    max_size=5,
+)
 
 
 @given(st.sampled_from(_RACKS), _followers, st.dictionaries(st.integers(1, 6), st.sampled_from([None, *_RACKS])))
@@ -25,7 +29,11 @@ def test_a_consumer_is_sent_to_the_best_follower_of_its_rack_where_the_leader_is
         return
     (chosen,) = [follower for follower in near if follower.broker_id == found]
     for other in near:
-        assert (other.log_end_offset, other.caught_up_at_ms, other.broker_id) <= (chosen.log_end_offset, chosen.caught_up_at_ms, chosen.broker_id)
+        assert (other.log_end_offset, other.caught_up_at_ms, other.broker_id) <= (
+            chosen.log_end_offset,
+            chosen.caught_up_at_ms,
+            chosen.broker_id,
+        )
 
 
 def _leading(isr: tuple[int, ...] = (1, 2, 3)) -> Replicas:

@@ -6,7 +6,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from jesenska.base.errors import FencedLeaderEpochError, NotEnoughReplicasError, NotLeaderOrFollowerError, UnknownLeaderEpochError
+from jesenska.base.errors import (
+    FencedLeaderEpochError,
+    NotEnoughReplicasError,
+    NotLeaderOrFollowerError,
+    UnknownLeaderEpochError,
+)
 from jesenska.base.identifiers import TopicPartition
 from jesenska.replication.replicas import Replicas
 
@@ -14,7 +19,9 @@ _KEY = TopicPartition("t", 0)
 _LAG_MS = 10_000
 
 
-def leading(isr: tuple[int, ...] = (1, 2, 3), *, end: int = 100, min_in_sync: int = 1, assigned: tuple[int, ...] = (1, 2, 3)) -> Replicas:
+def leading(
+    isr: tuple[int, ...] = (1, 2, 3), *, end: int = 100, min_in_sync: int = 1, assigned: tuple[int, ...] = (1, 2, 3)
+) -> Replicas:
     """Broker 1 leads in epoch 5, from now (time 0) on."""
     replicas = Replicas(_KEY, 1, assigned, min_in_sync, _LAG_MS)
     assert replicas.led_by(1, 5, isr, 0, end, 0)
@@ -152,8 +159,13 @@ def test_those_in_sync_have_their_time_from_the_beginning_of_the_leadership() ->
     assert replicas.proposed_isr == (1,)
 
 
-@pytest.mark.parametrize(("offset", "high_watermark", "comes"), [(79, 80, False), (80, 80, True), (100, 80, True), (59, 50, False), (60, 50, True)])
-def test_who_has_reached_the_high_watermark_and_the_start_of_the_epoch_comes_back(offset: int, high_watermark: int, comes: bool) -> None:
+@pytest.mark.parametrize(
+    ("offset", "high_watermark", "comes"),
+    [(79, 80, False), (80, 80, True), (100, 80, True), (59, 50, False), (60, 50, True)],
+)
+def test_who_has_reached_the_high_watermark_and_the_start_of_the_epoch_comes_back(
+    offset: int, high_watermark: int, comes: bool
+) -> None:
     replicas = leading((1, 2), end=60)
     assert replicas.follower_fetched(3, offset, 100, high_watermark, 1) is comes
     assert replicas.proposed_isr == ((1, 2, 3) if comes else None)
@@ -475,7 +487,12 @@ class _Leadership(RuleBasedStateMachine):
             self._send()
 
     def _send(self) -> None:
-        if self.has_unsent and not self.is_away and self.replicas.proposed_isr is not None and not self.replicas.waits_for_sync:
+        if (
+            self.has_unsent
+            and not self.is_away
+            and self.replicas.proposed_isr is not None
+            and not self.replicas.waits_for_sync
+        ):
             self.has_unsent = False
             self.replicas.proposal_sent()
             self.asked.append((self.replicas.proposed_isr, self.replicas.leader_epoch, self.replicas.partition_epoch))
@@ -489,7 +506,9 @@ class _Leadership(RuleBasedStateMachine):
     @rule(follower=_FOLLOWERS, records=st.integers(0, 5))
     def a_follower_fetches(self, follower: int, records: int) -> None:
         """It asks for what comes after all it has, and then gets some."""
-        self._ask(self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms))
+        self._ask(
+            self.replicas.follower_fetched(follower, self.has[follower], self.end, self.high_watermark, self.now_ms)
+        )
         self._moved()
         self._send()
         self.has[follower] = min(self.end, self.has[follower] + records)
@@ -551,12 +570,16 @@ class _Leadership(RuleBasedStateMachine):
     @invariant()
     def whoever_could_be_elected_has_what_is_committed(self) -> None:
         for number in self.written:
-            assert self.has[number] >= self.high_watermark, f"broker {number} of the ISR {self.written} has {self.has[number]} of {self.high_watermark}"
+            assert self.has[number] >= self.high_watermark, (
+                f"broker {number} of the ISR {self.written} has {self.has[number]} of {self.high_watermark}"
+            )
 
     @invariant()
     def what_too_few_have_is_synced(self) -> None:
         if len(self.written) < self.min_in_sync:
-            assert self.synced >= self.high_watermark, f"{self.high_watermark} is committed, and the disk of {self.written} holds {self.synced}"
+            assert self.synced >= self.high_watermark, (
+                f"{self.high_watermark} is committed, and the disk of {self.written} holds {self.synced}"
+            )
 
     @invariant()
     def the_leader_is_in_sync(self) -> None:

@@ -38,7 +38,9 @@ class Told:
         self.made = MadeHistory()
         self.p, self.c, self.d, self.reader = (self.made.client(name) for name in ("p", "c", "d", "reader"))
 
-    def acknowledged(self, value: bytes, offset: int, *, key: TopicPartition = _KEY, producer: ClientHistory | None = None) -> None:
+    def acknowledged(
+        self, value: bytes, offset: int, *, key: TopicPartition = _KEY, producer: ClientHistory | None = None
+    ) -> None:
         producer = producer or self.p
         number = producer.sending(key.topic, key.partition, value)
         producer.acknowledged(number, key.topic, key.partition, offset, value)
@@ -67,7 +69,9 @@ def test_a_record_that_is_not_in_the_last_full_read_is_lost(told: Told) -> None:
     for offset, value in enumerate((b"a", b"b", b"c")):
         told.acknowledged(value, offset)
     told.read_all((0, b"a"), (2, b"c"))
-    assert told.findings() == [Finding(LOST, "t", 0, (1,), ("b",), "'b', acknowledged to p at offset 1 of t-0, is not in the last full read.")]
+    assert told.findings() == [
+        Finding(LOST, "t", 0, (1,), ("b",), "'b', acknowledged to p at offset 1 of t-0, is not in the last full read.")
+    ]
 
 
 def test_the_end_of_a_log_that_is_lost_is_one_finding(told: Told) -> None:
@@ -76,7 +80,10 @@ def test_the_end_of_a_log_that_is_lost_is_one_finding(told: Told) -> None:
     told.read_all(*((offset, b"%d" % offset) for offset in range(10)))
     (finding,) = told.findings()
     assert (finding.kind, finding.offsets) == (LOST, tuple(range(10, 20)))
-    assert finding.sentence == "'10', acknowledged to p at offset 10 of t-0, and 19 more behind it are not in the last full read."
+    assert (
+        finding.sentence
+        == "'10', acknowledged to p at offset 10 of t-0, and 19 more behind it are not in the last full read."
+    )
 
 
 def test_what_the_last_full_read_has_is_not_lost_though_an_earlier_one_had_it_not(told: Told) -> None:
@@ -188,7 +195,9 @@ def test_a_send_that_certainly_failed_allows_no_second_place(told: Told) -> None
     assert told.kinds() == [DUPLICATED]
 
 
-def test_two_readers_of_one_offset_are_no_duplicate_and_neither_is_a_second_copy_without_idempotence(told: Told) -> None:
+def test_two_readers_of_one_offset_are_no_duplicate_and_neither_is_a_second_copy_without_idempotence(
+    told: Told,
+) -> None:
     told.p.producer(idempotent=False, max_in_flight=1)
     told.acknowledged(b"a", 1)
     told.read_all((0, b"a"), (1, b"a"))
@@ -223,9 +232,12 @@ def test_where_no_offset_was_told_the_readers_say_what_the_order_is(told: Told) 
 
 
 @pytest.mark.parametrize(
-    ("acks", "idempotent", "max_in_flight", "found"), [(-1, True, 5, 1), (-1, False, 1, 1), (-1, False, 2, 0), (-1, True, 6, 0), (1, False, 1, 0)]
+    ("acks", "idempotent", "max_in_flight", "found"),
+    [(-1, True, 5, 1), (-1, False, 1, 1), (-1, False, 2, 0), (-1, True, 6, 0), (1, False, 1, 0)],
 )
-def test_only_those_producers_are_judged_that_keep_an_order(told: Told, acks: int, idempotent: bool, max_in_flight: int, found: int) -> None:
+def test_only_those_producers_are_judged_that_keep_an_order(
+    told: Told, acks: int, idempotent: bool, max_in_flight: int, found: int
+) -> None:
     told.p.producer(acks=acks, idempotent=idempotent, max_in_flight=max_in_flight)
     told.acknowledged(b"a", 1)
     told.acknowledged(b"b", 0)
@@ -251,7 +263,9 @@ def test_other_partitions_other_producers_and_records_without_an_answer_have_no_
 def test_an_offset_that_shows_two_records_is_inconsistent(told: Told) -> None:
     told.c.polled(_KEY, [(7, b"a")])
     told.d.polled(_KEY, [(7, b"b")])
-    assert told.findings() == [Finding(INCONSISTENT, "t", 0, (7,), ("a", "b"), "Offset 7 of t-0 was shown to c as 'a', and shown to d as 'b'.")]
+    assert told.findings() == [
+        Finding(INCONSISTENT, "t", 0, (7,), ("a", "b"), "Offset 7 of t-0 was shown to c as 'a', and shown to d as 'b'.")
+    ]
 
 
 def test_offsets_in_a_row_that_differ_are_one_finding(told: Told) -> None:
@@ -347,7 +361,11 @@ def test_a_skip_in_one_poll_and_right_at_the_beginning_is_found(told: Told) -> N
     told.c.polled(_KEY, [(1, b"1"), (3, b"3")])
     told.c.sought(_KEY, 4)
     told.c.polled(_KEY, [(5, b"5")])
-    assert [(finding.kind, finding.offsets) for finding in told.findings()] == [(SKIPPED, (0,)), (SKIPPED, (2,)), (SKIPPED, (4,))]
+    assert [(finding.kind, finding.offsets) for finding in told.findings()] == [
+        (SKIPPED, (0,)),
+        (SKIPPED, (2,)),
+        (SKIPPED, (4,)),
+    ]
 
 
 def test_offsets_that_nobody_saw_may_be_passed_over_and_any_where_a_consumer_begins_anew(told: Told) -> None:

@@ -56,7 +56,9 @@ class Driver:
 
     def _begin(self) -> None:
         ids = self.ids
-        self.coordinator = TransactionCoordinator(self.settings, lambda: next(iter(ids)), lambda: self.transaction_version)
+        self.coordinator = TransactionCoordinator(
+            self.settings, lambda: next(iter(ids)), lambda: self.transaction_version
+        )
         self.operations = Operations(self.coordinator, WRITE_TIMEOUT_MS)
         for item in self.log:
             record = read_record(item.key, item.value)

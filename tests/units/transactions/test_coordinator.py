@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.transactions import transaction_settings_of
+from jesenska.broker.coordinators.transactions import transaction_settings_of
 from jesenska.config.layers import BrokerConfig
 from jesenska.transactions.events import NO_PRODUCER, Producer, ProducerAnswer
 from jesenska.transactions.records import read_record
@@ -65,7 +65,12 @@ def test_whoever_asks_while_a_record_or_markers_are_on_their_way_is_told_to_come
     driver.commit()
     driver.ask_end(producer, commits=False)
     driver.commit()
-    marking = [driver.ask_add(producer, P1), driver.ask_end(producer, commits=False), driver.ask_init(), driver.ask_end(producer, commits=True, version=2)]
+    marking = [
+        driver.ask_add(producer, P1),
+        driver.ask_end(producer, commits=False),
+        driver.ask_init(),
+        driver.ask_end(producer, commits=True, version=2),
+    ]
     told = [driver.answer(token) for token in (early, *meanwhile, *marking)]
     assert told == [ProducerAnswer(ErrorCode.CONCURRENT_TRANSACTIONS)] * len(told)
 

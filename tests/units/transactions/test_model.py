@@ -35,7 +35,9 @@ class Transactions(RuleBasedStateMachine):
     @initialize(version=st.sampled_from((0, 2)), epoch=st.sampled_from((0, LAST_EPOCH - 4)))
     def begin(self, version: int, epoch: int) -> None:
         self.driver = Driver(
-            TransactionSettings(abort_interval_ms=1000, remove_interval_ms=5000, id_expiration_ms=60_000), at_once=False, transaction_version=version
+            TransactionSettings(abort_interval_ms=1000, remove_interval_ms=5000, id_expiration_ms=60_000),
+            at_once=False,
+            transaction_version=version,
         )
         self.version = version
         #: The newest record of each id, as the log has it.
@@ -86,7 +88,9 @@ class Transactions(RuleBasedStateMachine):
                 assert value.producer_epoch >= before.producer_epoch
             if before.state in _PREPARED:
                 # The decision stands, and everything is marked.
-                assert (value.state is TransactionState.COMPLETE_COMMIT) == (before.state is TransactionState.PREPARE_COMMIT)
+                assert (value.state is TransactionState.COMPLETE_COMMIT) == (
+                    before.state is TransactionState.PREPARE_COMMIT
+                )
                 assert self.marked[name] >= before.partitions
         if value is None:
             assert before is not None
@@ -102,7 +106,11 @@ class Transactions(RuleBasedStateMachine):
         order = self.driver.orders[index % len(self.driver.orders)]
         now = self.logged[order.transactional_id]
         marked = partitions & order.partitions or order.partitions
-        if now is not None and now.state in _PREPARED and order.producer == Producer(now.producer_id, now.producer_epoch):
+        if (
+            now is not None
+            and now.state in _PREPARED
+            and order.producer == Producer(now.producer_id, now.producer_epoch)
+        ):
             assert order.commits == (now.state is TransactionState.PREPARE_COMMIT)
             assert order.partitions == now.partitions
             self.marked[order.transactional_id] |= marked
@@ -131,7 +139,9 @@ class Transactions(RuleBasedStateMachine):
         self.given[name].append(answer.producer)
         self.told[name, answer.producer] = set()
 
-    def _add_done(self, answer: ProducerAnswer, name: str, producer: Producer, partitions: frozenset[TopicPartition]) -> None:
+    def _add_done(
+        self, answer: ProducerAnswer, name: str, producer: Producer, partitions: frozenset[TopicPartition]
+    ) -> None:
         assert producer == self.given[name][-1], "a fenced producer has added partitions"
         self.told.setdefault((name, producer), set()).update(partitions)
         now = self.logged[name]
@@ -156,7 +166,12 @@ class Transactions(RuleBasedStateMachine):
 
     # --- rules -------------------------------------------------------------------------------------------------------
 
-    @rule(name=st.sampled_from(_NAMES), goes_on=st.booleans(), timeout_ms=st.sampled_from((2000, 600_000)), at_once=st.booleans())
+    @rule(
+        name=st.sampled_from(_NAMES),
+        goes_on=st.booleans(),
+        timeout_ms=st.sampled_from((2000, 600_000)),
+        at_once=st.booleans(),
+    )
     def init(self, name: str, goes_on: bool, timeout_ms: int, at_once: bool) -> None:
         expected = self.given[name][-1] if goes_on and self.given[name] else None
         self.waiting[self.driver.ask_init(name, expected, timeout_ms)] = ("init", name)
@@ -177,14 +192,30 @@ class Transactions(RuleBasedStateMachine):
     def add(self, name: str, back: int, partitions: frozenset[TopicPartition], at_once: bool) -> None:
         if len(self.given[name]) > back:
             producer = self.given[name][-1 - back]
-            self.waiting[self.driver.ask_add(producer, *partitions, name=name, version=self.version)] = ("add", name, producer, partitions)
+            self.waiting[self.driver.ask_add(producer, *partitions, name=name, version=self.version)] = (
+                "add",
+                name,
+                producer,
+                partitions,
+            )
             self._then(at_once)
 
-    @rule(name=st.sampled_from(_NAMES), back=st.sampled_from((0, 0, 0, 1)), commits=st.booleans(), at_once=st.sampled_from((True, True, False)))
+    @rule(
+        name=st.sampled_from(_NAMES),
+        back=st.sampled_from((0, 0, 0, 1)),
+        commits=st.booleans(),
+        at_once=st.sampled_from((True, True, False)),
+    )
     def end(self, name: str, back: int, commits: bool, at_once: bool) -> None:
         if len(self.given[name]) > back:
             producer = self.given[name][-1 - back]
-            self.waiting[self.driver.ask_end(producer, commits=commits, name=name, version=self.version)] = ("end", name, producer, commits, self.version)
+            self.waiting[self.driver.ask_end(producer, commits=commits, name=name, version=self.version)] = (
+                "end",
+                name,
+                producer,
+                commits,
+                self.version,
+            )
             self._then(at_once)
 
     @precondition(lambda self: self.driver.pending)

@@ -10,7 +10,9 @@ from jesenska.transactions.records import TransactionRecord, TransactionValue, e
 from jesenska.transactions.states import TransactionState
 
 _INT64 = st.integers(-1, 2**63 - 1)
-_PARTITIONS = st.frozensets(st.builds(TopicPartition, st.sampled_from(("a", "b", "__consumer_offsets")), st.integers(0, 100)), max_size=5)
+_PARTITIONS = st.frozensets(
+    st.builds(TopicPartition, st.sampled_from(("a", "b", "__consumer_offsets")), st.integers(0, 100)), max_size=5
+)
 VALUES = st.builds(
     TransactionValue,
     _INT64,
@@ -40,7 +42,9 @@ def test_version_1_says_everything(name: str, value: TransactionValue) -> None:
 def test_version_0_says_what_old_releases_know(name: str, value: TransactionValue) -> None:
     value = _settled(value)
     read = read_record(*encode_record(TransactionRecord(name, value), 0))
-    assert read == TransactionRecord(name, value._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0))
+    assert read == TransactionRecord(
+        name, value._replace(previous_producer_id=-1, next_producer_id=-1, client_version=0)
+    )
 
 
 def test_a_tombstone_has_no_value() -> None:
@@ -54,7 +58,17 @@ def test_keys_of_later_releases_are_left_alone() -> None:
     assert read_record(b"\0\1", b"") is None
 
 
-@pytest.mark.parametrize("key, value", [(None, b""), (b"\0", b""), (b"\0\0\0", b""), (b"\0\0\0\1a", b"\0\2"), (b"\0\0\0\1a", b"\0\0\0"), (b"\0\0\0\1a", b"")])
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        (None, b""),
+        (b"\0", b""),
+        (b"\0\0\0", b""),
+        (b"\0\0\0\1a", b"\0\2"),
+        (b"\0\0\0\1a", b"\0\0\0"),
+        (b"\0\0\0\1a", b""),
+    ],
+)
 def test_bytes_that_say_nothing_are_refused(key: bytes | None, value: bytes) -> None:
     with pytest.raises(CorruptMessageError):
         read_record(key, value)

@@ -28,7 +28,14 @@ from jesenska.wire.language import (
     Type,
 )
 
-_INTEGERS = {INT8: (8, True), INT16: (16, True), UINT16: (16, False), INT32: (32, True), UINT32: (32, False), INT64: (64, True)}
+_INTEGERS = {
+    INT8: (8, True),
+    INT16: (16, True),
+    UINT16: (16, False),
+    INT32: (32, True),
+    UINT32: (32, False),
+    INT64: (64, True),
+}
 
 
 @cache
@@ -53,7 +60,9 @@ def _value(item: Field, version: int) -> st.SearchStrategy[Any]:
         return st.nothing()
     if isinstance(item.type, Array):
         element = item.type.element
-        found: st.SearchStrategy[Any] = st.lists(_primitive(element) if isinstance(element, Type) else structs(element, version), max_size=3)
+        found: st.SearchStrategy[Any] = st.lists(
+            _primitive(element) if isinstance(element, Type) else structs(element, version), max_size=3
+        )
     elif isinstance(item.type, Type):
         found = _primitive(item.type)
     else:

@@ -36,7 +36,9 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
-@settings(max_examples=examples(0.15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(0.15), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_every_message_and_version_comes_back_as_it_was(kind: type[Message], version: int, data: st.DataObject) -> None:
     message = data.draw(messages(kind, version))
@@ -47,7 +49,9 @@ def test_every_message_and_version_comes_back_as_it_was(kind: type[Message], ver
 @pytest.mark.parametrize(("kind", "version"), EVERY_VERSION)
 @settings(max_examples=examples(0.1), suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_a_message_that_is_cut_or_mutated_raises_only_malformed_message_error(kind: type[Message], version: int, data: st.DataObject) -> None:
+def test_a_message_that_is_cut_or_mutated_raises_only_malformed_message_error(
+    kind: type[Message], version: int, data: st.DataObject
+) -> None:
     encoded = bytearray(encode(data.draw(messages(kind, version)), version))
     if encoded:
         for _ in range(data.draw(st.integers(0, 4))):
@@ -114,13 +118,18 @@ def test_unknown_tagged_fields_are_skipped() -> None:
 
 
 def test_a_tagged_field_with_its_default_takes_no_bytes() -> None:
-    assert len(encode(FetchRequest(replica_state=FetchRequestReplicaState(replica_id=3)), 15)) > len(encode(FetchRequest(), 15))
+    assert len(encode(FetchRequest(replica_state=FetchRequestReplicaState(replica_id=3)), 15)) > len(
+        encode(FetchRequest(), 15)
+    )
     assert decode(FetchRequest, 15, encode(FetchRequest(), 15)).replica_state == FetchRequestReplicaState()
 
 
 def test_records_are_handed_on_and_never_copied() -> None:
     records = bytearray(1000)
-    request = ProduceRequest(acks=1, topic_data=[ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(index=0, records=records)])])
+    request = ProduceRequest(
+        acks=1,
+        topic_data=[ProduceRequestTopic(name="t", partition_data=[ProduceRequestPartition(index=0, records=records)])],
+    )
     assert any(part is records for part in encode_parts(request, 9))
     received = memoryview(bytearray(encode(request, 9)))
     view = decode(ProduceRequest, 9, received).topic_data[0].partition_data[0].records

@@ -1,4 +1,4 @@
-"""One file per API key, `kNN_….py`: a handler, which registers itself at the gate. `broker.served` has the
+"""One file per API key, `kNN_….py`: a handler, which registers itself at the gate. `broker.requests.served` has the
 versions."""
 
 from __future__ import annotations
@@ -38,4 +38,6 @@ async def load_all() -> None:
         try:
             load(key)
         except (ImportError, OSError) as error:
-            logger.warning("the handler of API key %d cannot be imported now; the first request will try again: %s", key, error)
+            logger.warning(
+                "the handler of API key %d cannot be imported now; the first request will try again: %s", key, error
+            )

@@ -76,14 +76,19 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.base.limits import COST_OF_CONVERTING, COST_OF_RECOMPRESSING, INLINE_CHECK_MAX_BYTES, INLINE_DECOMPRESSED_MAX_BYTES
-from jesenska.broker.connection import LATER, NO_ANSWER, Context, Outcome
-from jesenska.broker.families import ProduceFamily
-from jesenska.broker.gate import handles
+from jesenska.base.limits import (
+    COST_OF_CONVERTING,
+    COST_OF_RECOMPRESSING,
+    INLINE_CHECK_MAX_BYTES,
+    INLINE_DECOMPRESSED_MAX_BYTES,
+)
+from jesenska.broker.coordinators.transaction_verification import Guards, for_producers
 from jesenska.broker.metadata_cache import Topic
-from jesenska.broker.transaction_verification import Guards, for_producers
-from jesenska.log.leader_appends import AppendResult
-from jesenska.log.partition_log import PartitionLog
+from jesenska.broker.requests.connection import LATER, NO_ANSWER, Context, Outcome
+from jesenska.broker.requests.families import ProduceFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.log.partition.leader_appends import AppendResult
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.records.check import NEWEST_PRODUCE_VERSION, CheckRules, check_batches, check_within
 from jesenska.records.faults import RecordErrors
 from jesenska.records.header import ATTRIBUTES_OFFSET, LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, BatchHeader, Codec
@@ -117,7 +122,12 @@ _TRANSACTIONAL = 0x10
 #: The kinds of a request's first batches: plain, a transaction's records, an unknown format.
 _PLAIN, _OF_TRANSACTION, _UNREADABLE = 0, 1, 2
 #: Errors that Kafka answers without a message.
-_WITHOUT_WORDS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INVALID_REQUIRED_ACKS, ErrorCode.REQUEST_TIMED_OUT)
+_WITHOUT_WORDS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.INVALID_REQUIRED_ACKS,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
 #: Errors that are found before the log is looked at.
 _BEFORE_THE_LOG = (
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -166,9 +176,29 @@ class _Item:
 class _Produce:
     """A request in work: its partitions, and how many of them wait for their write."""
 
-    __slots__ = ("_context", "_failed", "_items", "_moved", "_pending", "_response", "_returned", "_stop_waiting", "_uses", "acks", "timeout_ms")
+    __slots__ = (
+        "_context",
+        "_failed",
+        "_items",
+        "_moved",
+        "_pending",
+        "_response",
+        "_returned",
+        "_stop_waiting",
+        "_uses",
+        "acks",
+        "timeout_ms",
+    )
 
-    def __init__(self, uses: ProduceFamily, context: Context, acks: int, timeout_ms: int, response: ProduceResponse, items: list[_Item]) -> None:
+    def __init__(
+        self,
+        uses: ProduceFamily,
+        context: Context,
+        acks: int,
+        timeout_ms: int,
+        response: ProduceResponse,
+        items: list[_Item],
+    ) -> None:
         self._uses = uses
         self._context = context
         self.acks = acks
@@ -223,7 +253,9 @@ class _Produce:
         if not self._pending:
             return self._answer()
         if self.acks == ACKS_ALL:
-            self._stop_waiting = self._context.on_abandoned = self._uses.waiting.add(self, (), max(0, self.timeout_ms) / 1000)
+            self._stop_waiting = self._context.on_abandoned = self._uses.waiting.add(
+                self, (), max(0, self.timeout_ms) / 1000
+            )
             self._context.let_next()
         return LATER
 
@@ -270,7 +302,9 @@ class _Produce:
         for item in self._items:
             if item.produce is not None:
                 item.produce = None
-                item.error = RequestTimedOutError("not every in-sync replica has the records within the request's time-out")
+                item.error = RequestTimedOutError(
+                    "not every in-sync replica has the records within the request's time-out"
+                )
                 self._refused(item)
         self._pending = 0
         self._answer_later()
@@ -326,11 +360,14 @@ class _Produce:
         answer.error_message = None if error.code in _WITHOUT_WORDS else error.message or None
         if isinstance(error, RecordErrors):
             answer.record_errors = [
-                ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message) for rejected in error.record_errors
+                ProduceResponseRecordError(batch_index=rejected.batch_index, batch_index_error_message=rejected.message)
+                for rejected in error.record_errors
             ]
         if item.partition is not None:
             if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
-                answer.current_leader = ProduceResponseCurrentLeader(leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch)
+                answer.current_leader = ProduceResponseCurrentLeader(
+                    leader_id=item.partition.leader, leader_epoch=item.partition.leader_epoch
+                )
                 if self._moved is None:
                     self._moved = set()
                 self._moved.add(item.partition.leader)
@@ -343,7 +380,9 @@ class _Verified:
 
     __slots__ = ("_asked", "_context", "_lacking", "_produce", "_uses")
 
-    def __init__(self, produce: _Produce, asked: dict[Producer, list[_Item]], uses: ProduceFamily, context: Context) -> None:
+    def __init__(
+        self, produce: _Produce, asked: dict[Producer, list[_Item]], uses: ProduceFamily, context: Context
+    ) -> None:
         self._produce = produce
         self._asked = asked
         self._uses = uses
@@ -352,7 +391,11 @@ class _Verified:
 
     def ask(self, transactional_id: str, adds: bool) -> None:
         for producer, items in self._asked.items():
-            sequences = {item.partition: item.checked[0].base_sequence for item in items if item.partition is not None and item.checked is not None}
+            sequences = {
+                item.partition: item.checked[0].base_sequence
+                for item in items
+                if item.partition is not None and item.checked is not None
+            }
             guards = Guards(producer, sequences, self._uses.clock.now_ms, adds=adds)
             for item in items:
                 item.guards = guards
@@ -362,12 +405,16 @@ class _Verified:
         version = self._context.version
         for item in self._asked[producer]:
             assert item.partition is not None
-            error = for_producers(results[item.partition.topic_partition], knows_abortable=version >= _FIRST_WITH_ABORTABLE)
+            error = for_producers(
+                results[item.partition.topic_partition], knows_abortable=version >= _FIRST_WITH_ABORTABLE
+            )
             if error is ErrorCode.NONE:
                 continue
             item.is_unverified = True
             if error in _ASK_AGAIN or (error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _FIRST_THAT_ADDS):
-                item.error = NotEnoughReplicasError(f"the coordinator of the transaction cannot say now whether the partition is in it: {error.name}")
+                item.error = NotEnoughReplicasError(
+                    f"the coordinator of the transaction cannot say now whether the partition is in it: {error.name}"
+                )
             else:
                 item.error = KafkaError.of(error, "the partition is not in a transaction of the producer")
         self._lacking -= 1
@@ -410,11 +457,20 @@ def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Ou
     if len(topics) != 1 or len(topics[0].partition_data) != 1:
         topics = _once_each(topics, version)
         if topics is not request.topic_data:
-            kinds = [_kind_of(data.records) for wanted in request.topic_data for data in wanted.partition_data if isinstance(data.records, memoryview)]
+            kinds = [
+                _kind_of(data.records)
+                for wanted in request.topic_data
+                for data in wanted.partition_data
+                if isinstance(data.records, memoryview)
+            ]
             is_transactional, is_unreadable = _OF_TRANSACTION in kinds, _UNREADABLE in kinds
-            unreadable_is_first = is_transactional and is_unreadable and kinds.index(_UNREADABLE) < kinds.index(_OF_TRANSACTION)
+            unreadable_is_first = (
+                is_transactional and is_unreadable and kinds.index(_UNREADABLE) < kinds.index(_OF_TRANSACTION)
+            )
     for wanted in topics:
-        topic = uses.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(wanted.name)
+        topic = (
+            uses.view.by_id.get(wanted.topic_id) if version >= _FIRST_WITH_IDS else uses.view.topics.get(wanted.name)
+        )
         answers = []
         for data in wanted.partition_data:
             item = _Item(data.index)
@@ -441,12 +497,19 @@ def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Ou
                     unreadable_is_first = unreadable_is_first or not is_transactional
             if item.error is None:
                 pooled.append(item)
-        response.responses.append(ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers))
+        response.responses.append(
+            ProduceResponseTopic(name=wanted.name, topic_id=wanted.topic_id, partition_responses=answers)
+        )
     if is_transactional and not unreadable_is_first and request.transactional_id is None:
         _refuse(items, TransactionalIdAuthorizationFailedError("a transactional batch came without a transactional id"))
         pooled = []
     elif is_unreadable:
-        _refuse(items, CorruptMessageError("a batch of the request has an unknown magic number, so that nothing of the request is taken"))
+        _refuse(
+            items,
+            CorruptMessageError(
+                "a batch of the request has an unknown magic number, so that nothing of the request is taken"
+            ),
+        )
         pooled = []
     produce = _Produce(uses, context, request.acks, request.timeout_ms, response, items)
     if not pooled:
@@ -462,7 +525,11 @@ def handle(uses: ProduceFamily, request: ProduceRequest, context: Context) -> Ou
         if context.gone:
             return
         now_ms = uses.clock.now_ms()
-        outcome = produce.append(now_ms) if transactional_id is None else produce.verify(transactional_id, now_ms, is_kept=True)
+        outcome = (
+            produce.append(now_ms)
+            if transactional_id is None
+            else produce.verify(transactional_id, now_ms, is_kept=True)
+        )
         if isinstance(outcome, ProduceResponse):
             context.answer(outcome)
         elif outcome is NO_ANSWER:
@@ -478,7 +545,15 @@ def _refuse_all(request: ProduceRequest) -> KafkaError | None:
     return None
 
 
-def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, version: int, client_id: str | None, budget_bytes: int, now_ms: int) -> int:
+def _prepare(
+    item: _Item,
+    topic: Topic | None,
+    data: ProduceRequestPartition,
+    version: int,
+    client_id: str | None,
+    budget_bytes: int,
+    now_ms: int,
+) -> int:
     """Finds the partition and checks the records, unless they are for the pool; returns how much of the budget of
     decompressed bytes that took."""
     if topic is None:
@@ -486,7 +561,9 @@ def _prepare(item: _Item, topic: Topic | None, data: ProduceRequestPartition, ve
             raise UnknownTopicIdError("this broker knows no topic of that id")
         raise UnknownTopicOrPartitionError("this broker knows no topic of that name")
     if not 0 <= data.index < len(topic.partitions):
-        raise UnknownTopicOrPartitionError(f"{topic.name} has {len(topic.partitions)} partitions, none with the number {data.index}")
+        raise UnknownTopicOrPartitionError(
+            f"{topic.name} has {len(topic.partitions)} partitions, none with the number {data.index}"
+        )
     if topic.is_internal and client_id != _ADMIN_CLIENT:
         raise InvalidTopicException(f"clients do not write to the internal topic {topic.name}")
     partition = topic.partitions[data.index]
@@ -527,7 +604,10 @@ def _once_each(topics: list[ProduceRequestTopic], version: int) -> list[ProduceR
                 before = partitions_of.get(data.index)
                 if before is None or _ill_formed(before, version) is None or _ill_formed(data, version) is not None:
                     partitions_of[data.index] = data
-    return [ProduceRequestTopic(name=name, topic_id=topic_id, partition_data=list(partitions.values())) for (name, topic_id), partitions in found.items()]
+    return [
+        ProduceRequestTopic(name=name, topic_id=topic_id, partition_data=list(partitions.values()))
+        for (name, topic_id), partitions in found.items()
+    ]
 
 
 def _refuse(items: list[_Item], error: KafkaError) -> None:
@@ -568,7 +648,11 @@ def _was_in_the_log(error: KafkaError, records: memoryview | None) -> bool:
 
 
 def _is_one_batch(records: memoryview) -> bool:
-    return len(records) > _LOW_ATTRIBUTES and records[MAGIC_OFFSET] == MAGIC_V2 and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+    return (
+        len(records) > _LOW_ATTRIBUTES
+        and records[MAGIC_OFFSET] == MAGIC_V2
+        and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+    )
 
 
 def _kind_of(records: memoryview) -> int:
@@ -620,7 +704,9 @@ def _require_format(log: PartitionLog, header: BatchHeader) -> None:
     """Refuses batches that the consumers of a topic in an old format could not get."""
     if log.config.message_magic < MAGIC_V2:
         if header.producer_id >= 0:
-            raise UnsupportedForMessageFormatError("idempotent producers need a topic with message.format.version 0.11.0 or later")
+            raise UnsupportedForMessageFormatError(
+                "idempotent producers need a topic with message.format.version 0.11.0 or later"
+            )
         if header.attributes & 7 == Codec.ZSTD:
             raise UnsupportedCompressionTypeError("zstd needs a topic with message.format.version 0.11.0 or later")
 
@@ -630,7 +716,9 @@ def _recompress(item: _Item, rules: CheckRules) -> None:
     assert item.records is not None
     batch, header = recompress(item.records, Codec(rules.codec), rules.level, rules.decompressed_max_bytes)
     if len(batch) > rules.max_message_bytes:
-        raise MessageTooLargeError(f"the batch takes {len(batch)} bytes with the topic's compression.type, more than max.message.bytes allows")
+        raise MessageTooLargeError(
+            f"the batch takes {len(batch)} bytes with the topic's compression.type, more than max.message.bytes allows"
+        )
     item.records, item.checked = memoryview(batch), [header]
 
 

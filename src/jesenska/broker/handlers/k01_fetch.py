@@ -1,6 +1,6 @@
 """Fetch (key 1), versions 0-18.
 
-    0      message sets: format v0, from 2 on v1 (`broker.down_conversion`)
+    0      message sets: format v0, from 2 on v1 (`broker.fetching.down_conversion`)
     4      record batches v2, isolation level
     5      log start offset
     7      sessions (KIP-227): `uses.sessions`
@@ -11,8 +11,8 @@
     13     topic ids instead of names
     16     hints of a new leader
 
-This file finds the session and the partitions of a request. `broker.fetches` reads them, waits and answers, by the
-table of `broker.fetch_states`.
+This file finds the session and the partitions of a request. `broker.fetching.fetches` reads them, waits and answers,
+by the table of `broker.fetching.fetch_states`.
 
 The batch that holds the offset comes whole, the first of the answer even if it exceeds the limits; in every later
 partition a batch that exceeds them is left for the next answer. Until there are `min_bytes` the request waits, at most
@@ -28,11 +28,11 @@ A topic whose `message.format.version` is older gives every consumer that format
 `message.downconversion.enable=false` a consumer that would need converted records gets UNSUPPORTED_VERSION.
 
 A partition that is named twice is read once, from the last offset. A request with a replica id from 0 on comes from a
-follower (`broker.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
+follower (`broker.fetching.follower_fetches`); -2 is a consumer that compares replicas (kafka-replica-verification).
 
 From version 11 on a consumer may read from a follower: up to the follower's high watermark, independent of the
-settings. If `replica.selector.class` looks at racks the leader sends it there (`replication.read_replicas`): the
-answer names the follower, holds no records and ends the wait.
+settings. If `replica.selector.class` looks at racks the leader sends it there (`replication.leader.read_replicas`):
+the answer names the follower, holds no records and ends the wait.
 """
 
 from __future__ import annotations
@@ -41,13 +41,19 @@ import uuid
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, UnknownTopicIdError, UnknownTopicOrPartitionError
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import FetchFamily
-from jesenska.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, SessionPartition, WantedPartition
-from jesenska.broker.fetch_states import READING
-from jesenska.broker.fetches import FullFetch, Plan, SessionFetch
-from jesenska.broker.follower_fetches import handle_follower, replica_of
-from jesenska.broker.gate import handles
+from jesenska.broker.fetching.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    SessionPartition,
+    WantedPartition,
+)
+from jesenska.broker.fetching.fetch_states import READING
+from jesenska.broker.fetching.fetches import FullFetch, Plan, SessionFetch
+from jesenska.broker.fetching.follower_fetches import handle_follower, replica_of
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import FetchFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse
 
 if TYPE_CHECKING:
@@ -66,7 +72,9 @@ def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcom
             uses.sessions.end(request.session_id)
     else:
         now_ms = int(uses.clock.monotonic() * 1000)
-        session = uses.sessions.proceed(request.session_id, epoch, by_id, request.topics, request.forgotten_topics_data, now_ms)
+        session = uses.sessions.proceed(
+            request.session_id, epoch, by_id, request.topics, request.forgotten_topics_data, now_ms
+        )
         if isinstance(session, ErrorCode):
             return FetchResponse(error_code=session)
         if not session.closed:
@@ -90,7 +98,11 @@ def _named(view: MetadataCache, request: FetchRequest, by_id: bool, begins_sessi
         for part in asked.partitions:
             wanted = make(part.partition, part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes)
             if named is not None and (first := named.setdefault((key, part.partition), wanted)) is not wanted:
-                first.fetch_offset, first.current_leader_epoch, first.max_bytes = part.fetch_offset, part.current_leader_epoch, part.partition_max_bytes
+                first.fetch_offset, first.current_leader_epoch, first.max_bytes = (
+                    part.fetch_offset,
+                    part.current_leader_epoch,
+                    part.partition_max_bytes,
+                )
                 continue
             if topic is None:
                 wanted.error = UnknownTopicIdError if by_id else UnknownTopicOrPartitionError

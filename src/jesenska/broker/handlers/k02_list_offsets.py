@@ -37,13 +37,13 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
     UnsupportedVersionError,
 )
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import LogFamily
-from jesenska.broker.gate import handles
-from jesenska.controller.topics import duplicates
-from jesenska.log.partition_log import PartitionLog
-from jesenska.log.reading import lookup_by_time
-from jesenska.log.time_lookup import TimeLookup
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import LogFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.controller.plans.topics import duplicates
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import lookup_by_time
+from jesenska.log.segments.time_lookup import TimeLookup
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k02_list_offsets import (
     ListOffsetsRequest,
@@ -73,7 +73,11 @@ def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Ou
     in_pool = []
     response = ListOffsetsResponse()
     version, compares = context.version, request.replica_id == _COMPARES
-    twice = duplicates((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions) if version else set()
+    twice = (
+        duplicates((topic.name, asked.partition_index) for topic in request.topics for asked in topic.partitions)
+        if version
+        else set()
+    )
     told: set[tuple[str, int]] = set()
     by_name: dict[str, list[ListOffsetsResponsePartition]] = {}
     for topic in request.topics:
@@ -100,7 +104,11 @@ def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Ou
                 if known is None or not 0 <= asked.partition_index < len(known.partitions):
                     raise UnknownTopicOrPartitionError
                 partition = known.partitions[asked.partition_index]
-                log = partition.replica_log(asked.current_leader_epoch) if compares else partition.leader_log(asked.current_leader_epoch)
+                log = (
+                    partition.replica_log(asked.current_leader_epoch)
+                    if compares
+                    else partition.leader_log(asked.current_leader_epoch)
+                )
                 if not _answer_at_once(partition, log, asked, answer, request, version):
                     in_pool.append((partition, log, lookup_by_time(log), asked, answer))
             except KafkaError as error:
@@ -134,7 +142,11 @@ def handle(uses: LogFamily, request: ListOffsetsRequest, context: Context) -> Ou
         nonlocal waiting, rounds
         for _, _, lookup, _, _ in waiting:
             lookup.done()
-        again = [(partition, log, lookup_by_time(log), asked, answer) for partition, log, lookup, asked, answer in waiting if lookup.is_stale]
+        again = [
+            (partition, log, lookup_by_time(log), asked, answer)
+            for partition, log, lookup, asked, answer in waiting
+            if lookup.is_stale
+        ]
         if again and rounds < _ROUNDS_MAX:
             waiting, rounds = again, rounds + 1
             try:
@@ -184,7 +196,9 @@ def _answer_at_once(
     else:
         answer.offset = offset
         if version >= _FIRST_WITH_EPOCHS:
-            answer.leader_epoch = partition.leader_epoch if time == LATEST else log.leader_epochs.epoch_for_offset(offset)
+            answer.leader_epoch = (
+                partition.leader_epoch if time == LATEST else log.leader_epochs.epoch_for_offset(offset)
+            )
     return True
 
 

@@ -27,11 +27,11 @@ from collections.abc import Iterable
 from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.base.topic_names import is_legal_topic_name
-from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.gate import handles
 from jesenska.broker.metadata_cache import INTERNAL_TOPICS, Topic
+from jesenska.broker.requests.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.replication.partition import Partition
 from jesenska.wire.messages.k03_metadata import (
@@ -56,7 +56,9 @@ _IDS_NOT_YET_LOOKED_UP = (10, 11)
 @handles(MetadataRequest, ClusterFamily)
 def handle(uses: ClusterFamily, request: MetadataRequest, context: Context) -> Outcome:
     asked = request.topics
-    if context.version in _IDS_NOT_YET_LOOKED_UP and any(item.name is None or item.topic_id != NO_UUID for item in asked or ()):
+    if context.version in _IDS_NOT_YET_LOOKED_UP and any(
+        item.name is None or item.topic_id != NO_UUID for item in asked or ()
+    ):
         return _refuse(asked or ())
     everything = asked is None or (context.version < _FIRST_WITH_NULL and not asked)
     if everything or asked is None:
@@ -65,7 +67,15 @@ def handle(uses: ClusterFamily, request: MetadataRequest, context: Context) -> O
         return _answer(uses, request, context, _all(uses, request, context))
     creates = uses.in_force.config.boolean("auto.create.topics.enable")
     may_create = creates and (context.version < _FIRST_WITH_CREATION_FLAG or request.allow_auto_topic_creation)
-    missing = [item.name for item in asked if item.name and item.name not in uses.view.topics and is_legal_topic_name(item.name)] if may_create else []
+    missing = (
+        [
+            item.name
+            for item in asked
+            if item.name and item.name not in uses.view.topics and is_legal_topic_name(item.name)
+        ]
+        if may_create
+        else []
+    )
     if missing:
         return _create_and_answer(uses, request, context, missing)
     return _answer(uses, request, context, _topics(uses, request, context, {}))
@@ -94,11 +104,16 @@ def _refuse(asked: Iterable[MetadataRequestTopic]) -> MetadataResponse:
     """Kafka's answer to a request of version 10 or 11 that asks by id: INVALID_REQUEST for each topic, and nothing
     else."""
     return MetadataResponse(
-        topics=[MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id) for item in asked]
+        topics=[
+            MetadataResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=item.name or "", topic_id=item.topic_id)
+            for item in asked
+        ]
     )
 
 
-async def _create_and_answer(uses: ClusterFamily, request: MetadataRequest, context: Context, missing: list[str]) -> MetadataResponse:
+async def _create_and_answer(
+    uses: ClusterFamily, request: MetadataRequest, context: Context, missing: list[str]
+) -> MetadataResponse:
     codes: dict[str, int] = {}
     for name in dict.fromkeys(missing):
         try:
@@ -112,7 +127,9 @@ async def _create_and_answer(uses: ClusterFamily, request: MetadataRequest, cont
     return _answer(uses, request, context, _topics(uses, request, context, codes))
 
 
-def _topics(uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]) -> list[MetadataResponseTopic]:
+def _topics(
+    uses: ClusterFamily, request: MetadataRequest, context: Context, codes: dict[str, int]
+) -> list[MetadataResponseTopic]:
     """The answers for the topics of the request, each once; `codes` has those that are answered with an error
     instead."""
     answers = []
@@ -124,7 +141,9 @@ def _topics(uses: ClusterFamily, request: MetadataRequest, context: Context, cod
         if item.topic_id != NO_UUID:
             topic = uses.view.by_id.get(item.topic_id)
             if topic is None:
-                answers.append(MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id))
+                answers.append(
+                    MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id)
+                )
             else:
                 answers.append(_known(uses, topic, request, context))
             continue
@@ -133,7 +152,11 @@ def _topics(uses: ClusterFamily, request: MetadataRequest, context: Context, cod
         if topic is not None and name not in codes:
             answers.append(_known(uses, topic, request, context))
             continue
-        error = codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+        error = (
+            codes.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if is_legal_topic_name(name)
+            else ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
         answer = MetadataResponseTopic(error_code=error, name=name, is_internal=name in INTERNAL_TOPICS)
         if request.include_topic_authorized_operations:
             answer.topic_authorized_operations = TOPIC_OPERATIONS
@@ -159,11 +182,21 @@ def _partition(uses: ClusterFamily, partition: Partition, context: Context) -> M
     if node is None:
         leader, code = -1, ErrorCode.LEADER_NOT_AVAILABLE
     elif context.connection.listener_name not in node.endpoints:
-        leader, code = -1, ErrorCode.LISTENER_NOT_FOUND if context.version >= _FIRST_WITH_LISTENER_NOT_FOUND else ErrorCode.LEADER_NOT_AVAILABLE
+        leader, code = (
+            -1,
+            ErrorCode.LISTENER_NOT_FOUND
+            if context.version >= _FIRST_WITH_LISTENER_NOT_FOUND
+            else ErrorCode.LEADER_NOT_AVAILABLE,
+        )
     replicas, isr = list(partition.replicas), list(partition.isr)
     if context.version < _FIRST_WITH_REPLICAS_THAT_ARE_DOWN:
         here = {node.broker_id for node, _, _ in uses.view.endpoints_for(context.connection.listener_name)}
-        replicas, isr, all_replicas, whole_isr = [one for one in replicas if one in here], [one for one in isr if one in here], replicas, isr
+        replicas, isr, all_replicas, whole_isr = (
+            [one for one in replicas if one in here],
+            [one for one in isr if one in here],
+            replicas,
+            isr,
+        )
         if code == ErrorCode.NONE and (replicas, isr) != (all_replicas, whole_isr):
             code = ErrorCode.REPLICA_NOT_AVAILABLE
     return MetadataResponsePartition(
@@ -177,7 +210,9 @@ def _partition(uses: ClusterFamily, partition: Partition, context: Context) -> M
     )
 
 
-def _answer(uses: ClusterFamily, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]) -> MetadataResponse:
+def _answer(
+    uses: ClusterFamily, request: MetadataRequest, context: Context, topics: list[MetadataResponseTopic]
+) -> MetadataResponse:
     response = MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=node.broker_id, host=host, port=port, rack=node.rack)

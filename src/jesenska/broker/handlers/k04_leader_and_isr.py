@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.controller.effects import TopicPartitions
-from jesenska.controller.orders import Orderer, leader_and_isr_response, read_leader_and_isr
+from jesenska.controller.orders.requests import Orderer, leader_and_isr_response, read_leader_and_isr
 from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 

@@ -10,10 +10,10 @@ deleted."""
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
-from jesenska.controller.orders import Orderer, Stop, read_stop_replica, stop_replica_response
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.controller.orders.requests import Orderer, Stop, read_stop_replica, stop_replica_response
 from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest, StopReplicaResponse
 
 

@@ -11,10 +11,10 @@ not shared."""
 from __future__ import annotations
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
-from jesenska.controller.orders import Orderer, read_update_metadata
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.controller.orders.requests import Orderer, read_update_metadata
 from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 

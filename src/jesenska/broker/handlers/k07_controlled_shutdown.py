@@ -9,10 +9,10 @@ BROKER_NOT_AVAILABLE for a broker that is not up."""
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
-from jesenska.broker.topics import as_kafka_error
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k07_controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -41,5 +41,7 @@ async def _stop(uses: PeerFamily, request: ControlledShutdownRequest) -> Control
     except Exception as error:
         response.error_code = as_kafka_error(error).code
         return response
-    response.remaining_partitions = [ControlledShutdownResponseRemainingPartition(topic_name=name, partition_index=number) for name, number in stays]
+    response.remaining_partitions = [
+        ControlledShutdownResponseRemainingPartition(topic_name=name, partition_index=number) for name, number in stays
+    ]
     return response

@@ -25,13 +25,13 @@ from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
-from jesenska.broker.tree_offsets import commit_to_tree
-from jesenska.controller.branches import BRANCH_OF
+from jesenska.broker.coordinators.tree_offsets import commit_to_tree
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.controller.plans.branches import BRANCH_OF
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer, Response
-from jesenska.groups.offsets import is_metadata_too_large
+from jesenska.groups.offsets.group_offsets import is_metadata_too_large
 from jesenska.wire.messages.k08_offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -69,7 +69,9 @@ def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) ->
             stamp = item.commit_timestamp if version == 1 and item.commit_timestamp >= 0 else now_ms
             # A retention that overflows is for ever.
             expires = min(now_ms + request.retention_time_ms, _INT64_MAX) if request.retention_time_ms >= 0 else -1
-            value = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires)
+            value = CommittedOffset(
+                item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", stamp, expires
+            )
             offsets.append((key, value))
             if is_metadata_too_large(value.metadata, limit):
                 too_large.add((at, number))
@@ -79,7 +81,9 @@ def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) ->
         offsets = list(dict(offsets).items())
         unanswered = set(places) - set({key: place for place, key in places.items()}.values())
 
-    def error_of(place: tuple[int, int], partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode) -> ErrorCode:
+    def error_of(
+        place: tuple[int, int], partitions: dict[TopicPartition, ErrorCode], otherwise: ErrorCode
+    ) -> ErrorCode:
         if place in errors:
             return errors[place]
         if place in too_large and otherwise is ErrorCode.NONE:
@@ -95,7 +99,9 @@ def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) ->
                 continue
             answer = answered.get((topic.name, topic.topic_id)) if merges else None
             if answer is None:
-                answer = answered[topic.name, topic.topic_id] = OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id)
+                answer = answered[topic.name, topic.topic_id] = OffsetCommitResponseTopic(
+                    name=topic.name, topic_id=topic.topic_id
+                )
                 response.topics.append(answer)
             answer.partitions += [
                 OffsetCommitResponsePartition(
@@ -108,7 +114,12 @@ def handle(uses: GroupFamily, request: OffsetCommitRequest, context: Context) ->
         return response
 
     if version == 0:
-        return _to_tree(uses, request.group_id, [(key, value) for key, value in offsets if not is_metadata_too_large(value.metadata, limit)], build)
+        return _to_tree(
+            uses,
+            request.group_id,
+            [(key, value) for key, value in offsets if not is_metadata_too_large(value.metadata, limit)],
+            build,
+        )
 
     def reply(response: Response) -> None:
         assert isinstance(response, PartitionsAnswer)

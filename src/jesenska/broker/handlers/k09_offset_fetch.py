@@ -18,10 +18,10 @@ from collections.abc import Container
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
-from jesenska.broker.tree_offsets import fetch_from_tree
+from jesenska.broker.coordinators.tree_offsets import fetch_from_tree
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.groups.events import CommittedOffset
 from jesenska.wire.messages.k09_offset_fetch import (
     OffsetFetchRequest,
@@ -45,7 +45,9 @@ def handle(uses: GroupFamily, request: OffsetFetchRequest, context: Context) -> 
     if context.version == 0:
         return _from_tree(uses, request)
     if context.version >= _FIRST_WITH_SEVERAL:
-        return OffsetFetchResponse(groups=[_group(uses, item, context.version, request.require_stable) for item in request.groups])
+        return OffsetFetchResponse(
+            groups=[_group(uses, item, context.version, request.require_stable) for item in request.groups]
+        )
     return _one_group(uses, request, context.version)
 
 
@@ -61,16 +63,28 @@ async def _from_tree(uses: GroupFamily, request: OffsetFetchRequest) -> OffsetFe
         for number in numbers:
             if topic is None or not 0 <= number < len(topic.partitions):
                 missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, metadata="", error_code=missing))
+                partitions.append(
+                    OffsetFetchResponsePartition(
+                        partition_index=number, committed_offset=-1, metadata="", error_code=missing
+                    )
+                )
                 continue
             offset, error = await fetch_from_tree(uses.store, request.group_id, TopicPartition(name, number))
-            partitions.append(OffsetFetchResponsePartition(partition_index=number, committed_offset=offset, metadata="", error_code=error))
+            partitions.append(
+                OffsetFetchResponsePartition(
+                    partition_index=number, committed_offset=offset, metadata="", error_code=error
+                )
+            )
         response.topics.append(OffsetFetchResponseTopic(name=name, partitions=partitions))
     return response
 
 
 def _one_group(uses: GroupFamily, request: OffsetFetchRequest, version: int) -> OffsetFetchResponse:
-    asked = None if request.topics is None else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    asked = (
+        None
+        if request.topics is None
+        else [TopicPartition(topic.name, number) for topic in request.topics for number in topic.partition_indexes]
+    )
     try:
         found = uses.groups.coordinator_of(request.group_id).offsets.committed(request.group_id, asked)
     except KafkaError as error:
@@ -78,12 +92,21 @@ def _one_group(uses: GroupFamily, request: OffsetFetchRequest, version: int) -> 
         if version < _FIRST_WITH_WHOLE_ERROR:
             response.topics = _as_asked(request, {}, error.code)
         return response
-    unstable = uses.groups.coordinator_of(request.group_id).offsets.unstable(request.group_id) if request.require_stable else set()
-    return OffsetFetchResponse(topics=_all_of(found, unstable) if asked is None else _as_asked(request, found, ErrorCode.NONE, unstable))
+    unstable = (
+        uses.groups.coordinator_of(request.group_id).offsets.unstable(request.group_id)
+        if request.require_stable
+        else set()
+    )
+    return OffsetFetchResponse(
+        topics=_all_of(found, unstable) if asked is None else _as_asked(request, found, ErrorCode.NONE, unstable)
+    )
 
 
 def _as_asked(
-    request: OffsetFetchRequest, found: dict[TopicPartition, CommittedOffset], error: ErrorCode, unstable: Container[TopicPartition] = ()
+    request: OffsetFetchRequest,
+    found: dict[TopicPartition, CommittedOffset],
+    error: ErrorCode,
+    unstable: Container[TopicPartition] = (),
 ) -> list[OffsetFetchResponseTopic]:
     """Topics and partitions as in the request: one that is named twice is answered twice."""
     return [
@@ -100,21 +123,32 @@ def _as_asked(
     ]
 
 
-def _all_of(found: dict[TopicPartition, CommittedOffset], unstable: Container[TopicPartition]) -> list[OffsetFetchResponseTopic]:
+def _all_of(
+    found: dict[TopicPartition, CommittedOffset], unstable: Container[TopicPartition]
+) -> list[OffsetFetchResponseTopic]:
     topics: dict[str, OffsetFetchResponseTopic] = {}
     for key, value in found.items():
-        shown = _old_partition(key.partition, *((_NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT) if key in unstable else (value, ErrorCode.NONE)))
+        shown = _old_partition(
+            key.partition,
+            *((_NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT) if key in unstable else (value, ErrorCode.NONE)),
+        )
         topics.setdefault(key.topic, OffsetFetchResponseTopic(name=key.topic)).partitions.append(shown)
     return list(topics.values())
 
 
 def _old_partition(number: int, value: CommittedOffset, error: ErrorCode) -> OffsetFetchResponsePartition:
     return OffsetFetchResponsePartition(
-        partition_index=number, committed_offset=value.offset, committed_leader_epoch=value.leader_epoch, metadata=value.metadata, error_code=error
+        partition_index=number,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        error_code=error,
     )
 
 
-def _group(uses: GroupFamily, asked: OffsetFetchRequestGroup, version: int, require_stable: bool) -> OffsetFetchResponseGroup:
+def _group(
+    uses: GroupFamily, asked: OffsetFetchRequestGroup, version: int, require_stable: bool
+) -> OffsetFetchResponseGroup:
     answer = OffsetFetchResponseGroup(group_id=asked.group_id)
     by_id = version >= _FIRST_WITH_IDS
     try:
@@ -129,7 +163,9 @@ def _group(uses: GroupFamily, asked: OffsetFetchRequestGroup, version: int, requ
             known = uses.view.topics.get(key.topic)
             if by_id and known is None:
                 continue
-            topic = topics.setdefault(key.topic, OffsetFetchResponseGroupTopic(name=key.topic, topic_id=known.topic_id if known else NO_UUID))
+            topic = topics.setdefault(
+                key.topic, OffsetFetchResponseGroupTopic(name=key.topic, topic_id=known.topic_id if known else NO_UUID)
+            )
             topic.partitions.append(_partition(key, value, ErrorCode.NONE, unstable))
         answer.topics = list(topics.values())
         return answer
@@ -142,11 +178,15 @@ def _group(uses: GroupFamily, asked: OffsetFetchRequestGroup, version: int, requ
         found = coordinator.offsets.committed(asked.group_id, keys) if name is not None else {}
         code = ErrorCode.NONE if name is not None else ErrorCode.UNKNOWN_TOPIC_ID
         partitions = [_partition(key, found.get(key, _NO_OFFSET), code, unstable) for key in keys]
-        answer.topics.append(OffsetFetchResponseGroupTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=partitions))
+        answer.topics.append(
+            OffsetFetchResponseGroupTopic(name=wanted.name, topic_id=wanted.topic_id, partitions=partitions)
+        )
     return answer
 
 
-def _partition(key: TopicPartition, value: CommittedOffset, error: ErrorCode, unstable: Container[TopicPartition]) -> OffsetFetchResponseGroupTopicPartition:
+def _partition(
+    key: TopicPartition, value: CommittedOffset, error: ErrorCode, unstable: Container[TopicPartition]
+) -> OffsetFetchResponseGroupTopicPartition:
     if key in unstable:
         value, error = _NO_OFFSET, ErrorCode.UNSTABLE_OFFSET_COMMIT
     return OffsetFetchResponseGroupTopicPartition(

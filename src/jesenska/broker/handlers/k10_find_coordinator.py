@@ -18,11 +18,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.coordinated_topic import CoordinatedTopic
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
-from jesenska.wire.messages.k10_find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse, FindCoordinatorResponseCoordinator
+from jesenska.broker.coordinators.coordinated_topic import CoordinatedTopic
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.wire.messages.k10_find_coordinator import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    FindCoordinatorResponseCoordinator,
+)
 
 _GROUP, _TRANSACTION = 0, 1
 _FIRST_WITH_SEVERAL = 4
@@ -31,7 +35,13 @@ _FIRST_WITH_SEVERAL = 4
 @handles(FindCoordinatorRequest, GroupFamily)
 def handle(uses: GroupFamily, request: FindCoordinatorRequest, context: Context) -> Outcome:
     if request.key_type not in (_GROUP, _TRANSACTION):
-        return _answer(request, context, ErrorCode.INVALID_REQUEST, "share groups have no coordinator here: they are not served yet", (-1, "", -1))
+        return _answer(
+            request,
+            context,
+            ErrorCode.INVALID_REQUEST,
+            "share groups have no coordinator here: they are not served yet",
+            (-1, "", -1),
+        )
     return _find(uses, request, context)
 
 
@@ -41,14 +51,18 @@ async def _find(uses: GroupFamily, request: FindCoordinatorRequest, context: Con
         await kept.ensure_topic()
     except KafkaError as error:
         return _answer(request, context, error.code, error.message, (-1, "", -1))
-    return _response(request, context, [(key, *_coordinator(uses, kept, key, context)) for key in _keys(request, context)])
+    return _response(
+        request, context, [(key, *_coordinator(uses, kept, key, context)) for key in _keys(request, context)]
+    )
 
 
 def _keys(request: FindCoordinatorRequest, context: Context) -> list[str]:
     return [request.key] if context.version < _FIRST_WITH_SEVERAL else request.coordinator_keys
 
 
-def _coordinator(uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, context: Context) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
+def _coordinator(
+    uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, context: Context
+) -> tuple[ErrorCode, str | None, tuple[int, str, int]]:
     """The leader of the partition that keeps the key, with its address."""
     leader = kept.leader_for(key)
     node = uses.view.brokers.get(leader)
@@ -58,13 +72,17 @@ def _coordinator(uses: GroupFamily, kept: CoordinatedTopic[Any], key: str, conte
     return ErrorCode.NONE, None, (leader, *endpoint)
 
 
-def _answer(request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]) -> FindCoordinatorResponse:
+def _answer(
+    request: FindCoordinatorRequest, context: Context, error: ErrorCode, message: str | None, node: tuple[int, str, int]
+) -> FindCoordinatorResponse:
     """The same answer for every key."""
     return _response(request, context, [(key, error, message, node) for key in _keys(request, context)])
 
 
 def _response(
-    request: FindCoordinatorRequest, context: Context, found: Sequence[tuple[str, ErrorCode, str | None, tuple[int, str, int]]]
+    request: FindCoordinatorRequest,
+    context: Context,
+    found: Sequence[tuple[str, ErrorCode, str | None, tuple[int, str, int]]],
 ) -> FindCoordinatorResponse:
     if context.version < _FIRST_WITH_SEVERAL:
         _, error, message, (node_id, host, port) = found[0]
@@ -73,7 +91,9 @@ def _response(
         return FindCoordinatorResponse(error_code=error, error_message=told, node_id=node_id, host=host, port=port)
     return FindCoordinatorResponse(
         coordinators=[
-            FindCoordinatorResponseCoordinator(key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message or "")
+            FindCoordinatorResponseCoordinator(
+                key=key, node_id=node_id, host=host, port=port, error_code=error, error_message=message or ""
+            )
             for key, error, message, (node_id, host, port) in found
         ]
     )

@@ -20,9 +20,9 @@ from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.limits import MEMBER_METADATA_RECORDS_MAX
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.groups.events import Join, JoinAnswer, Response
 from jesenska.wire.messages.k11_join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -76,11 +76,18 @@ def _answer(response: JoinAnswer, version: int) -> JoinGroupResponse:
         error_code=response.error,
         generation_id=response.generation_id,
         protocol_type=response.protocol_type if version >= _FIRST_WITH_PROTOCOL_TYPE else None,
-        protocol_name=response.protocol_name or None if version >= _FIRST_WITH_PROTOCOL_TYPE else response.protocol_name or "",
+        protocol_name=response.protocol_name or None
+        if version >= _FIRST_WITH_PROTOCOL_TYPE
+        else response.protocol_name or "",
         leader=response.leader,
         skip_assignment=response.skip_assignment and version >= _FIRST_WITH_SKIPPING,
         member_id=response.member_id,
         members=[]
         if response.error is not ErrorCode.NONE
-        else [JoinGroupResponseMember(member_id=item.member_id, group_instance_id=item.group_instance_id, metadata=item.metadata) for item in response.members],
+        else [
+            JoinGroupResponseMember(
+                member_id=item.member_id, group_instance_id=item.group_instance_id, metadata=item.metadata
+            )
+            for item in response.members
+        ],
     )

@@ -4,9 +4,9 @@ compact."""
 from __future__ import annotations
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.groups.events import ErrorAnswer, Heartbeat, Response
 from jesenska.wire.messages.k12_heartbeat import HeartbeatRequest, HeartbeatResponse
 
@@ -20,7 +20,9 @@ def handle(uses: GroupFamily, request: HeartbeatRequest, context: Context) -> Ou
     try:
         uses.groups.submit(
             request.group_id,
-            lambda token: Heartbeat(token, request.group_id, request.generation_id, request.member_id, request.group_instance_id),
+            lambda token: Heartbeat(
+                token, request.group_id, request.generation_id, request.member_id, request.group_instance_id
+            ),
             reply,
         )
     except KafkaError as error:

@@ -10,9 +10,9 @@
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.groups.events import Leave, LeaveAnswer, Leaving, Response
 from jesenska.wire.messages.k13_leave_group import LeaveGroupRequest, LeaveGroupResponse, LeaveGroupResponseMember
 
@@ -22,13 +22,19 @@ _FIRST_WITH_SEVERAL = 3
 @handles(LeaveGroupRequest, GroupFamily)
 def handle(uses: GroupFamily, request: LeaveGroupRequest, context: Context) -> Outcome:
     several = context.version >= _FIRST_WITH_SEVERAL
-    members = tuple(Leaving(item.member_id, item.group_instance_id) for item in request.members) if several else (Leaving(request.member_id),)
+    members = (
+        tuple(Leaving(item.member_id, item.group_instance_id) for item in request.members)
+        if several
+        else (Leaving(request.member_id),)
+    )
 
     def reply(response: Response) -> None:
         assert isinstance(response, LeaveAnswer)
         if several:
             answers = [
-                LeaveGroupResponseMember(member_id=item.member_id, group_instance_id=item.group_instance_id, error_code=error)
+                LeaveGroupResponseMember(
+                    member_id=item.member_id, group_instance_id=item.group_instance_id, error_code=error
+                )
                 for item, error in response.members
             ]
             context.answer(LeaveGroupResponse(error_code=response.error, members=answers))

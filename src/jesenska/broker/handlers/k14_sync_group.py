@@ -13,9 +13,9 @@ from __future__ import annotations
 from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.groups.events import Response, Sync, SyncAnswer
 from jesenska.wire.messages.k14_sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -31,7 +31,10 @@ def handle(uses: GroupFamily, request: SyncGroupRequest, context: Context) -> Ou
         assert isinstance(response, SyncAnswer)
         context.answer(
             SyncGroupResponse(
-                error_code=response.error, protocol_type=response.protocol_type, protocol_name=response.protocol_name, assignment=response.assignment
+                error_code=response.error,
+                protocol_type=response.protocol_type,
+                protocol_name=response.protocol_name,
+                assignment=response.assignment,
             )
         )
 

@@ -11,12 +11,12 @@ Metadata and assignments of members are answered while the group is stable, as i
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.authorized_operations import GROUP_OPERATIONS
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
-from jesenska.groups.group import Group
-from jesenska.groups.states import GroupState
+from jesenska.broker.requests.authorized_operations import GROUP_OPERATIONS
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.groups.classic.group import Group
+from jesenska.groups.classic.states import GroupState
 from jesenska.wire.messages.k15_describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,

@@ -4,10 +4,10 @@ are classic)."""
 from __future__ import annotations
 
 from jesenska.base.errors import KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
-from jesenska.groups.states import GroupState
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.groups.classic.states import GroupState
 from jesenska.wire.messages.k16_list_groups import ListGroupsRequest, ListGroupsResponse, ListGroupsResponseGroup
 
 _CLASSIC = "classic"
@@ -23,9 +23,16 @@ def handle(uses: GroupFamily, request: ListGroupsRequest, context: Context) -> O
         return ListGroupsResponse(error_code=error.code)
     return ListGroupsResponse(
         groups=[
-            ListGroupsResponseGroup(group_id=group.group_id, protocol_type=group.protocol_type or "", group_state=group.state.value, group_type=_CLASSIC)
+            ListGroupsResponseGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=_CLASSIC,
+            )
             for coordinator in coordinators
             for group in coordinator.groups.values()
-            if not group.is_in(GroupState.DEAD) and (not states or group.state.value.lower() in states) and (not types or _CLASSIC in types)
+            if not group.is_in(GroupState.DEAD)
+            and (not states or group.state.value.lower() in states)
+            and (not types or _CLASSIC in types)
         ]
     )

@@ -4,9 +4,9 @@ open, as Kafka's does on a listener without SASL. No mechanisms are named."""
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import SecurityFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import SecurityFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 

@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.features import SUPPORTED, TRANSACTION_VERSION
-from jesenska.broker.gate import handles
-from jesenska.broker.served import VERSIONS
+from jesenska.broker.controlling.features import SUPPORTED, TRANSACTION_VERSION
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.broker.requests.served import VERSIONS
 from jesenska.wire.messages.k18_api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -35,12 +35,17 @@ _FIRST_WITH_ZERO = 4
 
 def announced() -> list[ApiVersionsResponseApiKey]:
     """The APIs that this broker serves, by key."""
-    return [ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high) for key, (low, high) in sorted(VERSIONS.items())]
+    return [
+        ApiVersionsResponseApiKey(api_key=key, min_version=low, max_version=high)
+        for key, (low, high) in sorted(VERSIONS.items())
+    ]
 
 
 @handles(ApiVersionsRequest, ClusterFamily)
 def handle(uses: ClusterFamily, request: ApiVersionsRequest, context: Context) -> Outcome:
-    if context.version >= _FIRST_WITH_SOFTWARE and not (_SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)):
+    if context.version >= _FIRST_WITH_SOFTWARE and not (
+        _SOFTWARE.match(request.client_software_name) and _SOFTWARE.match(request.client_software_version)
+    ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
     features = uses.features
     response = ApiVersionsResponse(api_keys=announced(), finalized_features_epoch=features.epoch)
@@ -51,5 +56,9 @@ def handle(uses: ClusterFamily, request: ApiVersionsRequest, context: Context) -
     ]
     level = features.transaction_version
     if level:
-        response.finalized_features = [ApiVersionsResponseFinalizedFeature(name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level)]
+        response.finalized_features = [
+            ApiVersionsResponseFinalizedFeature(
+                name=TRANSACTION_VERSION, max_version_level=level, min_version_level=level
+            )
+        ]
     return response

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.base.identifiers import NO_UUID
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
-from jesenska.broker.told_changes import tell
-from jesenska.broker.topics import as_kafka_error
-from jesenska.controller.topics import TopicCreation, TopicPlan, duplicates
+from jesenska.controller.plans.topics import TopicCreation, TopicPlan, duplicates
 from jesenska.wire.messages.k19_create_topics import (
     CreateTopicsRequest,
     CreateTopicsRequestTopic,
@@ -44,10 +44,17 @@ def handle(uses: TopicFamily, request: CreateTopicsRequest, context: Context) ->
 
 async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Context) -> CreateTopicsResponse:
     twice = duplicates(item.name for item in request.topics)
-    if request.timeout_ms <= 0 and context.version >= _FIRST_WITH_DEADLINE and any(item.name not in twice for item in request.topics):
+    if (
+        request.timeout_ms <= 0
+        and context.version >= _FIRST_WITH_DEADLINE
+        and any(item.name not in twice for item in request.topics)
+    ):
         return CreateTopicsResponse(
             topics=[
-                CreateTopicsResponseTopic(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None, configs=[]) for item in request.topics
+                CreateTopicsResponseTopic(
+                    name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None, configs=[]
+                )
+                for item in request.topics
             ]
         )
     response = CreateTopicsResponse()
@@ -70,7 +77,11 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
             continue
         if not request.validate_only:
             replicas = plan.topic.node.replicas
-            tell(context, f"topic {item.name} was created with {len(replicas)} partitions of {len(replicas[0]) if replicas else 0} replicas")
+            tell(
+                context,
+                f"topic {item.name} was created with {len(replicas)} partitions of "
+                f"{len(replicas[0]) if replicas else 0} replicas",
+            )
         if request.timeout_ms <= 0 and not request.validate_only:
             answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is created, but no client waits for that
         if context.version >= _FIRST_WITH_DETAILS:
@@ -98,6 +109,12 @@ def _describe(plan: TopicPlan, answer: CreateTopicsResponseTopic) -> None:
     answer.replication_factor = len(replicas[0]) if replicas else -1
     answer.topic_config_error_code = ErrorCode.NONE
     answer.configs = [
-        CreateTopicsResponseConfig(name=item.name, value=item.value, read_only=item.read_only, config_source=item.source, is_sensitive=item.sensitive)
+        CreateTopicsResponseConfig(
+            name=item.name,
+            value=item.value,
+            read_only=item.read_only,
+            config_source=item.source,
+            is_sensitive=item.sensitive,
+        )
         for item in plan.config.describe()
     ]

@@ -18,13 +18,13 @@ import uuid
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
-from jesenska.broker.told_changes import tell
-from jesenska.broker.topics import as_kafka_error
-from jesenska.controller.topics import duplicates
+from jesenska.controller.plans.topics import duplicates
 from jesenska.wire.messages.k20_delete_topics import (
     DeleteTopicsRequest,
     DeleteTopicsRequestTopic,
@@ -41,14 +41,23 @@ def handle(uses: TopicFamily, request: DeleteTopicsRequest, context: Context) ->
 
 
 async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Context) -> DeleteTopicsResponse:
-    wanted = request.topics if context.version >= _FIRST_WITH_IDS else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
+    wanted = (
+        request.topics
+        if context.version >= _FIRST_WITH_IDS
+        else [DeleteTopicsRequestTopic(name=name) for name in request.topic_names]
+    )
     by_name = [item.name for item in wanted if item.name is not None and item.topic_id == NO_UUID]
     by_id = [item.topic_id for item in wanted if item.name is None and item.topic_id != NO_UUID]
     twice, twice_by_id = duplicates(by_name), duplicates(by_id)
     late = request.timeout_ms <= 0
     if late and context.version and not (twice.issuperset(by_name) and twice_by_id.issuperset(by_id)):
         return DeleteTopicsResponse(
-            responses=[DeleteTopicsResponseTopic(name=item.name, topic_id=item.topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT) for item in wanted]
+            responses=[
+                DeleteTopicsResponseTopic(
+                    name=item.name, topic_id=item.topic_id, error_code=ErrorCode.REQUEST_TIMED_OUT
+                )
+                for item in wanted
+            ]
         )
     #: Topics that are named by their id, and by their name too.
     both = {topic.name for topic in map(uses.view.by_id.get, by_id) if topic is not None} & set(by_name)

@@ -11,10 +11,10 @@ is named twice is answered once: the last offset counts. A topic without partiti
 from __future__ import annotations
 
 from jesenska.base.errors import KafkaError, OffsetOutOfRangeError, PolicyViolationError, UnknownTopicOrPartitionError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import LogFamily
-from jesenska.broker.gate import handles
-from jesenska.log.log_start import delete_records
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import LogFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.log.partition.log_start import delete_records
 from jesenska.wire.messages.k21_delete_records import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -33,7 +33,9 @@ def handle(uses: LogFamily, request: DeleteRecordsRequest, context: Context) -> 
             asked.setdefault(topic.name, {}).update((item.partition_index, item.offset) for item in topic.partitions)
     return DeleteRecordsResponse(
         topics=[
-            DeleteRecordsResponseTopic(name=name, partitions=[_delete(uses, name, number, offset) for number, offset in partitions.items()])
+            DeleteRecordsResponseTopic(
+                name=name, partitions=[_delete(uses, name, number, offset) for number, offset in partitions.items()]
+            )
             for name, partitions in asked.items()
         ]
     )

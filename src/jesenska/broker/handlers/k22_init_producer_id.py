@@ -21,9 +21,9 @@ import asyncio
 import logging
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TransactionFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TransactionFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.coordination.shard import Token
 from jesenska.metadata.producer_ids import ProducerIdsExhausted
 from jesenska.metadata.tree_operations import TreeError
@@ -52,7 +52,9 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
     return InitProducerIdResponse(error_code=error, producer_epoch=-1)
 
 
-async def _transactional(uses: TransactionFamily, request: InitProducerIdRequest, context: Context) -> InitProducerIdResponse:
+async def _transactional(
+    uses: TransactionFamily, request: InitProducerIdRequest, context: Context
+) -> InitProducerIdResponse:
     name = request.transactional_id
     assert name is not None
     expected = None if request.producer_id == -1 else Producer(request.producer_id, request.producer_epoch)
@@ -71,13 +73,21 @@ async def _transactional(uses: TransactionFamily, request: InitProducerIdRequest
     except KafkaError as refusal:
         return _refused(refusal.code)
     except (TreeError, ProducerIdsExhausted) as failure:
-        logger.warning("the producer of a transactional id gets no id: %s", failure, extra={"once_a_minute": ("", "no producer id")})
-        return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(failure, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR)
+        logger.warning(
+            "the producer of a transactional id gets no id: %s",
+            failure,
+            extra={"once_a_minute": ("", "no producer id")},
+        )
+        return _refused(
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(failure, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
     answer = await answered
     error = answer.error
     if error is ErrorCode.PRODUCER_FENCED and context.version < _FIRST_WITH_FENCED:
         error = ErrorCode.INVALID_PRODUCER_EPOCH
-    return InitProducerIdResponse(error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch)
+    return InitProducerIdResponse(
+        error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch
+    )
 
 
 async def _new_id(uses: TransactionFamily) -> InitProducerIdResponse:
@@ -85,6 +95,8 @@ async def _new_id(uses: TransactionFamily) -> InitProducerIdResponse:
         producer_id = await uses.producer_ids.new()
     except (TreeError, ProducerIdsExhausted) as error:
         logger.warning("a producer gets no id: %s", error, extra={"once_a_minute": ("", "no producer id")})
-        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(error, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        code = (
+            ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if isinstance(error, TreeError) else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
         return InitProducerIdResponse(error_code=code, producer_epoch=-1)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)

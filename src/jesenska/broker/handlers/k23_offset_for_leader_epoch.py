@@ -12,9 +12,9 @@ the log end for the current one. Consumers use it to find out whether the log wa
 from __future__ import annotations
 
 from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import LogFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import LogFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k23_offset_for_leader_epoch import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,

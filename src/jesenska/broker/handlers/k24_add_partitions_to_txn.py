@@ -18,9 +18,9 @@ from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import TransactionFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import TransactionFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
 from jesenska.transactions.transaction import RAISES_EPOCH
 from jesenska.wire.messages.k24_add_partitions_to_txn import (
@@ -78,7 +78,14 @@ def handle(uses: TransactionFamily, request: AddPartitionsToTxnRequest, context:
         elif item.verify_only:
             done(_once_each(_verified(uses, item.transactional_id, producer, keys)))
         else:
-            _add(uses, item.transactional_id, producer, keys, RAISES_EPOCH, partial(_answer_added, done, topics_of[item.transactional_id]))
+            _add(
+                uses,
+                item.transactional_id,
+                producer,
+                keys,
+                RAISES_EPOCH,
+                partial(_answer_added, done, topics_of[item.transactional_id]),
+            )
     if work.is_done:
         return work.response
     work.is_later = True
@@ -93,7 +100,9 @@ def _one(uses: TransactionFamily, request: AddPartitionsToTxnRequest, context: C
     def done(error: ErrorCode) -> None:
         if error is ErrorCode.PRODUCER_FENCED and context.version < _FIRST_WITH_FENCED:
             error = ErrorCode.INVALID_PRODUCER_EPOCH
-        response = AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_as_asked(request.v3_and_below_topics, error))
+        response = AddPartitionsToTxnResponse(
+            results_by_topic_v3_and_below=_as_asked(request.v3_and_below_topics, error)
+        )
         if waits:
             context.answer(response)
         else:
@@ -127,12 +136,18 @@ def _add(
 
     partitions = frozenset(keys)
     try:
-        uses.transactions.submit(transactional_id, lambda token: AddPartitions(token, transactional_id, producer, partitions, client_version), reply)
+        uses.transactions.submit(
+            transactional_id,
+            lambda token: AddPartitions(token, transactional_id, producer, partitions, client_version),
+            reply,
+        )
     except KafkaError as error:
         done(error.code)
 
 
-def _verified(uses: TransactionFamily, transactional_id: str, producer: Producer, keys: Sequence[TopicPartition]) -> Results:
+def _verified(
+    uses: TransactionFamily, transactional_id: str, producer: Producer, keys: Sequence[TopicPartition]
+) -> Results:
     if not transactional_id:
         return dict.fromkeys(keys, ErrorCode.INVALID_REQUEST)
     try:
@@ -150,18 +165,30 @@ def _missing(uses: TransactionFamily, keys: Sequence[TopicPartition]) -> Results
     missing = {key for key in keys if not uses.view.has(key)}
     if not missing:
         return {}
-    return {key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED for key in keys}
+    return {
+        key: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if key in missing else ErrorCode.OPERATION_NOT_ATTEMPTED
+        for key in keys
+    }
 
 
-def _answer_added(done: Callable[[list[AddPartitionsToTxnResponseTopic]], None], topics: Sequence[AddPartitionsToTxnRequestTopic], error: ErrorCode) -> None:
+def _answer_added(
+    done: Callable[[list[AddPartitionsToTxnResponseTopic]], None],
+    topics: Sequence[AddPartitionsToTxnRequestTopic],
+    error: ErrorCode,
+) -> None:
     done(_as_asked(topics, error))
 
 
-def _as_asked(topics: Sequence[AddPartitionsToTxnRequestTopic], error: ErrorCode) -> list[AddPartitionsToTxnResponseTopic]:
+def _as_asked(
+    topics: Sequence[AddPartitionsToTxnRequestTopic], error: ErrorCode
+) -> list[AddPartitionsToTxnResponseTopic]:
     return [
         AddPartitionsToTxnResponseTopic(
             name=topic.name,
-            results_by_partition=[AddPartitionsToTxnResponsePartition(partition_index=number, partition_error_code=error) for number in topic.partitions],
+            results_by_partition=[
+                AddPartitionsToTxnResponsePartition(partition_index=number, partition_error_code=error)
+                for number in topic.partitions
+            ],
         )
         for topic in topics
     ]
@@ -171,5 +198,7 @@ def _once_each(results: Results) -> list[AddPartitionsToTxnResponseTopic]:
     topics: dict[str, AddPartitionsToTxnResponseTopic] = {}
     for key, error in results.items():
         topic = topics.setdefault(key.topic, AddPartitionsToTxnResponseTopic(name=key.topic))
-        topic.results_by_partition.append(AddPartitionsToTxnResponsePartition(partition_index=key.partition, partition_error_code=error))
+        topic.results_by_partition.append(
+            AddPartitionsToTxnResponsePartition(partition_index=key.partition, partition_error_code=error)
+        )
     return list(topics.values())

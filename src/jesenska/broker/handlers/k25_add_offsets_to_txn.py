@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import TransactionFamily
-from jesenska.broker.gate import handles
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import TransactionFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
 from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -31,7 +31,9 @@ def handle(uses: TransactionFamily, request: AddOffsetsToTxnRequest, context: Co
     try:
         partition = TopicPartition(OFFSETS_TOPIC, uses.groups.partition_for(request.group_id))
         uses.transactions.submit(
-            request.transactional_id, lambda token: AddPartitions(token, request.transactional_id, producer, frozenset((partition,))), reply
+            request.transactional_id,
+            lambda token: AddPartitions(token, request.transactional_id, producer, frozenset((partition,))),
+            reply,
         )
     except KafkaError as error:
         return AddOffsetsToTxnResponse(error_code=error.code)

@@ -10,9 +10,9 @@ log; markers follow.
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import TransactionFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import TransactionFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.transactions.events import EndTransaction, Producer, ProducerAnswer
 from jesenska.transactions.transaction import RAISES_EPOCH
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
@@ -33,12 +33,18 @@ def handle(uses: TransactionFamily, request: EndTxnRequest, context: Context) ->
             error = ErrorCode.INVALID_PRODUCER_EPOCH
         if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             uses.producer_ids.claim_soon()
-        context.answer(EndTxnResponse(error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch))
+        context.answer(
+            EndTxnResponse(
+                error_code=error, producer_id=answer.producer.producer_id, producer_epoch=answer.producer.epoch
+            )
+        )
 
     producer = Producer(request.producer_id, request.producer_epoch)
     client_version = RAISES_EPOCH if version >= _FIRST_WITH_EPOCHS else 0
     try:
-        uses.transactions.submit(name, lambda token: EndTransaction(token, name, producer, request.committed, client_version), reply)
+        uses.transactions.submit(
+            name, lambda token: EndTransaction(token, name, producer, request.committed, client_version), reply
+        )
     except KafkaError as error:
         return EndTxnResponse(error_code=error.code)
     return LATER

@@ -16,9 +16,9 @@ from functools import partial
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.coordination.shard import Marker, OfTransaction
 from jesenska.wire.messages.k27_write_txn_markers import (
     WriteTxnMarkersRequest,
@@ -78,8 +78,12 @@ class _Request:
             topics: dict[str, WriteTxnMarkersResponseTopic] = {}
             for key, result in results.items():
                 topic = topics.setdefault(key.topic, WriteTxnMarkersResponseTopic(name=key.topic))
-                topic.partitions.append(WriteTxnMarkersResponsePartition(partition_index=key.partition, error_code=result.error))
-            response.markers.append(WriteTxnMarkersResponseMarker(producer_id=producer_id, topics=list(topics.values())))
+                topic.partitions.append(
+                    WriteTxnMarkersResponsePartition(partition_index=key.partition, error_code=result.error)
+                )
+            response.markers.append(
+                WriteTxnMarkersResponseMarker(producer_id=producer_id, topics=list(topics.values()))
+            )
         return response
 
 
@@ -87,7 +91,9 @@ class _Request:
 def handle(uses: PeerFamily, request: WriteTxnMarkersRequest, context: Context) -> Outcome:
     work = _Request(context)
     for item in request.markers:
-        marker = Marker(OfTransaction(item.producer_id, item.producer_epoch), item.transaction_result, item.coordinator_epoch)
+        marker = Marker(
+            OfTransaction(item.producer_id, item.producer_epoch), item.transaction_result, item.coordinator_epoch
+        )
         for topic in item.topics:
             for number in topic.partition_indexes:
                 key = TopicPartition(topic.name, number)

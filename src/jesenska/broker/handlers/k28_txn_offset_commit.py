@@ -18,13 +18,13 @@ from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
-from jesenska.broker.transaction_verification import Guards, Results, for_producers
+from jesenska.broker.coordinators.transaction_verification import Guards, Results, for_producers
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.coordination.shard import OfTransaction
 from jesenska.groups.events import CommitOffsets, CommittedOffset, PartitionsAnswer
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.records.header import NO_SEQUENCE
 from jesenska.transactions.events import Producer
 from jesenska.wire.messages.k28_txn_offset_commit import (
@@ -49,7 +49,9 @@ def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context)
         for item in topic.partitions:
             key = TopicPartition(topic.name, item.partition_index)
             if uses.view.has(key):
-                offsets[key] = CommittedOffset(item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", now_ms)
+                offsets[key] = CommittedOffset(
+                    item.committed_offset, item.committed_leader_epoch, item.committed_metadata or "", now_ms
+                )
             else:
                 errors[key] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -69,7 +71,9 @@ def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context)
             for item in asked.partitions:
                 key = TopicPartition(asked.name, item.partition_index)
                 error = errors.get(key) or found.get(key, otherwise)
-                topic.partitions.append(TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=error))
+                topic.partitions.append(
+                    TxnOffsetCommitResponsePartition(partition_index=item.partition_index, error_code=error)
+                )
         return response
 
     if not offsets:
@@ -109,7 +113,9 @@ def handle(uses: GroupFamily, request: TxnOffsetCommitRequest, context: Context)
         if error is ErrorCode.NONE and not guards.hold():
             error = ErrorCode.INVALID_TXN_STATE
         if error is not ErrorCode.NONE:
-            context.answer(build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error))
+            context.answer(
+                build({}, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if error is ErrorCode.NETWORK_EXCEPTION else error)
+            )
             return
         try:
             uses.groups.submit(request.group_id, make, reply)

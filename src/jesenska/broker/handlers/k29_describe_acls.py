@@ -7,14 +7,16 @@ Version 0 has no pattern types. Left out: access rules, until there is an author
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.acl_requests import require_known
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import SecurityFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.acl_requests import require_known
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import SecurityFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
 
 @handles(DescribeAclsRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: DescribeAclsRequest, context: Context) -> Outcome:
     require_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
-    return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker")
+    return DescribeAclsResponse(
+        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+    )

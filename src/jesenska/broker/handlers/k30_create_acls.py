@@ -7,10 +7,10 @@ Version 0 has no pattern types. Left out: access rules, until there is an author
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.acl_requests import NO_AUTHORIZER, require_known
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import SecurityFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, require_known
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import SecurityFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
 
 

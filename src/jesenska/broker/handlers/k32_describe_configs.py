@@ -19,15 +19,15 @@ from __future__ import annotations
 from jesenska.base.errors import ErrorCode, InvalidRequestError, InvalidTopicException, UnknownTopicOrPartitionError
 from jesenska.base.limits import DESCRIBED_AGAIN_MAX
 from jesenska.base.topic_names import topic_name_problem
-from jesenska.broker.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.gate import handles
-from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
+from jesenska.broker.controlling.controller_client import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.broker.settings.client_metrics_settings import CLIENT_METRICS_RESOURCE, describe_client_metrics
+from jesenska.broker.settings.logger_settings import BROKER_LOGGER_RESOURCE, describe_loggers
 from jesenska.broker.slices import Slices
-from jesenska.broker.topics import BROKER_RESOURCE, TOPIC_RESOURCE, as_kafka_error
 from jesenska.config.layers import Described, Source
-from jesenska.controller.config_changes import require_broker
+from jesenska.controller.plans.config_changes import require_broker
 from jesenska.wire.messages.k32_describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsRequestResource,
@@ -52,10 +52,16 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
     response = DescribeConfigsResponse()
     unknown = next((item.resource_type for item in request.resources if item.resource_type not in _KINDS), None)
     if unknown is not None:
-        message = f"Settings of resource type {unknown} are not kept; ask for topics (2), brokers (4) and loggers (8) without it."
+        message = (
+            f"Settings of resource type {unknown} are not kept; ask for topics (2), brokers (4) and loggers (8) "
+            f"without it."
+        )
         response.results = [
             DescribeConfigsResponseResult(
-                resource_type=item.resource_type, resource_name=item.resource_name, error_code=ErrorCode.INVALID_REQUEST, error_message=message
+                resource_type=item.resource_type,
+                resource_name=item.resource_name,
+                error_code=ErrorCode.INVALID_REQUEST,
+                error_message=message,
             )
             for item in request.resources
         ]
@@ -66,7 +72,9 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
     between = Slices(uses.clock)
     for item in request.resources:
         await between()
-        answer = DescribeConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message="")
+        answer = DescribeConfigsResponseResult(
+            resource_type=item.resource_type, resource_name=item.resource_name, error_message=""
+        )
         response.results.append(answer)
         resource = (item.resource_type, item.resource_name)
         is_again = resource in named
@@ -79,7 +87,9 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
         configs = kept.get((*resource, names))
         if configs is None:
             try:
-                configs = [_config(setting, request, context.version) for setting in _described(uses, item, names or None)]
+                configs = [
+                    _config(setting, request, context.version) for setting in _described(uses, item, names or None)
+                ]
             except Exception as error:
                 refused = as_kafka_error(error)
                 answer.error_code, answer.error_message = refused.code, refused.message or None
@@ -91,7 +101,9 @@ async def _describe(uses: ClusterFamily, request: DescribeConfigsRequest, contex
     return response
 
 
-def _described(uses: ClusterFamily, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None) -> list[Described]:
+def _described(
+    uses: ClusterFamily, item: DescribeConfigsRequestResource, names: tuple[str, ...] | None
+) -> list[Described]:
     """The settings of a resource with these names; None means all."""
     if item.resource_type == TOPIC_RESOURCE:
         problem = topic_name_problem(item.resource_name)
@@ -109,7 +121,9 @@ def _described(uses: ClusterFamily, item: DescribeConfigsRequestResource, names:
         return describe_loggers(item.resource_name, names, uses.broker_id)
     if item.resource_type == CLIENT_METRICS_RESOURCE:
         return describe_client_metrics(item.resource_name, names)
-    raise InvalidRequestError(f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some.")
+    raise InvalidRequestError(
+        f"Settings of resource type {item.resource_type} are not kept here; topics (2) and brokers (4) have some."
+    )
 
 
 def _config(setting: Described, request: DescribeConfigsRequest, version: int) -> DescribeConfigsResponseConfig:
@@ -120,10 +134,15 @@ def _config(setting: Described, request: DescribeConfigsRequest, version: int) -
         config_source=setting.source,
         is_sensitive=setting.sensitive,
         config_type=setting.kind,
-        documentation=setting.doc if request.include_documentation or setting.source is Source.DYNAMIC_BROKER_LOGGER else None,
+        documentation=setting.doc
+        if request.include_documentation or setting.source is Source.DYNAMIC_BROKER_LOGGER
+        else None,
     )
     if version == 0:
         answer.is_default = setting.is_default
     elif request.include_synonyms:
-        answer.synonyms = [DescribeConfigsResponseSynonym(name=item.name, value=item.value, source=item.source) for item in setting.synonyms]
+        answer.synonyms = [
+            DescribeConfigsResponseSynonym(name=item.name, value=item.value, source=item.source)
+            for item in setting.synonyms
+        ]
     return answer

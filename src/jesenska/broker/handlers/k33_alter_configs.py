@@ -5,14 +5,18 @@ is twice in a request is INVALID_REQUEST (Kafka gives no answer)."""
 from __future__ import annotations
 
 from jesenska.base.errors import InvalidRequestError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.change_log import tell_settings
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
-from jesenska.broker.told_changes import tell_settings
-from jesenska.broker.topics import as_kafka_error
-from jesenska.controller.topics import duplicates
-from jesenska.wire.messages.k33_alter_configs import AlterConfigsRequest, AlterConfigsResponse, AlterConfigsResponseResult
+from jesenska.controller.plans.topics import duplicates
+from jesenska.wire.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseResult,
+)
 
 
 @handles(AlterConfigsRequest, TopicFamily)
@@ -26,7 +30,9 @@ async def _alter(uses: TopicFamily, request: AlterConfigsRequest, context: Conte
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
         await between()
-        answer = AlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
+        answer = AlterConfigsResponseResult(
+            resource_type=item.resource_type, resource_name=item.resource_name, error_message=None
+        )
         response.responses.append(answer)
         try:
             if (item.resource_type, item.resource_name) in twice:

@@ -19,12 +19,19 @@ A partition that is named twice is moved to the last directory.
 
 from __future__ import annotations
 
-from jesenska.base.errors import ErrorCode, InvalidReplicaAssignmentError, KafkaError, KafkaStorageError, LogDirNotFoundError, ReplicaNotAvailableError
+from jesenska.base.errors import (
+    ErrorCode,
+    InvalidReplicaAssignmentError,
+    KafkaError,
+    KafkaStorageError,
+    LogDirNotFoundError,
+    ReplicaNotAvailableError,
+)
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import LogFamily
-from jesenska.broker.gate import handles
-from jesenska.log.moves import require_short_name
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import LogFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.log.copies.replica_moves import require_short_name
 from jesenska.wire.messages.k34_alter_replica_log_dirs import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -35,14 +42,21 @@ from jesenska.wire.messages.k34_alter_replica_log_dirs import (
 
 @handles(AlterReplicaLogDirsRequest, LogFamily)
 def handle(uses: LogFamily, request: AlterReplicaLogDirsRequest, context: Context) -> Outcome:
-    wanted = {TopicPartition(topic.name, number): directory.path for directory in request.dirs for topic in directory.topics for number in topic.partitions}
+    wanted = {
+        TopicPartition(topic.name, number): directory.path
+        for directory in request.dirs
+        for topic in directory.topics
+        for number in topic.partitions
+    }
     topics: dict[str, AlterReplicaLogDirsResponseTopic] = {}
     for topic_partition, path in wanted.items():
         name, number = topic_partition
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = AlterReplicaLogDirsResponseTopic(topic_name=name)
-        topic.partitions.append(AlterReplicaLogDirsResponsePartition(partition_index=number, error_code=_move(uses, topic_partition, path)))
+        topic.partitions.append(
+            AlterReplicaLogDirsResponsePartition(partition_index=number, error_code=_move(uses, topic_partition, path))
+        )
     return AlterReplicaLogDirsResponse(results=list(topics.values()))
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import LogFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import LogFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k35_describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsRequestTopic,
@@ -31,8 +31,8 @@ from jesenska.wire.messages.k35_describe_log_dirs import (
 
 if TYPE_CHECKING:
     from jesenska.base.identifiers import TopicPartition
-    from jesenska.log.log_directory import LogDirectory
-    from jesenska.log.moves import MoveFigures
+    from jesenska.log.copies.replica_moves import MoveFigures
+    from jesenska.log.directory.log_directory import LogDirectory
 
 _FIRST_WITH_ROOM = 4
 
@@ -66,9 +66,13 @@ def _asked(uses: LogFamily, topics: list[DescribeLogDirsRequestTopic]) -> dict[s
     return asked
 
 
-def _described(directory: LogDirectory, asked: dict[str, set[int]] | None, moves: list[MoveFigures]) -> DescribeLogDirsResponseResult:
+def _described(
+    directory: LogDirectory, asked: dict[str, set[int]] | None, moves: list[MoveFigures]
+) -> DescribeLogDirsResponseResult:
     if directory.is_offline:
-        return DescribeLogDirsResponseResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path.absolute()))
+        return DescribeLogDirsResponseResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=str(directory.path.absolute())
+        )
     topics: dict[str, DescribeLogDirsResponseTopic] = {}
 
     def add(key: TopicPartition, size_bytes: int, offset_lag: int, is_future: bool) -> None:
@@ -78,7 +82,9 @@ def _described(directory: LogDirectory, asked: dict[str, set[int]] | None, moves
         topic = topics.get(name)
         if topic is None:
             topic = topics[name] = DescribeLogDirsResponseTopic(name=name)
-        replica = DescribeLogDirsResponsePartition(partition_index=number, partition_size=size_bytes, offset_lag=offset_lag, is_future_key=is_future)
+        replica = DescribeLogDirsResponsePartition(
+            partition_index=number, partition_size=size_bytes, offset_lag=offset_lag, is_future_key=is_future
+        )
         topic.partitions.append(replica)
 
     for key, log in directory.logs.items():
@@ -86,7 +92,9 @@ def _described(directory: LogDirectory, asked: dict[str, set[int]] | None, moves
     for move in moves:
         if move.target is directory:
             add(move.topic_partition, move.copied_bytes, move.offset_lag, True)
-    return DescribeLogDirsResponseResult(log_dir=str(directory.path.absolute()), topics=list(topics.values()), is_cordoned=directory.is_cordoned)
+    return DescribeLogDirsResponseResult(
+        log_dir=str(directory.path.absolute()), topics=list(topics.values()), is_cordoned=directory.is_cordoned
+    )
 
 
 def _look_at_volume(path: Path, result: DescribeLogDirsResponseResult) -> None:

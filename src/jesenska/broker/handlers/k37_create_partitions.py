@@ -4,13 +4,13 @@ client's matter. A time-out of 0 or less has passed on arrival: REQUEST_TIMED_OU
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
-from jesenska.broker.told_changes import tell
-from jesenska.broker.topics import as_kafka_error
-from jesenska.controller.topics import duplicates
+from jesenska.controller.plans.topics import duplicates
 from jesenska.wire.messages.k37_create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -26,7 +26,10 @@ def handle(uses: TopicFamily, request: CreatePartitionsRequest, context: Context
 async def _create(uses: TopicFamily, request: CreatePartitionsRequest, context: Context) -> CreatePartitionsResponse:
     twice = duplicates(item.name for item in request.topics)
     if request.timeout_ms <= 0 and any(item.name not in twice for item in request.topics):
-        late = [CreatePartitionsResponseResult(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None) for item in request.topics]
+        late = [
+            CreatePartitionsResponseResult(name=item.name, error_code=ErrorCode.REQUEST_TIMED_OUT, error_message=None)
+            for item in request.topics
+        ]
         return CreatePartitionsResponse(results=late)
     response = CreatePartitionsResponse()
     answered: set[str] = set()
@@ -41,12 +44,16 @@ async def _create(uses: TopicFamily, request: CreatePartitionsRequest, context: 
         try:
             if item.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            assignments = None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
+            assignments = (
+                None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
+            )
             await uses.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
             if not request.validate_only:
                 tell(context, f"topic {item.name} has {item.count} partitions now")
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code = refused.code
-            answer.error_message = None if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else refused.message or None
+            answer.error_message = (
+                None if refused.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION else refused.message or None
+            )
     return response

@@ -7,13 +7,17 @@ import asyncio
 from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
-from jesenska.broker.told_changes import tell
 from jesenska.groups.events import DeleteGroup, ErrorAnswer, Response
-from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest, DeleteGroupsResponse, DeleteGroupsResponseResult
+from jesenska.wire.messages.k42_delete_groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteGroupsResponseResult,
+)
 
 
 @handles(DeleteGroupsRequest, GroupFamily)

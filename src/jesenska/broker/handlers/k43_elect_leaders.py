@@ -17,9 +17,9 @@ from collections.abc import Mapping
 
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.wire.messages.k43_elect_leaders import (
     ElectLeadersRequest,
@@ -53,7 +53,10 @@ def handle(uses: TopicFamily, request: ElectLeadersRequest, context: Context) ->
     if context.version >= _FIRST_WITH_ERROR:
         response.error_code = whole[0]
     for topic in request.topic_partitions or ():
-        results = [ElectLeadersResponsePartition(partition_id=number, error_code=whole[0], error_message=whole[1]) for number in topic.partitions]
+        results = [
+            ElectLeadersResponsePartition(partition_id=number, error_code=whole[0], error_message=whole[1])
+            for number in topic.partitions
+        ]
         response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
     return response
 
@@ -68,7 +71,9 @@ async def _elect(uses: TopicFamily, request: ElectLeadersRequest) -> ElectLeader
             for number in topic.partitions:
                 await between()
                 results.append(_result(number, *await _outcome(uses, topic.topic, number)))
-            response.replica_election_results.append(ElectLeadersResponseTopic(topic=topic.topic, partition_result=results))
+            response.replica_election_results.append(
+                ElectLeadersResponseTopic(topic=topic.topic, partition_result=results)
+            )
         return response
     for name, known in list(uses.view.topics.items()):
         results = []
@@ -83,7 +88,9 @@ async def _elect(uses: TopicFamily, request: ElectLeadersRequest) -> ElectLeader
 async def _elect_preferred(uses: TopicFamily, request: ElectLeadersRequest) -> ElectLeadersResponse:
     asked = None
     if request.topic_partitions is not None:
-        asked = [TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions]
+        asked = [
+            TopicPartition(topic.topic, number) for topic in request.topic_partitions for number in topic.partitions
+        ]
     response = ElectLeadersResponse()
     try:
         errors = await uses.topics.elect_preferred(asked)
@@ -103,7 +110,9 @@ async def _elect_preferred(uses: TopicFamily, request: ElectLeadersRequest) -> E
     return response
 
 
-def _preferred_outcome(uses: TopicFamily, name: str, number: int, errors: Mapping[TopicPartition, type[KafkaError] | None]) -> tuple[ErrorCode, str | None]:
+def _preferred_outcome(
+    uses: TopicFamily, name: str, number: int, errors: Mapping[TopicPartition, type[KafkaError] | None]
+) -> tuple[ErrorCode, str | None]:
     unknown, error = _unknown(uses, name, number), errors.get(TopicPartition(name, number))
     if unknown is not None:
         return unknown

@@ -5,15 +5,15 @@ in force when the answer leaves (KIP-339). A resource that is named twice is INV
 from __future__ import annotations
 
 from jesenska.base.errors import InvalidRequestError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
-from jesenska.broker.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.change_log import tell_settings
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.broker.settings.logger_settings import BROKER_LOGGER_RESOURCE, alter_loggers
 from jesenska.broker.slices import Slices
-from jesenska.broker.told_changes import tell_settings
-from jesenska.broker.topics import as_kafka_error
-from jesenska.controller.config_changes import ConfigOp
-from jesenska.controller.topics import duplicates
+from jesenska.controller.plans.config_changes import ConfigOp
+from jesenska.controller.plans.topics import duplicates
 from jesenska.wire.messages.k44_incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -26,13 +26,17 @@ def handle(uses: TopicFamily, request: IncrementalAlterConfigsRequest, context: 
     return _alter(uses, request, context)
 
 
-async def _alter(uses: TopicFamily, request: IncrementalAlterConfigsRequest, context: Context) -> IncrementalAlterConfigsResponse:
+async def _alter(
+    uses: TopicFamily, request: IncrementalAlterConfigsRequest, context: Context
+) -> IncrementalAlterConfigsResponse:
     response = IncrementalAlterConfigsResponse()
     between = Slices(uses.clock)
     twice = duplicates((item.resource_type, item.resource_name) for item in request.resources)
     for item in request.resources:
         await between()
-        answer = IncrementalAlterConfigsResponseResult(resource_type=item.resource_type, resource_name=item.resource_name, error_message=None)
+        answer = IncrementalAlterConfigsResponseResult(
+            resource_type=item.resource_type, resource_name=item.resource_name, error_message=None
+        )
         response.responses.append(answer)
         try:
             if (item.resource_type, item.resource_name) in twice:
@@ -41,7 +45,9 @@ async def _alter(uses: TopicFamily, request: IncrementalAlterConfigsRequest, con
             if item.resource_type == BROKER_LOGGER_RESOURCE:
                 alter_loggers(item.resource_name, changes, uses.broker_id, validate_only=request.validate_only)
                 continue
-            await uses.topics.alter(item.resource_type, item.resource_name, changes, validate_only=request.validate_only)
+            await uses.topics.alter(
+                item.resource_type, item.resource_name, changes, validate_only=request.validate_only
+            )
             if not request.validate_only:
                 tell_settings(context, item.resource_type, item.resource_name, (change.name for change in changes))
         except Exception as error:

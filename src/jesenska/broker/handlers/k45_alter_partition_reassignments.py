@@ -13,9 +13,9 @@ brokers which are gone keeps them: another list for it is INVALID_REPLICA_ASSIGN
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, shortened
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k45_alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -26,7 +26,9 @@ from jesenska.wire.messages.k45_alter_partition_reassignments import (
 
 @handles(AlterPartitionReassignmentsRequest, TopicFamily)
 def handle(uses: TopicFamily, request: AlterPartitionReassignmentsRequest, context: Context) -> Outcome:
-    response = AlterPartitionReassignmentsResponse(allow_replication_factor_change=request.allow_replication_factor_change)
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change
+    )
     if not request.topics:
         response.error_message, response.allow_replication_factor_change = "", True
         return response
@@ -40,8 +42,16 @@ def handle(uses: TopicFamily, request: AlterPartitionReassignmentsRequest, conte
     for topic in request.topics:
         answers = []
         for asked in topic.partitions:
-            code, message = (ErrorCode.REQUEST_TIMED_OUT, None) if timed_out else _judged(uses, topic.name, asked.partition_index, asked.replicas)
-            answers.append(AlterPartitionReassignmentsResponsePartition(partition_index=asked.partition_index, error_code=code, error_message=message))
+            code, message = (
+                (ErrorCode.REQUEST_TIMED_OUT, None)
+                if timed_out
+                else _judged(uses, topic.name, asked.partition_index, asked.replicas)
+            )
+            answers.append(
+                AlterPartitionReassignmentsResponsePartition(
+                    partition_index=asked.partition_index, error_code=code, error_message=message
+                )
+            )
         response.responses.append(AlterPartitionReassignmentsResponseTopic(name=topic.name, partitions=answers))
     return response
 
@@ -62,8 +72,14 @@ def _judged(uses: TopicFamily, name: str, number: int, replicas: list[int] | Non
             message = f"The manual partition assignment includes broker {replica}, but no such broker is registered."
             return ErrorCode.INVALID_REPLICA_ASSIGNMENT, message
         if replica == previous:
-            return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"The manual partition assignment includes the broker {replica} more than once."
+            return (
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"The manual partition assignment includes the broker {replica} more than once.",
+            )
         previous = replica
     if set(replicas) != set(topic.partitions[number].replicas):
-        return ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{name}-{number} cannot be moved: a lone broker keeps the replicas that a partition has."
+        return (
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"{name}-{number} cannot be moved: a lone broker keeps the replicas that a partition has.",
+        )
     return ErrorCode.NONE, None

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TopicFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TopicFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k46_list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -39,7 +39,9 @@ def handle(uses: TopicFamily, request: ListPartitionReassignmentsRequest, contex
     return response
 
 
-def _moving(uses: TopicFamily, name: str, numbers: list[int] | None) -> list[ListPartitionReassignmentsResponsePartition]:
+def _moving(
+    uses: TopicFamily, name: str, numbers: list[int] | None
+) -> list[ListPartitionReassignmentsResponsePartition]:
     topic = uses.topics.facts.topics.get(name)
     if topic is None:
         return []

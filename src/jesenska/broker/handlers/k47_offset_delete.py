@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import LATER, Context, Outcome
-from jesenska.broker.families import GroupFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import LATER, Context, Outcome
+from jesenska.broker.requests.families import GroupFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.groups.events import DeleteOffsets, PartitionsAnswer, Response
 from jesenska.wire.messages.k47_offset_delete import (
     OffsetDeleteRequest,

@@ -6,9 +6,9 @@ Left out: quotas themselves. None can be set here, and those in a tree that Kafk
 from __future__ import annotations
 
 from jesenska.base.errors import InvalidRequestError, KafkaError, UnsupportedVersionError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import SecurityFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import SecurityFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasRequestComponent,
@@ -45,7 +45,12 @@ def _check(components: list[DescribeClientQuotasRequestComponent]) -> None:
         elif component.match_type not in _WITHOUT_NAME:
             raise InvalidRequestError(f"Unknown match type {component.match_type}")
         elif component.match is not None:
-            raise InvalidRequestError(f"Request specified {_WITHOUT_NAME[component.match_type]}, but also specified a match string.")
+            raise InvalidRequestError(
+                f"Request specified {_WITHOUT_NAME[component.match_type]}, but also specified a match string."
+            )
         seen.add(kind)
     if _IP in seen and len(seen) > 1:
-        raise InvalidRequestError("Invalid entity filter component combination. IP filter component should not be used with user or clientId filter component.")
+        raise InvalidRequestError(
+            "Invalid entity filter component combination. IP filter component should not be used with user or "
+            "clientId filter component."
+        )

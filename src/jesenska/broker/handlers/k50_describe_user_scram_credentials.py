@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 
 from jesenska.base.errors import ErrorCode, shortened
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import SecurityFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import SecurityFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k50_describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -27,6 +27,11 @@ def handle(uses: SecurityFamily, request: DescribeUserScramCredentialsRequest, c
             error = ErrorCode.DUPLICATE_RESOURCE
             message = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
         else:
-            error, message = ErrorCode.RESOURCE_NOT_FOUND, f"Attempt to describe a user credential that does not exist: {name}"
-        response.results.append(DescribeUserScramCredentialsResponseResult(user=name, error_code=error, error_message=shortened(message)))
+            error, message = (
+                ErrorCode.RESOURCE_NOT_FOUND,
+                f"Attempt to describe a user credential that does not exist: {name}",
+            )
+        response.results.append(
+            DescribeUserScramCredentialsResponseResult(user=name, error_code=error, error_message=shortened(message))
+        )
     return response

@@ -5,19 +5,25 @@
     2      topics by id; INELIGIBLE_REPLICA in place of OPERATION_NOT_ATTEMPTED (KIP-841)
     3      epochs of the members' registrations (KIP-903), which brokers in ZooKeeper mode leave out
 
-jesenska's brokers write ISRs to the tree themselves (`replication.isr_changes`); those of Apache Kafka 2.7 and later
-send this request. NOT_CONTROLLER from a broker that is not controller, STALE_BROKER_EPOCH for another registration
-than the leader's newest. A proposal that is in force already is answered as if it were new, since its answer may have
-been lost.
-"""
+jesenska's brokers write ISRs to the tree themselves (`replication.leader.isr_changes`); those of Apache Kafka 2.7 and
+later send this request. NOT_CONTROLLER from a broker that is not controller, STALE_BROKER_EPOCH for another
+registration than the leader's newest. A proposal that is in force already is answered as if it were new, since its
+answer may have been lost."""
 
 from __future__ import annotations
 
-from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, IneligibleReplicaError, InvalidRequestError, KafkaError, NotControllerError
+from jesenska.base.errors import (
+    ClusterAuthorizationFailedError,
+    ErrorCode,
+    IneligibleReplicaError,
+    InvalidRequestError,
+    KafkaError,
+    NotControllerError,
+)
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.controller.events import IsrProposed
 from jesenska.wire.messages.k56_alter_partition import (
@@ -64,11 +70,15 @@ def _name(uses: PeerFamily, topic: AlterPartitionRequestTopic, version: int) -> 
     return None if found is None else found.name
 
 
-async def _partition(uses: PeerFamily, leader: int, name: str | None, asked: AlterPartitionRequestPartition, version: int) -> AlterPartitionResponsePartition:
+async def _partition(
+    uses: PeerFamily, leader: int, name: str | None, asked: AlterPartitionRequestPartition, version: int
+) -> AlterPartitionResponsePartition:
     number = asked.partition_index
     if name is None:
         return AlterPartitionResponsePartition(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
-    isr = tuple(asked.new_isr if version < _FIRST_WITH_EPOCHS else (member.broker_id for member in asked.new_isr_with_epochs))
+    isr = tuple(
+        asked.new_isr if version < _FIRST_WITH_EPOCHS else (member.broker_id for member in asked.new_isr_with_epochs)
+    )
     try:
         if asked.leader_recovery_state != _RECOVERED:
             raise InvalidRequestError(f"The leader of {name}-{number} has recovered.")
@@ -81,5 +91,9 @@ async def _partition(uses: PeerFamily, leader: int, name: str | None, asked: Alt
         return AlterPartitionResponsePartition(partition_index=number, error_code=error.code)
     state = known.state
     return AlterPartitionResponsePartition(
-        partition_index=number, leader_id=state.leader, leader_epoch=state.leader_epoch, isr=list(state.isr), partition_epoch=known.version
+        partition_index=number,
+        leader_id=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=list(state.isr),
+        partition_epoch=known.version,
     )

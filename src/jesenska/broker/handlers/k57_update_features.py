@@ -8,12 +8,16 @@
 
 from __future__ import annotations
 
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.feature_levels import Update
-from jesenska.broker.gate import handles
-from jesenska.broker.topics import as_kafka_error
-from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesResponse, UpdateFeaturesResponseResult
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.controlling.feature_levels import Update
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.wire.messages.k57_update_features import (
+    UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+    UpdateFeaturesResponseResult,
+)
 
 _LAST_WITH_RESULTS = 1
 
@@ -33,5 +37,7 @@ async def _update(uses: ClusterFamily, request: UpdateFeaturesRequest, version: 
     response = UpdateFeaturesResponse(error_message=None)
     if version <= _LAST_WITH_RESULTS:
         # Kafka's answer has the name of the code as its message if there is no error.
-        response.results = [UpdateFeaturesResponseResult(feature=item.feature, error_message="NONE") for item in updates]
+        response.results = [
+            UpdateFeaturesResponseResult(feature=item.feature, error_message="NONE") for item in updates
+        ]
     return response

@@ -9,11 +9,15 @@
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.authorized_operations import CLUSTER_OPERATIONS
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.gate import handles
-from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, DescribeClusterResponse, DescribeClusterResponseBroker
+from jesenska.broker.requests.authorized_operations import CLUSTER_OPERATIONS
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
+from jesenska.wire.messages.k60_describe_cluster import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeClusterResponseBroker,
+)
 
 _BROKERS, _CONTROLLERS = 1, 2
 
@@ -24,7 +28,9 @@ def handle(uses: ClusterFamily, request: DescribeClusterRequest, context: Contex
         known = request.endpoint_type == _CONTROLLERS
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="The request was sent to an endpoint of type BROKER." if known else f"Unsupported endpoint type {request.endpoint_type}",
+            error_message="The request was sent to an endpoint of type BROKER."
+            if known
+            else f"Unsupported endpoint type {request.endpoint_type}",
             endpoint_type=_BROKERS,
         )
     response = DescribeClusterResponse(

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError, shortened
 from jesenska.base.topic_names import topic_name_problem
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import LogFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import LogFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k61_describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -24,7 +24,9 @@ _NOT_HERE = "This server does not host this topic-partition."
 def handle(uses: LogFamily, request: DescribeProducersRequest, context: Context) -> Outcome:
     return DescribeProducersResponse(
         topics=[
-            DescribeProducersResponseTopic(name=topic.name, partitions=[_described(uses, topic.name, number) for number in topic.partition_indexes])
+            DescribeProducersResponseTopic(
+                name=topic.name, partitions=[_described(uses, topic.name, number) for number in topic.partition_indexes]
+            )
             for topic in request.topics
         ]
     )
@@ -35,7 +37,9 @@ def _described(uses: LogFamily, name: str, number: int) -> DescribeProducersResp
     topic = uses.view.topics.get(name)
     if topic is None:
         problem = topic_name_problem(name)
-        answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        answer.error_code = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if problem is None else ErrorCode.INVALID_TOPIC_EXCEPTION
+        )
         answer.error_message = shortened(problem or _NOT_HERE)
     elif not 0 <= number < len(topic.partitions):
         answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

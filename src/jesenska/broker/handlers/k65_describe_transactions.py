@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import numbers_by_topic
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TransactionFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TransactionFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k65_describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -18,7 +18,9 @@ from jesenska.wire.messages.k65_describe_transactions import (
 
 @handles(DescribeTransactionsRequest, TransactionFamily)
 def handle(uses: TransactionFamily, request: DescribeTransactionsRequest, context: Context) -> Outcome:
-    return DescribeTransactionsResponse(transaction_states=[_described(uses, name) for name in request.transactional_ids])
+    return DescribeTransactionsResponse(
+        transaction_states=[_described(uses, name) for name in request.transactional_ids]
+    )
 
 
 def _described(uses: TransactionFamily, name: str) -> DescribeTransactionsResponseTransaction:
@@ -38,5 +40,8 @@ def _described(uses: TransactionFamily, name: str) -> DescribeTransactionsRespon
     answer.transaction_timeout_ms = found.timeout_ms
     answer.transaction_start_time_ms = found.started_ms
     answer.producer_id, answer.producer_epoch = found.producer_id, found.producer_epoch
-    answer.topics = [DescribeTransactionsResponseTopic(topic=topic, partitions=numbers) for topic, numbers in numbers_by_topic(found.partitions).items()]
+    answer.topics = [
+        DescribeTransactionsResponseTopic(topic=topic, partitions=numbers)
+        for topic, numbers in numbers_by_topic(found.partitions).items()
+    ]
     return answer

@@ -15,13 +15,17 @@ import logging
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import TransactionFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import TransactionFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.broker.slices import Slices
 from jesenska.transactions.records import TransactionValue
 from jesenska.transactions.states import TransactionState
-from jesenska.wire.messages.k66_list_transactions import ListTransactionsRequest, ListTransactionsResponse, ListTransactionsResponseTransaction
+from jesenska.wire.messages.k66_list_transactions import (
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+    ListTransactionsResponseTransaction,
+)
 
 if TYPE_CHECKING:
     from jesenska.base.re2_pattern import Re2Pattern
@@ -49,9 +53,13 @@ async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> Li
         try:
             pattern = Re2Pattern(request.transactional_id_pattern)
         except PatternError as refused:
-            logger.info("the pattern %.200r of transactional ids is refused: %s", request.transactional_id_pattern, refused)
+            logger.info(
+                "the pattern %.200r of transactional ids is refused: %s", request.transactional_id_pattern, refused
+            )
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    response = ListTransactionsResponse(unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES])
+    response = ListTransactionsResponse(
+        unknown_state_filters=[state for state in dict.fromkeys(request.state_filters) if state not in _STATES]
+    )
     states = {_STATES[name] for name in request.state_filters if name in _STATES}
     producer_ids, now_ms = set(request.producer_id_filters), uses.clock.now_ms()
 
@@ -65,7 +73,9 @@ async def _list(uses: TransactionFamily, request: ListTransactionsRequest) -> Li
         return request.duration_filter < 0 or now_ms - value.started_ms > request.duration_filter
 
     found = [
-        ListTransactionsResponseTransaction(transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label)
+        ListTransactionsResponseTransaction(
+            transactional_id=name, producer_id=value.producer_id, transaction_state=value.state.label
+        )
         for shard in shards
         for name, value in shard.all()
         if wanted(value)

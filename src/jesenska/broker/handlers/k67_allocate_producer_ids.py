@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 
 from jesenska.base.errors import ClusterAuthorizationFailedError, ErrorCode, NotControllerError
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import PeerFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import PeerFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.metadata.producer_ids import BLOCK_SIZE, ProducerIdsExhausted
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.wire.messages.k67_allocate_producer_ids import AllocateProducerIdsRequest, AllocateProducerIdsResponse
@@ -38,6 +38,11 @@ async def _allocate(uses: PeerFamily, broker_id: int) -> AllocateProducerIdsResp
     try:
         block = await uses.producer_ids.claim_for(broker_id)
     except (TreeError, ProducerIdsExhausted) as error:
-        logger.warning("broker %d gets no producer ids: %s", broker_id, error, extra={"once_a_minute": (str(broker_id), "no producer ids")})
+        logger.warning(
+            "broker %d gets no producer ids: %s",
+            broker_id,
+            error,
+            extra={"once_a_minute": (str(broker_id), "no producer ids")},
+        )
         return AllocateProducerIdsResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR)
     return AllocateProducerIdsResponse(producer_id_start=block.first, producer_id_len=BLOCK_SIZE)

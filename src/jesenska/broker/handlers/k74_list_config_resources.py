@@ -10,9 +10,9 @@ A type without settings is UNSUPPORTED_VERSION. Only groups of the new protocol 
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k74_list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
@@ -35,6 +35,9 @@ def handle(uses: ClusterFamily, request: ListConfigResourcesRequest, context: Co
     named = {_BROKER_LOGGER: brokers, _BROKER: brokers, _TOPIC: list(uses.view.topics)}
     return ListConfigResourcesResponse(
         config_resources=[
-            ListConfigResourcesResponseResource(resource_name=name, resource_type=kind) for kind, names in named.items() if kind in wanted for name in names
+            ListConfigResourcesResponseResource(resource_name=name, resource_type=kind)
+            for kind, names in named.items()
+            if kind in wanted
+            for name in names
         ]
     )

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.topic_names import is_legal_topic_name
-from jesenska.broker.authorized_operations import TOPIC_OPERATIONS
-from jesenska.broker.connection import Context, Outcome
-from jesenska.broker.families import ClusterFamily
-from jesenska.broker.gate import handles
+from jesenska.broker.requests.authorized_operations import TOPIC_OPERATIONS
+from jesenska.broker.requests.connection import Context, Outcome
+from jesenska.broker.requests.families import ClusterFamily
+from jesenska.broker.requests.gate import handles
 from jesenska.wire.messages.k75_describe_topic_partitions import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -30,20 +30,32 @@ def handle(uses: ClusterFamily, request: DescribeTopicPartitionsRequest, context
     first_partition = 0
     if request.cursor is not None:
         if request.cursor.partition_index < 0 or (asked and request.cursor.topic_name not in asked):
-            return DescribeTopicPartitionsResponse(topics=[_refused(item.name) for item in request.topics], next_cursor=None)
+            return DescribeTopicPartitionsResponse(
+                topics=[_refused(item.name) for item in request.topics], next_cursor=None
+            )
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             first_partition = request.cursor.partition_index
-    left = max(1, min(request.response_partition_limit, uses.in_force.config.integer("max.request.partition.size.limit")))
+    left = max(
+        1, min(request.response_partition_limit, uses.in_force.config.integer("max.request.partition.size.limit"))
+    )
     response = DescribeTopicPartitionsResponse(next_cursor=None)
     for name in names:
         if left == 0:
-            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name, partition_index=first_partition)
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+                topic_name=name, partition_index=first_partition
+            )
             break
         topic = uses.view.topics.get(name)
         if topic is None:
-            error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
-            response.topics.append(DescribeTopicPartitionsResponseTopic(error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS))
+            error = (
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_legal_topic_name(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+            )
+            response.topics.append(
+                DescribeTopicPartitionsResponseTopic(
+                    error_code=error, name=name, topic_authorized_operations=TOPIC_OPERATIONS
+                )
+            )
             first_partition = 0
             continue
         page = topic.partitions[first_partition : first_partition + left]
@@ -71,7 +83,9 @@ def handle(uses: ClusterFamily, request: DescribeTopicPartitionsRequest, context
         )
         left -= len(page)
         if first_partition + len(page) < len(topic.partitions):
-            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(topic_name=name, partition_index=first_partition + len(page))
+            response.next_cursor = DescribeTopicPartitionsResponseNextCursor(
+                topic_name=name, partition_index=first_partition + len(page)
+            )
             break
         first_partition = 0
     return response

@@ -5,18 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jesenska.broker.controllership import Controllership
-from jesenska.broker.core import BrokerCore
-from jesenska.broker.features import Features
-from jesenska.broker.order_desk import OrderDesk
-from jesenska.broker.registration import Registration
+from jesenska.broker.controlling.controller_client import Topics
+from jesenska.broker.controlling.controllership import Controllership
+from jesenska.broker.controlling.features import Features
+from jesenska.broker.controlling.registration import Registration
+from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.broker.stages.replication import Replication
 from jesenska.broker.stages.tree import TreePlace
-from jesenska.broker.topics import Topics
 from jesenska.config.layers import BrokerConfig
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.metadata.producer_ids import ProducerIds
-from jesenska.replication.isr_changes import IsrChanges
+from jesenska.replication.leader.isr_changes import IsrChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,12 @@ def control(core: BrokerCore, place: TreePlace, replication: Replication, files_
     """`files_config`: the broker's settings in its files, with which a controller begins."""
     home, store = place.home, place.store
     orders = OrderDesk(replication.replicas)
-    controllership = Controllership(core, home, files_config, home.facts, replication.replicas, orders, replication.peers)
-    node = BrokerRegistration(place.endpoints, core.clock.now_ms(), core.config.string("broker.rack"), crashed=replication.is_crashed)
+    controllership = Controllership(
+        core, home, files_config, home.facts, replication.replicas, orders, replication.peers
+    )
+    node = BrokerRegistration(
+        place.endpoints, core.clock.now_ms(), core.config.string("broker.rack"), crashed=replication.is_crashed
+    )
     begin = None if replication.starts is None else replication.starts.begin
     return Control(
         orders,
@@ -44,5 +48,7 @@ def control(core: BrokerCore, place: TreePlace, replication: Replication, files_
         Features(store),
         ProducerIds(store, core.broker_id),
         IsrChanges(store, core.broker_id, lambda: orders.fence.controller_epoch, core.isr_syncs),
-        Registration(store, core.broker_id, node, core.clock, home.session_timeout_ms, controllership.candidacy, orders, begin),
+        Registration(
+            store, core.broker_id, node, core.clock, home.session_timeout_ms, controllership.candidacy, orders, begin
+        ),
     )

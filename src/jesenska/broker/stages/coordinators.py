@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jesenska.broker.core import BrokerCore
-from jesenska.broker.groups import Groups
+from jesenska.broker.coordinators.groups import Groups
+from jesenska.broker.coordinators.transaction_markers import MarkerWriter, TransactionMarkers
+from jesenska.broker.coordinators.transaction_verification import TransactionVerification
+from jesenska.broker.coordinators.transactions import Transactions
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.broker.stages.control import Control
 from jesenska.broker.stages.replication import Replication
 from jesenska.broker.stages.tree import TreePlace
-from jesenska.broker.transaction_markers import MarkerWriter, TransactionMarkers
-from jesenska.broker.transaction_verification import TransactionVerification
-from jesenska.broker.transactions import Transactions
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,4 +42,6 @@ def coordinators(core: BrokerCore, place: TreePlace, replication: Replication, c
     markers = TransactionMarkers(core, marker_writer, connect)
     transactions = Transactions(core, store, create_topic, control.producer_ids, control.features, markers)
     replication.replicas.keep(groups, transactions)
-    return Coordinators(groups, transactions, marker_writer, markers, TransactionVerification(core, transactions, connect))
+    return Coordinators(
+        groups, transactions, marker_writer, markers, TransactionVerification(core, transactions, connect)
+    )

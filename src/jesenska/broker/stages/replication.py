@@ -9,21 +9,21 @@ from dataclasses import dataclass
 
 from jesenska.base.errors import JesenskaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.broker.core import BrokerCore
-from jesenska.broker.derived_settings import link_settings_of
-from jesenska.broker.directory_failures import DirectoryFailures
+from jesenska.broker.controlling.registration import Progress
 from jesenska.broker.peers import Peers
-from jesenska.broker.registration import Progress
-from jesenska.broker.replica_manager import ReplicaManager, known_to
-from jesenska.broker.settings_runtime import SettingsRuntime
+from jesenska.broker.replicas.directory_failures import DirectoryFailures
+from jesenska.broker.replicas.replica_manager import ReplicaManager, known_to
+from jesenska.broker.replicas.starts import Starts
+from jesenska.broker.settings.derived_settings import link_settings_of
+from jesenska.broker.settings.settings_runtime import SettingsRuntime
+from jesenska.broker.shared_parts import BrokerCore
 from jesenska.broker.stages.storage import Storage
 from jesenska.broker.stages.tree import TreePlace
-from jesenska.broker.starts import Starts
+from jesenska.controller.changes.change_state import first_of
 from jesenska.controller.context import ControllerContext
-from jesenska.controller.desk import first_of
 from jesenska.controller.settings import Settings
-from jesenska.log.partition_loading import Known, LoadProgress
-from jesenska.replication.follower_links import FollowerLinks
+from jesenska.log.directory.partition_loading import Known, LoadProgress
+from jesenska.replication.follower.links import FollowerLinks
 from jesenska.replication.lost_data import Written, lost_replicas
 from jesenska.replication.older_tree import Heard, newer_than_tree
 
@@ -46,7 +46,9 @@ class Replication:
     is_crashed: bool
 
 
-async def load(core: BrokerCore, place: TreePlace, storage: Storage, inter_broker_name: str, on_progress: Progress | None) -> Replication:
+async def load(
+    core: BrokerCore, place: TreePlace, storage: Storage, inter_broker_name: str, on_progress: Progress | None
+) -> Replication:
     """Loads the logs; JesenskaError with one sentence if the tree is older than they are, or a log cannot be read."""
     facts, view = place.facts, core.view
     machine = Settings(core.broker_id, facts.configs, core.config, lambda name: name in view.topics)
@@ -62,13 +64,18 @@ async def load(core: BrokerCore, place: TreePlace, storage: Storage, inter_broke
             topic.partitions[topic_partition.partition].changed()
 
     fetchers = core.config.integer("num.replica.fetchers")
-    links = FollowerLinks(peers.connect, core.clock, link_settings_of(core.broker_id, core.config), fetchers, log_changed)
+    links = FollowerLinks(
+        peers.connect, core.clock, link_settings_of(core.broker_id, core.config), fetchers, log_changed
+    )
     replicas = ReplicaManager(core, settings, links)
     settings.on_change(replicas.settings_changed)
     failures = DirectoryFailures(core.directories, replicas, place.store, core.broker_id)
     await _load_logs(core, storage, known_to(facts, settings.topic_config), on_progress)
     core.directories.expect(
-        TopicPartition(name, number) for name, topic in facts.topics.items() for number, brokers in topic.node.replicas.items() if core.broker_id in brokers
+        TopicPartition(name, number)
+        for name, topic in facts.topics.items()
+        for number, brokers in topic.node.replicas.items()
+        if core.broker_id in brokers
     )
     if older_tree(core, facts, place.home.name) is not None:
         facts = await place.newest_facts()
@@ -92,14 +99,19 @@ async def _load_logs(core: BrokerCore, storage: Storage, known: Known, on_progre
         latest[:] = [item]
 
     loop = asyncio.get_running_loop()
-    loading = loop.run_in_executor(storage.threads.background, core.directories.load, known, core.clock.now_ms(), progress)
+    loading = loop.run_in_executor(
+        storage.threads.background, core.directories.load, known, core.clock.now_ms(), progress
+    )
     while True:
         done, _ = await asyncio.wait({loading}, timeout=_PROGRESS_SECONDS)
         if done:
             break
         if latest and on_progress is not None:
             item = latest[0]
-            on_progress(f"recovering: {item.partitions_done} of {item.partitions_total} partitions, {item.checked_bytes / 1e6:.0f} MB checked")
+            on_progress(
+                f"recovering: {item.partitions_done} of {item.partitions_total} partitions, "
+                f"{item.checked_bytes / 1e6:.0f} MB checked"
+            )
     loading.result()
 
 
@@ -111,13 +123,17 @@ def older_tree(core: BrokerCore, facts: ControllerContext, tree: str) -> Jesensk
         for key in logs
         if (topic := facts.topics.get(key.topic)) is not None and key.partition in topic.partitions
     }
-    found = newer_than_tree(in_tree, {key: Heard(log.topic_id, log.leader_epochs.latest_epoch) for key, log in logs.items()})
+    found = newer_than_tree(
+        in_tree, {key: Heard(log.topic_id, log.leader_epochs.latest_epoch) for key, log in logs.items()}
+    )
     if found is None:
         return None
     log = logs[found]
     return JesenskaError(
-        f"The log directory {log.directory.parent} is newer than {tree}: {found} has heard of leader epoch {log.leader_epochs.latest_epoch}, "
-        f"and stands at {in_tree[found].leader_epoch} there. Put the newest tree back, or build it anew with jesenska tree rebuild."
+        f"The log directory {log.directory.parent} is newer than {tree}: {found} has heard of leader epoch "
+        f"{log.leader_epochs.latest_epoch}, "
+        f"and stands at {in_tree[found].leader_epoch} there. Put the newest tree back, or build it anew with "
+        f"jesenska tree rebuild."
     )
 
 
@@ -133,7 +149,11 @@ def lost_data(core: BrokerCore, facts: ControllerContext, *, has_older_directory
     logs = directories.logs.keys() | directories.offline
     has_other = directories.has_new_directory or has_older_directory
     checkpointed = directories.in_checkpoints
-    lost = list(lost_replicas(core.broker_id, written, logs, directories.cut_logs, checkpointed, has_other_directory=has_other))
+    lost = list(
+        lost_replicas(core.broker_id, written, logs, directories.cut_logs, checkpointed, has_other_directory=has_other)
+    )
     if lost:
-        logger.warning("%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost))
+        logger.warning(
+            "%d replicas that were in sync have lost data here (%s): others are to lead them", len(lost), first_of(lost)
+        )
     return lost

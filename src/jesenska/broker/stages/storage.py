@@ -10,15 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
-from jesenska.broker.derived_settings import cleaner_settings_of, cordoned_paths_of, directory_settings_of, move_settings_of
 from jesenska.broker.machine import Machine
+from jesenska.broker.settings.derived_settings import (
+    cleaner_settings_of,
+    cordoned_paths_of,
+    directory_settings_of,
+    move_settings_of,
+)
 from jesenska.config.layers import BrokerConfig
-from jesenska.log.background import DirectoryWriter, ThreadBackground
-from jesenska.log.log_cleaner import CleanerSurroundings
+from jesenska.log.compaction.log_cleaner import CleanerSurroundings
+from jesenska.log.copies.replica_move import MoveSurroundings
+from jesenska.log.directory.log_directory import LogDirectory
+from jesenska.log.disk.background import DirectoryWriter, ThreadBackground
+from jesenska.log.disk.meta_properties import MetaProperties
 from jesenska.log.log_directories import LogDirectories
-from jesenska.log.log_directory import LogDirectory
-from jesenska.log.meta_properties import MetaProperties
-from jesenska.log.moving import MoveSurroundings
 
 #: The limit of simultaneous compactions, even if log.cleaner.threads is higher; a thread is made when it is needed.
 _CLEANER_THREADS_MAX = 32
@@ -125,7 +130,11 @@ def _nothing() -> None:
 def open_storage(config: BrokerConfig, paths: list[Path], machine: Machine, open_segments_max: int) -> Storage:
     """Makes and locks the directories; LogDirectoryError or ForeignDataError, one sentence, if one cannot be used."""
     loop, clock = asyncio.get_running_loop(), machine.clock
-    threads = StorageThreads(machine.threads(1, "background"), machine.threads(_CLEANER_THREADS_MAX, "cleaner"), machine.threads(_MOVER_THREADS_MAX, "mover"))
+    threads = StorageThreads(
+        machine.threads(1, "background"),
+        machine.threads(_CLEANER_THREADS_MAX, "cleaner"),
+        machine.threads(_MOVER_THREADS_MAX, "mover"),
+    )
     bell = FailureBell(loop)
 
     def monotonic_ms() -> int:
@@ -150,7 +159,9 @@ def open_storage(config: BrokerConfig, paths: list[Path], machine: Machine, open
         open_segments_max=open_segments_max,
         jitter=lambda limit: machine.random.randint(0, limit) if limit > 0 else 0,
         monotonic_ms=monotonic_ms,
-        cleaner_surroundings=CleanerSurroundings(on_loop(threads.cleaners), loop.call_later, monotonic_ms, clock.now_ms, lambda: machine.new_uuid().bytes),
+        cleaner_surroundings=CleanerSurroundings(
+            on_loop(threads.cleaners), loop.call_later, monotonic_ms, clock.now_ms, lambda: machine.new_uuid().bytes
+        ),
         cleaner_settings=cleaner_settings_of(config),
         on_failure=bell.ring,
         move_surroundings=MoveSurroundings(on_loop(threads.movers), loop.call_later, monotonic_ms, machine.new_uuid),

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from jesenska.base.identifiers import uuid_to_text
+from jesenska.broker.controlling.registration import Progress, require_free
 from jesenska.broker.machine import Machine
-from jesenska.broker.registration import Progress, require_free
 from jesenska.broker.stages.storage import Storage
-from jesenska.broker.tree_home import EmbeddedHome, TreeHome, open_home
+from jesenska.broker.tree.tree_home import EmbeddedHome, TreeHome, open_home
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
 from jesenska.controller.context import ControllerContext
-from jesenska.log.meta_properties import refuse_empty_tree
+from jesenska.log.disk.meta_properties import refuse_empty_tree
 from jesenska.metadata.patience import until_reached
 from jesenska.metadata.registration import ensure_cluster_id, ensure_paths, known_cluster_id, next_broker_id
 from jesenska.metadata.store import Store
@@ -54,7 +54,12 @@ class TreePlace:
 
 
 async def take_place(
-    config: BrokerConfig, paths: Sequence[Path], storage: Storage, endpoints: tuple[Endpoint, ...], machine: Machine, on_progress: Progress | None
+    config: BrokerConfig,
+    paths: Sequence[Path],
+    storage: Storage,
+    endpoints: tuple[Endpoint, ...],
+    machine: Machine,
+    on_progress: Progress | None,
 ) -> TreePlace:
     """Opens the tree and settles the ids of the cluster and this broker; TreeError, JournalError, JesenskaError with
     one sentence."""
@@ -93,6 +98,17 @@ async def _settle(
         broker_id = known_id if known_id is not None else await again(partial(next_broker_id, store, reserved_max))
     if home.is_shared:
         is_new = all(item is None or item.broker_id is None for item in found)
-        await again(partial(require_free, store, broker_id, endpoints, machine.clock, home.session_timeout_ms, on_progress, is_new=is_new))
+        await again(
+            partial(
+                require_free,
+                store,
+                broker_id,
+                endpoints,
+                machine.clock,
+                home.session_timeout_ms,
+                on_progress,
+                is_new=is_new,
+            )
+        )
     storage.directories.claim(cluster_id, broker_id)
     return TreePlace(home, cluster_id, broker_id, endpoints, await again(home.facts))

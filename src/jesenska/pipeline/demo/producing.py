@@ -22,7 +22,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.producer import Producer
-from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.demo.flights import Stream
 from jesenska.records.arrow import columns_to_batches, partitions_of_keys
 from jesenska.records.header import Codec
@@ -54,7 +54,9 @@ class NotContinuedError(JesenskaError):
 class StreamProducer:
     """Sends one stream, at full speed or `speed_up` times as fast as the records' timestamps."""
 
-    def __init__(self, connection: ClusterThread, stream: Stream, partitions: int, clock: Clock, speed_up: float | None = None) -> None:
+    def __init__(
+        self, connection: ClusterThread, stream: Stream, partitions: int, clock: Clock, speed_up: float | None = None
+    ) -> None:
         self.progress = Progress(total=len(stream))
         self._connection = connection
         self._stream = stream
@@ -72,7 +74,9 @@ class StreamProducer:
 
         stream = self._stream
         partition_of = partitions_of_keys(stream.keys, self._partitions, 0)
-        rows = pa.table({"partition": partition_of, "key": stream.keys, "value": stream.values, "timestamp": stream.timestamps})
+        rows = pa.table(
+            {"partition": partition_of, "key": stream.keys, "value": stream.values, "timestamp": stream.timestamps}
+        )
         there = self._connection.persist(self._counts)
         left = self._left(rows, there)
         self.progress.already_there = self.progress.acknowledged = sum(there.values())
@@ -96,11 +100,19 @@ class StreamProducer:
         for partition, count in there.items():
             of_partition = pc.indices_nonzero(pc.equal(rows["partition"], partition))
             if count > len(of_partition):
-                raise NotContinuedError(f"The topic {self._stream.topic} holds more records in partition {partition} than the stream has.")
+                raise NotContinuedError(
+                    f"The topic {self._stream.topic} holds more records in partition {partition} than the stream has."
+                )
             if count:
-                expected = rows["key"][of_partition[count - 1].as_py()].as_py(), rows["value"][of_partition[count - 1].as_py()].as_py()
+                expected = (
+                    rows["key"][of_partition[count - 1].as_py()].as_py(),
+                    rows["value"][of_partition[count - 1].as_py()].as_py(),
+                )
                 if self._connection.run(self._record(partition, count - 1)) != expected:
-                    raise NotContinuedError(f"The topic {self._stream.topic} holds another record at offset {count - 1} of partition {partition}.")
+                    raise NotContinuedError(
+                        f"The topic {self._stream.topic} holds another record at offset {count - 1} of partition "
+                        f"{partition}."
+                    )
             left.append(of_partition.slice(count))
         merged = pa.concat_arrays(left)
         return merged.take(pc.array_sort_indices(merged))
@@ -151,6 +163,8 @@ class StreamProducer:
         found = []
         for number in sorted(pc.unique(piece["partition"]).to_pylist()):
             rows = piece.filter(pc.equal(piece["partition"], number)).combine_chunks()
-            batches = columns_to_batches(rows["key"], rows["value"], None, rows["timestamp"], default_timestamp=0, codec=Codec.LZ4)
+            batches = columns_to_batches(
+                rows["key"], rows["value"], None, rows["timestamp"], default_timestamp=0, codec=Codec.LZ4
+            )
             found.append((number, batches))
         return found

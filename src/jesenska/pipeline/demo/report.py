@@ -58,11 +58,22 @@ def day_of(timestamp_ms: int) -> str:
 def table(title: str, heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Columns padded to one width, numbers aligned right."""
     texts = [[_text(item) for item in row] for row in rows]
-    widths = [max(len(head), *(len(row[number]) for row in texts)) if texts else len(head) for number, head in enumerate(heads)]
-    numeric = [bool(rows) and all(isinstance(row[number], int | float) or row[number] is None for row in rows) for number in range(len(heads))]
+    widths = [
+        max(len(head), *(len(row[number]) for row in texts)) if texts else len(head)
+        for number, head in enumerate(heads)
+    ]
+    numeric = [
+        bool(rows) and all(isinstance(row[number], int | float) or row[number] is None for row in rows)
+        for number in range(len(heads))
+    ]
 
     def line(cells: Sequence[str]) -> str:
-        return "  " + "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(cells, widths, numeric)).rstrip()
+        return (
+            "  "
+            + "  ".join(
+                cell.rjust(width) if right else cell.ljust(width) for cell, width, right in zip(cells, widths, numeric)
+            ).rstrip()
+        )
 
     return "\n".join([f"\n{title}", line(heads), line(["-" * width for width in widths]), *map(line, texts)])
 
@@ -103,13 +114,24 @@ def tables(results: dict[str, DataFrame]) -> str:
         .limit(10)
         .collect()
     )
-    weather = results["by_weather"].select("key", "flights", 100 * F.col("cancelled") / F.col("flights"), "mean_dep_delay").orderBy("key").collect()
+    weather = (
+        results["by_weather"]
+        .select("key", "flights", 100 * F.col("cancelled") / F.col("flights"), "mean_dep_delay")
+        .orderBy("key")
+        .collect()
+    )
     return "\n".join(
         [
-            table("Airlines, the latest first", ["", "airline", "flights", "seats", "cancelled %", "mean delay (min)"], carriers),
+            table(
+                "Airlines, the latest first",
+                ["", "airline", "flights", "seats", "cancelled %", "mean delay (min)"],
+                carriers,
+            ),
             table("Hour of departure in New York", ["hour", "flights", "cancelled %", "mean delay (min)"], hours),
             table(
-                f"Ten routes with the longest delays (of those with {many} flights or more)", ["route", "to", "flights", "delay (min)", "on arrival"], routes
+                f"Ten routes with the longest delays (of those with {many} flights or more)",
+                ["route", "to", "flights", "delay (min)", "on arrival"],
+                routes,
             ),
             table("Visibility at departure", ["visibility", "flights", "cancelled %", "mean delay (min)"], weather),
         ]

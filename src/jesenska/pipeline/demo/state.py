@@ -41,7 +41,9 @@ def read_state(folder: Path) -> State | None:
     """The last run's state; None if there was none, or none that can be read."""
     try:
         tree = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-        return State(str(tree["status"]), int(tree["flights"]), {str(name): str(item) for name, item in tree["topics"].items()})
+        return State(
+            str(tree["status"]), int(tree["flights"]), {str(name): str(item) for name, item in tree["topics"].items()}
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

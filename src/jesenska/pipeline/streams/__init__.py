@@ -3,12 +3,56 @@ driver. Nothing here imports Spark."""
 
 from typing import NoReturn
 
-from jesenska.pipeline.streams.builder import StreamsBuilder
-from jesenska.pipeline.streams.cogrouped_operations import CogroupedKStream, SessionWindowedCogroupedKStream, TimeWindowedCogroupedKStream
 from jesenska.pipeline.streams.driver import TestInputTopic, TestOutputTopic, TopologyTestDriver
-from jesenska.pipeline.streams.errors import ProcessorFailedError, SerializationError, SettingError, StreamsError, TopologyError
-from jesenska.pipeline.streams.expressions import Expression, aggregate, array, coalesce, concat, if_else, key, left, lit, right, struct, value
-from jesenska.pipeline.streams.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
+from jesenska.pipeline.streams.dsl.builder import StreamsBuilder
+from jesenska.pipeline.streams.dsl.cogrouped_operations import (
+    CogroupedKStream,
+    SessionWindowedCogroupedKStream,
+    TimeWindowedCogroupedKStream,
+)
+from jesenska.pipeline.streams.dsl.expressions import (
+    Expression,
+    aggregate,
+    array,
+    coalesce,
+    concat,
+    if_else,
+    key,
+    left,
+    lit,
+    right,
+    struct,
+    value,
+)
+from jesenska.pipeline.streams.dsl.grouped_operations import SessionWindowedKStream, TimeWindowedKStream
+from jesenska.pipeline.streams.dsl.kinds import KGroupedStream, KGroupedTable, KStream, KTable
+from jesenska.pipeline.streams.dsl.materialization import Stores
+from jesenska.pipeline.streams.dsl.processing import (
+    Processor,
+    ProcessorContext,
+    PunctuationType,
+    Transformer,
+    ValueTransformer,
+    ValueTransformerWithKey,
+)
+from jesenska.pipeline.streams.dsl.stream_operations import BranchedKStream
+from jesenska.pipeline.streams.dsl.table_operations import GlobalKTable
+from jesenska.pipeline.streams.dsl.windows import (
+    BufferConfig,
+    EmitStrategy,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    Suppressed,
+    TimeWindows,
+)
+from jesenska.pipeline.streams.errors import (
+    ProcessorFailedError,
+    SerializationError,
+    SettingError,
+    StreamsError,
+    TopologyError,
+)
 from jesenska.pipeline.streams.handlers import (
     Decision,
     DeserializationFailure,
@@ -19,16 +63,11 @@ from jesenska.pipeline.streams.handlers import (
     log_and_fail,
 )
 from jesenska.pipeline.streams.kafka_names import of_module
-from jesenska.pipeline.streams.kinds import KGroupedStream, KGroupedTable, KStream, KTable
-from jesenska.pipeline.streams.materialization import Stores
 from jesenska.pipeline.streams.plan import Plan, Store
-from jesenska.pipeline.streams.processing import Processor, ProcessorContext, PunctuationType, Transformer, ValueTransformer, ValueTransformerWithKey
 from jesenska.pipeline.streams.records import KeyValue, Record, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
-from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.serdes import Serdes
+from jesenska.pipeline.streams.serdes.serde import Serde
+from jesenska.pipeline.streams.serdes.serdes import Serdes
 from jesenska.pipeline.streams.settings import StreamsConfig
-from jesenska.pipeline.streams.stream_operations import BranchedKStream
-from jesenska.pipeline.streams.table_operations import GlobalKTable
 from jesenska.pipeline.streams.timestamps import (
     InputRecord,
     fail_on_invalid_timestamp,
@@ -37,7 +76,6 @@ from jesenska.pipeline.streams.timestamps import (
     wallclock_timestamp,
 )
 from jesenska.pipeline.streams.topology import Topology
-from jesenska.pipeline.streams.windows import BufferConfig, EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 
 __all__ = [
     "BranchedKStream",

@@ -11,14 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from jesenska.pipeline.streams.processor_topology import ProcessorNode, ProcessorTopology, SinkNode, SourceNode, TopologyNode
+from jesenska.pipeline.streams.processor_topology import (
+    ProcessorNode,
+    ProcessorTopology,
+    SinkNode,
+    SourceNode,
+    TopologyNode,
+)
 
 
 def describe(topology: ProcessorTopology) -> str:
     """The description of the whole topology."""
     text = "Topologies:\n "
     for number, names in enumerate(topology.sub_topologies()):
-        text += "  " + (_global_store(topology, number, names) if topology.is_global(names) else _sub_topology(topology, number, names))
+        text += "  " + (
+            _global_store(topology, number, names)
+            if topology.is_global(names)
+            else _sub_topology(topology, number, names)
+        )
     return text
 
 
@@ -28,7 +38,8 @@ def _global_store(topology: ProcessorTopology, number: int, names: list[str]) ->
     return (
         f"Sub-topology: {number} for global store (will not generate tasks)\n"
         f"    Source: {source.name} (topics: {_listed(source.topics)})\n      --> {processor.name}\n"
-        f"    Processor: {processor.name} (stores: {_listed(processor.stores)})\n      --> none\n      <-- {source.name}\n"
+        f"    Processor: {processor.name} (stores: {_listed(processor.stores)})\n      --> none\n      <-- "
+        f"{source.name}\n"
     )
 
 
@@ -66,11 +77,21 @@ class _Described:
     def __str__(self) -> str:
         match self.node:
             case SourceNode(name=name, topics=topics, pattern=pattern):
-                return f"Source: {name} (topics: {_listed(topics) if pattern is None else pattern})\n      --> {self.successors}"
+                return (
+                    f"Source: {name} (topics: {_listed(topics) if pattern is None else pattern})\n      --> "
+                    f"{self.successors}"
+                )
             case ProcessorNode(name=name, stores=stores):
-                return f"Processor: {name} (stores: {_listed(stores)})\n      --> {self.successors}\n      <-- {self.predecessors}"
+                return (
+                    f"Processor: {name} (stores: {_listed(stores)})\n      --> {self.successors}\n      <-- "
+                    f"{self.predecessors}"
+                )
             case SinkNode(name=name, topic=None, topic_extractor=extractor):
-                shown = getattr(extractor.source, "__qualname__", repr(extractor.source)) if extractor is not None else "none"
+                shown = (
+                    getattr(extractor.source, "__qualname__", repr(extractor.source))
+                    if extractor is not None
+                    else "none"
+                )
                 return f"Sink: {name} (extractor class: {shown})\n      <-- {self.predecessors}"
             case SinkNode(name=name, topic=topic):
                 return f"Sink: {name} (topic: {topic})\n      <-- {self.predecessors}"

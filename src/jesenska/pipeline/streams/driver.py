@@ -21,10 +21,10 @@ from datetime import timedelta
 from typing import Any
 
 from jesenska.pipeline.streams.durations import Duration, milliseconds
-from jesenska.pipeline.streams.engine.foreign_keys import SubscriptionStore
+from jesenska.pipeline.streams.engine.joins.foreign_keys import SubscriptionStore
+from jesenska.pipeline.streams.engine.joins.stream_joins import OuterJoinStore
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.engine.stores import ChangeLog, KeyValueStore, SessionStore, WindowStore
-from jesenska.pipeline.streams.engine.stream_joins import OuterJoinStore
 from jesenska.pipeline.streams.engine.suppression import SuppressBuffer
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.errors import StreamsError
@@ -33,7 +33,7 @@ from jesenska.pipeline.streams.lowering import lower
 from jesenska.pipeline.streams.plan import ForeignKeyJoin
 from jesenska.pipeline.streams.processor_topology import SinkNode, SourceNode
 from jesenska.pipeline.streams.records import Headers, KeyValue, Record, ValueAndTimestamp
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology, changelog_topic
 
@@ -42,7 +42,13 @@ class TopologyTestDriver(SaysOurName):
     """Runs `topology`. `config` takes the settings of an application; none is needed. `initial_wall_clock_time_ms` is
     the wall-clock time at the start."""
 
-    def __init__(self, topology: Topology, config: Mapping[str, Any] | StreamsConfig | None = None, *, initial_wall_clock_time_ms: int = 0) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        config: Mapping[str, Any] | StreamsConfig | None = None,
+        *,
+        initial_wall_clock_time_ms: int = 0,
+    ) -> None:
         self.topology = Topology.expect(topology, "TopologyTestDriver")
         self.config = config if isinstance(config, StreamsConfig) else StreamsConfig(config)
         self.config.check_names(self.topology.internal_names())
@@ -95,10 +101,17 @@ class TopologyTestDriver(SaysOurName):
         """A topic that the test pipes records into. Records without a timestamp get `start_timestamp`, each one
         `auto_advance` later than the one before."""
         return TestInputTopic(
-            self, topic, key or self.config.key_serde, value or self.config.value_serde, start_timestamp, milliseconds("auto_advance", auto_advance)
+            self,
+            topic,
+            key or self.config.key_serde,
+            value or self.config.value_serde,
+            start_timestamp,
+            milliseconds("auto_advance", auto_advance),
         )
 
-    def create_output_topic(self, topic: str, *, key: Serde | None = None, value: Serde | None = None) -> TestOutputTopic:
+    def create_output_topic(
+        self, topic: str, *, key: Serde | None = None, value: Serde | None = None
+    ) -> TestOutputTopic:
         """A topic that the test reads the topology's output from."""
         return TestOutputTopic(self, topic, key or self.config.key_serde, value or self.config.value_serde)
 
@@ -106,12 +119,17 @@ class TopologyTestDriver(SaysOurName):
         """The topics that something was written to, changelogs and internal topics too."""
         return set(self._outputs)
 
-    def pipe_raw(self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()) -> None:
+    def pipe_raw(
+        self, topic: str, key: bytes | None, value: bytes | None, timestamp: int, headers: Headers = ()
+    ) -> None:
         """A record of bytes into a topic that the topology reads, and everything that follows from it."""
         self._must_be_open()
         is_read = self._enqueue(topic, Record(key, value, timestamp, headers))
         if not is_read:
-            raise StreamsError(f"the topology does not read the topic {topic}: pipe into {', '.join(sorted(self._read_topics())) or 'none'}.")
+            raise StreamsError(
+                f"the topology does not read the topic {topic}: pipe into "
+                f"{', '.join(sorted(self._read_topics())) or 'none'}."
+            )
         self._complete()
 
     def read_raw(self, topic: str) -> list[Record]:
@@ -201,7 +219,9 @@ class TopologyTestDriver(SaysOurName):
         if name not in stores:
             raise StreamsError(f"there is no store {name}: the topology has {', '.join(sorted(stores)) or 'none'}.")
         if not isinstance(stores[name], kind):
-            raise StreamsError(f"the store {name} is no {what} store: ask for a {self._processors.stores[name].kind} store.")
+            raise StreamsError(
+                f"the store {name} is no {what} store: ask for a {self._processors.stores[name].kind} store."
+            )
         return stores[name]
 
     def _make_store(self, name: str, task: Task) -> Any:
@@ -228,7 +248,11 @@ class TopologyTestDriver(SaysOurName):
             case "outer-join":
                 return OuterJoinStore(key)
             case "subscription":
-                join = next(node for node in self.topology.plan if isinstance(node, ForeignKeyJoin) and node.subscription_store is spec)
+                join = next(
+                    node
+                    for node in self.topology.plan
+                    if isinstance(node, ForeignKeyJoin) and node.subscription_store is spec
+                )
                 return SubscriptionStore(task.key_serde(join.foreign_key_serde), task.key_serde(join.left_key))
         raise AssertionError(f"no store of the kind {spec.kind}")
 
@@ -258,7 +282,11 @@ class TopologyTestDriver(SaysOurName):
             raise StreamsError("the driver is closed: make a new one.")
 
     def _sink_topics(self) -> set[str]:
-        return {self._task_of_all.decorated(node.topic) for node in self._processors.nodes.values() if isinstance(node, SinkNode) and node.topic is not None}
+        return {
+            self._task_of_all.decorated(node.topic)
+            for node in self._processors.nodes.values()
+            if isinstance(node, SinkNode) and node.topic is not None
+        }
 
 
 class TestInputTopic(SaysOurName):
@@ -266,14 +294,24 @@ class TestInputTopic(SaysOurName):
 
     __test__ = False  # its name is Kafka's; pytest is not to collect it
 
-    def __init__(self, driver: TopologyTestDriver, topic: str, key: Serde, value: Serde, start_timestamp: int, auto_advance_ms: int) -> None:
+    def __init__(
+        self,
+        driver: TopologyTestDriver,
+        topic: str,
+        key: Serde,
+        value: Serde,
+        start_timestamp: int,
+        auto_advance_ms: int,
+    ) -> None:
         self._driver = driver
         self.topic = topic
         self._key, self._value = key, value
         self._next_timestamp = start_timestamp
         self._auto_advance_ms = auto_advance_ms
 
-    def pipe_input(self, key: Any = None, value: Any = None, timestamp: int | None = None, headers: Headers = ()) -> None:
+    def pipe_input(
+        self, key: Any = None, value: Any = None, timestamp: int | None = None, headers: Headers = ()
+    ) -> None:
         """One record, and everything that follows from it."""
         if timestamp is None:
             timestamp = self._next_timestamp
@@ -297,7 +335,9 @@ class TestInputTopic(SaysOurName):
         for record in records:
             self.pipe_input(record.key, record.value, record.timestamp, record.headers)
 
-    def pipe_raw(self, key: bytes | None, value: bytes | None, timestamp: int | None = None, headers: Headers = ()) -> None:
+    def pipe_raw(
+        self, key: bytes | None, value: bytes | None, timestamp: int | None = None, headers: Headers = ()
+    ) -> None:
         """One record of bytes, such as one that the serde cannot read."""
         if timestamp is None:
             timestamp = self._next_timestamp
@@ -326,7 +366,12 @@ class TestOutputTopic(SaysOurName):
             written = ", ".join(sorted(self._driver.produced_topic_names() | self._driver._sink_topics())) or "no topic"
             raise StreamsError(f"there is no record in {self.topic} to read: the topology writes to {written}.")
         record = waiting.popleft()
-        return Record(self._key.deserialize(self.topic, record.key), self._value.deserialize(self.topic, record.value), record.timestamp, record.headers)
+        return Record(
+            self._key.deserialize(self.topic, record.key),
+            self._value.deserialize(self.topic, record.value),
+            record.timestamp,
+            record.headers,
+        )
 
     def read_value(self) -> Any:
         return self.read_record().value
@@ -369,7 +414,9 @@ class KeyValueView:
 
     def put(self, key: Any, value: Any) -> None:
         """Sets the key; in a timestamped store with a timestamp of -1, as Kafka Streams' driver does."""
-        self._store.put(key, ValueAndTimestamp(value, -1) if self._store.spec.timestamped and value is not None else value)
+        self._store.put(
+            key, ValueAndTimestamp(value, -1) if self._store.spec.timestamped and value is not None else value
+        )
 
     def delete(self, key: Any) -> Any:
         return _plain(self._store, self._store.delete(key))

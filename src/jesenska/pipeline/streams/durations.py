@@ -18,7 +18,9 @@ def milliseconds(what: str, duration: Duration, lowest: int = 0) -> int:
     elif isinstance(duration, int) and not isinstance(duration, bool):
         ms = duration
     else:
-        raise refused(f"{what} is {duration!r}, which is no length of time: give milliseconds as an int, or a timedelta.")
+        raise refused(
+            f"{what} is {duration!r}, which is no length of time: give milliseconds as an int, or a timedelta."
+        )
     if ms < lowest:
         raise refused(f"{what} is {ms} ms: give at least {lowest} ms.")
     return ms

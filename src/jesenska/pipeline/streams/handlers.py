@@ -149,5 +149,7 @@ def handler_named(setting: str, given: Any) -> Handler:
         return handler
     found = _BY_NAME.get(str(given).removeprefix(_JAVAS))
     if found is None:
-        raise SettingError(f"{setting} is {given!r}, which names no handler: give a function, or one of {', '.join(sorted(_OURS))}.")
+        raise SettingError(
+            f"{setting} is {given!r}, which names no handler: give a function, or one of {', '.join(sorted(_OURS))}."
+        )
     return found

@@ -42,13 +42,16 @@ _ARGUMENTS = {
 
 #: Versioned stores (KIP-889) are not implemented.
 IN_PLACE_OF_VERSIONS = (
-    "Stores.window_store(…), put each value with its time as the start of a window, and read the first one that backward_fetch(key, 0, as_of) gives; "
+    "Stores.window_store(…), put each value with its time as the start of a window, and read the first one that "
+    "backward_fetch(key, 0, as_of) gives; "
     "tables have no versions"
 )
 #: Names that a program may import from the package, and their place or replacement.
 _ELSEWHERE = {
     "KafkaStreams": "import it from jesenska.pipeline.streams_on_spark",
-    **dict.fromkeys(("VersionedKeyValueStore", "VersionedRecord", "VersionedBytesStoreSupplier"), f"write {IN_PLACE_OF_VERSIONS}"),
+    **dict.fromkeys(
+        ("VersionedKeyValueStore", "VersionedRecord", "VersionedBytesStoreSupplier"), f"write {IN_PLACE_OF_VERSIONS}"
+    ),
     "col": 'write value["field"], with value and key of this package',
 }
 
@@ -64,7 +67,9 @@ def unknown(known: type, name: str, asked: object) -> AttributeError:
 def _told(known: type, name: str) -> str | None:
     """The sentence about the spelling here of a foreign name; None without one."""
     ours = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower()
-    instead: Mapping[str, str] = next((one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {})
+    instead: Mapping[str, str] = next(
+        (one.__dict__["_INSTEAD"] for one in known.__mro__ if "_INSTEAD" in one.__dict__), {}
+    )
     if other := instead.get(name) or _OF_SPARK.get(name):
         return f"{known.__name__} has no {name}: write {other}."
     if ours != name and any(ours in one.__dict__ for one in known.__mro__):

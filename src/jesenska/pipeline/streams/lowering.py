@@ -6,20 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from jesenska.pipeline.streams.dsl.processing import Processor
+from jesenska.pipeline.streams.dsl.windows import SlidingWindows
 from jesenska.pipeline.streams.engine import (
     aggregates,
-    foreign_keys,
     own_processors,
     sessions,
     stateless,
-    stream_joins,
     suppression,
-    table_joins,
-    table_lookups,
     tables,
     windowed,
 )
 from jesenska.pipeline.streams.engine.change_serde import ChangeSerde
+from jesenska.pipeline.streams.engine.joins import foreign_keys, stream_joins, table_joins, table_lookups
 from jesenska.pipeline.streams.plan import (
     Branch,
     BranchChild,
@@ -62,10 +61,8 @@ from jesenska.pipeline.streams.plan import (
     ToTable,
     WindowedAggregate,
 )
-from jesenska.pipeline.streams.processing import Processor
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, ProcessorTopology, SinkNode, SourceNode
-from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.windows import SlidingWindows
+from jesenska.pipeline.streams.serdes.serde import Serde
 
 
 class Defaults:
@@ -154,7 +151,12 @@ class _Lowering:
             self.topology.connect(node.name, *node.stores)
         if isinstance(node, StreamTableJoin):
             self.topology.connect(node.name, *self._stores_of(node.table))
-        if isinstance(node, Table) and node.materialized and node.store is not None and not isinstance(node, CogroupMerge):
+        if (
+            isinstance(node, Table)
+            and node.materialized
+            and node.store is not None
+            and not isinstance(node, CogroupMerge)
+        ):
             self.topology.add_store(node.store, node.name)
 
     def _processor(self, node: Node, name: str, parents: Iterable[str], make: Callable[[], Processor]) -> None:
@@ -193,7 +195,9 @@ class _Lowering:
             case TableMapValues(mapper=mapper, sends_old_values=sends_old):
                 return lambda: tables.MapTableValues(mapper.call, _own_store(node), sends_old)
             case TableTransformValues(supplier=supplier, sends_old_values=sends_old):
-                return lambda: tables.TransformTableValues(supplier, own_processors.transform_of, _own_store(node), sends_old)
+                return lambda: tables.TransformTableValues(
+                    supplier, own_processors.transform_of, _own_store(node), sends_old
+                )
             case TableGroupBy(mapper=mapper):
                 return lambda: tables.RegroupTable(mapper.call)
             case StreamAggregate():
@@ -230,7 +234,9 @@ class _Lowering:
             )
         )
         sends_old = node.sends_old_values
-        self._processor(node, node.name, (node.source_name,), lambda: tables.TableFromRecords(_own_store(node), sends_old))
+        self._processor(
+            node, node.name, (node.source_name,), lambda: tables.TableFromRecords(_own_store(node), sends_old)
+        )
         if node.materialized and node.store is not None:
             self.topology.add_store(node.store, node.name)
 
@@ -274,14 +280,33 @@ class _Lowering:
                 partitioner=node.partitioner,
             )
         )
-        self.topology.add_source(SourceNode(name=node.name, made_at=node.made_at, topics=(node.topic,), key=node.key, value=node.value))
+        self.topology.add_source(
+            SourceNode(name=node.name, made_at=node.made_at, topics=(node.topic,), key=node.key, value=node.value)
+        )
 
     def _table_repartition(self, node: TableRepartition) -> None:
         self.topology.internal_topics.add(node.topic)
         self.topology.add_sink(
-            SinkNode(name=node.sink_name, made_at=node.made_at, parents=node.inputs, topic=node.topic, key=node.key, value=node.value, wrap=ChangeSerde)
+            SinkNode(
+                name=node.sink_name,
+                made_at=node.made_at,
+                parents=node.inputs,
+                topic=node.topic,
+                key=node.key,
+                value=node.value,
+                wrap=ChangeSerde,
+            )
         )
-        self.topology.add_source(SourceNode(name=node.name, made_at=node.made_at, topics=(node.topic,), key=node.key, value=node.value, wrap=ChangeSerde))
+        self.topology.add_source(
+            SourceNode(
+                name=node.name,
+                made_at=node.made_at,
+                topics=(node.topic,),
+                key=node.key,
+                value=node.value,
+                wrap=ChangeSerde,
+            )
+        )
 
     # Joins
 
@@ -314,7 +339,13 @@ class _Lowering:
         this_getter, other_getter = self._getter(this), self._getter(other)
 
         def this_side() -> Processor:
-            return table_joins.JoinTables(other_getter(), joiner, needs_this=node.kind != "outer", needs_other=node.kind == "inner", sends_old=sends_old)
+            return table_joins.JoinTables(
+                other_getter(),
+                joiner,
+                needs_this=node.kind != "outer",
+                needs_other=node.kind == "inner",
+                sends_old=sends_old,
+            )
 
         def other_side() -> Processor:
             return table_joins.JoinTables(
@@ -327,7 +358,12 @@ class _Lowering:
 
         self._processor(node, node.this_join_name, (this,), this_side)
         self._processor(node, node.other_join_name, (other,), other_side)
-        self._processor(node, node.name, (node.this_join_name, node.other_join_name), lambda: table_joins.MergeTableJoin(_own_store(node), sends_old))
+        self._processor(
+            node,
+            node.name,
+            (node.this_join_name, node.other_join_name),
+            lambda: table_joins.MergeTableJoin(_own_store(node), sends_old),
+        )
         self.topology.connect(node.this_join_name, *self._stores_of(other))
         self.topology.connect(node.other_join_name, *self._stores_of(this))
         if node.materialized and node.store is not None:
@@ -346,21 +382,51 @@ class _Lowering:
         def response_serde(_: Serde) -> Serde:
             return foreign_keys.ResponseSerde(defaults.of_value(node.right_value))
 
-        def through(sink: str, parents: tuple[str, ...], source: str, topic: str, key: Serde | None, wrap: Callable[[Serde], Serde]) -> None:
-            topology.add_sink(SinkNode(name=names[sink], made_at=node.made_at, parents=parents, topic=topic, key=key, wrap=wrap))
-            topology.add_source(SourceNode(name=names[source], made_at=node.made_at, topics=(topic,), key=key, wrap=wrap))
+        def through(
+            sink: str,
+            parents: tuple[str, ...],
+            source: str,
+            topic: str,
+            key: Serde | None,
+            wrap: Callable[[Serde], Serde],
+        ) -> None:
+            topology.add_sink(
+                SinkNode(name=names[sink], made_at=node.made_at, parents=parents, topic=topic, key=key, wrap=wrap)
+            )
+            topology.add_source(
+                SourceNode(name=names[source], made_at=node.made_at, topics=(topic,), key=key, wrap=wrap)
+            )
 
         self._processor(
             node,
             names["send"],
             (this,),
-            lambda: foreign_keys.SendSubscriptions(node, defaults.of_key(node.foreign_key_serde), defaults.of_value(node.left_value)),
+            lambda: foreign_keys.SendSubscriptions(
+                node, defaults.of_key(node.foreign_key_serde), defaults.of_value(node.left_value)
+            ),
         )
-        through("subscription_sink", (names["send"],), "subscription_source", node.subscription_topic, node.foreign_key_serde, subscription_serde)
+        through(
+            "subscription_sink",
+            (names["send"],),
+            "subscription_source",
+            node.subscription_topic,
+            node.foreign_key_serde,
+            subscription_serde,
+        )
         topology.add_store(store)
-        self._processor(node, names["receive"], (names["subscription_source"],), lambda: foreign_keys.ReceiveSubscriptions(store.name))
+        self._processor(
+            node,
+            names["receive"],
+            (names["subscription_source"],),
+            lambda: foreign_keys.ReceiveSubscriptions(store.name),
+        )
         topology.connect(names["receive"], store.name)
-        self._processor(node, names["subscription_join"], (names["receive"],), lambda: foreign_keys.AnswerSubscriptions(other_getter()))
+        self._processor(
+            node,
+            names["subscription_join"],
+            (names["receive"],),
+            lambda: foreign_keys.AnswerSubscriptions(other_getter()),
+        )
         topology.connect(names["subscription_join"], *self._stores_of(other))
         self._processor(node, names["foreign_join"], (other,), lambda: foreign_keys.AnswerChanges(store.name))
         topology.connect(names["foreign_join"], store.name)
@@ -370,11 +436,15 @@ class _Lowering:
             node,
             names["resolver"],
             (names["response_source"],),
-            lambda: foreign_keys.ResolveResponses(this_getter(), node.joiner.call, node.kind == "left", defaults.of_value(node.left_value)),
+            lambda: foreign_keys.ResolveResponses(
+                this_getter(), node.joiner.call, node.kind == "left", defaults.of_value(node.left_value)
+            ),
         )
         topology.connect(names["resolver"], *self._stores_of(this))
         sends_old = node.sends_old_values
-        self._processor(node, node.name, (names["resolver"],), lambda: tables.TableFromRecords(_own_store(node), sends_old))
+        self._processor(
+            node, node.name, (names["resolver"],), lambda: tables.TableFromRecords(_own_store(node), sends_old)
+        )
         if node.materialized and node.store is not None:
             topology.add_store(node.store, node.name)
 

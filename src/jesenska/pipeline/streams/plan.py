@@ -26,11 +26,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from jesenska.pipeline.streams.functions import Function
+from jesenska.pipeline.streams.dsl.functions import Function
+from jesenska.pipeline.streams.dsl.windows import (
+    EmitStrategy,
+    JoinWindows,
+    SessionWindows,
+    SlidingWindows,
+    Suppressed,
+    TimeWindows,
+)
 from jesenska.pipeline.streams.locations import Location
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
-from jesenska.pipeline.streams.windows import EmitStrategy, JoinWindows, SessionWindows, SlidingWindows, Suppressed, TimeWindows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -525,7 +532,10 @@ class Plan:
                 case ForeignKeyJoin(names=names):
                     parts = dict(names)
                     if name in (parts["subscription_source"], parts["response_source"]):
-                        yield True, node.subscription_topic if name == parts["subscription_source"] else node.response_topic
+                        yield (
+                            True,
+                            node.subscription_topic if name == parts["subscription_source"] else node.response_topic,
+                        )
                         return
         for input_ in self[name].inputs if name in self else ():
             yield from self._topics_of(input_)

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from jesenska.pipeline.streams.functions import Function
+from jesenska.pipeline.streams.dsl.functions import Function
 from jesenska.pipeline.streams.locations import Location, refused
 from jesenska.pipeline.streams.plan import Store
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 if TYPE_CHECKING:
-    from jesenska.pipeline.streams.processing import Processor
+    from jesenska.pipeline.streams.dsl.processing import Processor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,10 @@ class ProcessorTopology:
             raise refused(f"the source {node.name} reads nothing: give it a topic or a pattern.")
         for topic in node.topics:
             if topic in self._topics:
-                raise refused(f"topic {topic} is read by two sources, {self._topics[topic]} and {node.name}: read it once, and use what that gives twice.")
+                raise refused(
+                    f"topic {topic} is read by two sources, {self._topics[topic]} and {node.name}: read it once, and "
+                    f"use what that gives twice."
+                )
             for pattern in self._patterns:
                 if re.fullmatch(pattern, topic):
                     raise refused(f"topic {topic} is read by the pattern {pattern!r} already: read it once.")
@@ -97,7 +100,10 @@ class ProcessorTopology:
         if node.pattern is not None:
             for topic in self._topics:
                 if re.fullmatch(node.pattern, topic):
-                    raise refused(f"the pattern {node.pattern!r} matches the topic {topic}, which another source reads: read it once.")
+                    raise refused(
+                        f"the pattern {node.pattern!r} matches the topic {topic}, which another source reads: read "
+                        f"it once."
+                    )
             self._patterns.append(node.pattern)
 
     def add_processor(self, node: ProcessorNode) -> None:
@@ -122,13 +128,18 @@ class ProcessorTopology:
         if node is None:
             raise refused(f"there is no processor {processor} to connect with a store: add it first.")
         if not isinstance(node, ProcessorNode):
-            raise refused(f"{processor} is a {'source' if isinstance(node, SourceNode) else 'sink'}, which uses no store: connect a processor.")
+            raise refused(
+                f"{processor} is a {'source' if isinstance(node, SourceNode) else 'sink'}, which uses no store: "
+                f"connect a processor."
+            )
         for store in stores:
             if store in self.global_stores:
                 # Every task has global stores; they connect no processors.
                 continue
             if store not in self.stores:
-                raise refused(f"{processor} uses the store {store}, which is not there: add it with add_state_store first.")
+                raise refused(
+                    f"{processor} uses the store {store}, which is not there: add it with add_state_store first."
+                )
             users = self._users.setdefault(store, [])
             if users:
                 self._unite(processor, users[:1])

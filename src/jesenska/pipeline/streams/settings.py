@@ -23,13 +23,13 @@ from enum import Enum
 from typing import Any
 
 from jesenska.base.errors import InvalidConfigError
-from jesenska.config.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
+from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
 from jesenska.config.table import Table, value_text
-from jesenska.config.topic_settings import TOPIC_SETTINGS
 from jesenska.pipeline.streams.errors import SettingError
 from jesenska.pipeline.streams.handlers import Handler, handler_named, log_and_fail, with_dead_letters
-from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.serdes import Serdes, serde_named
+from jesenska.pipeline.streams.serdes.serde import Serde
+from jesenska.pipeline.streams.serdes.serdes import Serdes, serde_named
 from jesenska.pipeline.streams.timestamps import TimestampExtractor, extractor_named, fail_on_invalid_timestamp
 
 logger = logging.getLogger(__name__)
@@ -65,7 +65,9 @@ def _servers(name: str, value: Any) -> str:
     servers = [server.strip() for server in _text(name, value).split(",")]
     for server in servers:
         if not re.fullmatch(r".+:[0-9]{1,5}", server):
-            raise SettingError(f"{name} has {server!r} in it, which is no address: write host:port, several separated by commas.")
+            raise SettingError(
+                f"{name} has {server!r} in it, which is no address: write host:port, several separated by commas."
+            )
     return ",".join(servers)
 
 
@@ -94,7 +96,9 @@ def _whole(lowest: int) -> Callable[[str, Any], int]:
 def _application_id(name: str, value: Any) -> str:
     text = _text(name, value)
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,200}", text):
-        raise SettingError(f"{name} is {text!r}, but topics are named after it: use ASCII letters, digits, '.', '_' and '-'.")
+        raise SettingError(
+            f"{name} is {text!r}, but topics are named after it: use ASCII letters, digits, '.', '_' and '-'."
+        )
     return text
 
 
@@ -122,7 +126,9 @@ def _topic(name: str, value: Any) -> str | None:
     if value is None:
         return None
     if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text := _text(name, value)) or text in (".", ".."):
-        raise SettingError(f"{name} is {text!r}, which cannot be a topic: use 1 to 249 ASCII letters, digits, '.', '_' and '-'.")
+        raise SettingError(
+            f"{name} is {text!r}, which cannot be a topic: use 1 to 249 ASCII letters, digits, '.', '_' and '-'."
+        )
     return text
 
 
@@ -147,40 +153,47 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("state.dir", "/tmp/kafka-streams", Effect.SPARK, "where checkpoints and state are kept; give a directory that all executors reach", _text),  # noqa: S108
     Setting("cache.max.bytes.buffering", 0, Effect.SPARK, "the earlier name of statestore.cache.max.bytes", _whole(0)),
     Setting("statestore.cache.max.bytes", 0, Effect.SPARK,
-            "above 0: a table with a store sends on only the last update of each key in a micro-batch, as Kafka Streams does with its default of "
+            "above 0: a table with a store sends on only the last update of each key in a micro-batch, as Kafka "
+            "Streams does with its default of "
             "10485760; the size does not matter. 0: every update goes on, as in the test driver", _whole(0)),
     Setting("client.id", "", Effect.SPARK, f"{_SOURCE}: the name that brokers see in requests"),
     Setting("default.deserialization.exception.handler", None, Effect.WORKS,
             "is the earlier name of deserialization.exception.handler", handler_named),
     Setting("deserialization.exception.handler", log_and_fail, Effect.WORKS,
-            "what happens with records that the serdes cannot read: log_and_fail, log_and_continue, dead_letter_topic(…) or a function", handler_named),
+            "what happens with records that the serdes cannot read: log_and_fail, log_and_continue, "
+            "dead_letter_topic(…) or a function", handler_named),
     Setting("processing.exception.handler", log_and_fail, Effect.WORKS,
             "what happens with records with which an operation or a processor fails: the same", handler_named),
     Setting("processing.exception.handler.global.enabled", False, Effect.WORKS,
             "true: processing.exception.handler also decides about records of global tables and stores", _whether),
     Setting("production.exception.handler", log_and_fail, Effect.WORKS,
-            "what happens with records that the serdes cannot write to a topic: the same. What a broker refuses ends the application", handler_named),
+            "what happens with records that the serdes cannot write to a topic: the same. What a broker refuses ends "
+            "the application", handler_named),
     Setting("default.production.exception.handler", None, Effect.WORKS, "is the earlier name of production.exception.handler", handler_named),
     Setting("errors.dead.letter.queue.topic.name", None, Effect.WORKS, "log_and_fail and log_and_continue also write the record to this topic, as it was",
             _topic),
     Setting("ensure.explicit.internal.resource.naming", False, Effect.WORKS,
-            "true: an application is refused whose stores or internal topics have names with a number that changes with the topology", _whether),
+            "true: an application is refused whose stores or internal topics have names with a number that changes "
+            "with the topology", _whether),
     Setting("dsl.store.format", "DEFAULT", Effect.REFUSED, "DEFAULT is what stores keep: values and their times", _plain_stores),
     Setting("default.key.serde", Serdes.bytes(), Effect.WORKS, "how keys are read and written where the program names no serde", serde_named),
     Setting("default.timestamp.extractor", fail_on_invalid_timestamp, Effect.WORKS, "which time records have where the source names no extractor",
             extractor_named),
     Setting("default.value.serde", Serdes.bytes(), Effect.WORKS, "how values are read and written where the program names no serde", serde_named),
     Setting("num.standby.replicas", 0, Effect.INSTEAD,
-            "state is on the disk of state.dir: put it on storage that outlives a machine, in place of standby replicas", _whole(0)),
+            "state is on the disk of state.dir: put it on storage that outlives a machine, in place of standby "
+            "replicas", _whole(0)),
     Setting("num.stream.threads", 1, Effect.INSTEAD, "Spark runs the tasks: choose the master (local[4]) or the number of executors and cores", _whole(1)),
     Setting("processing.guarantee", "at_least_once", Effect.SPARK,
-            "at_least_once or exactly_once_v2 (exactly_once and exactly_once_beta are the same): then each micro-batch is one transaction", _guarantee),
+            "at_least_once or exactly_once_v2 (exactly_once and exactly_once_beta are the same): then each "
+            "micro-batch is one transaction", _guarantee),
     Setting("security.protocol", "PLAINTEXT", Effect.REFUSED, "PLAINTEXT is what connections speak as yet", _plaintext),
     Setting("application.server", "", Effect.SPARK, "host:port of this machine where the stores are asked over HTTP, without TLS and password", _server),
     Setting("buffered.records.per.partition", 1000, Effect.INSTEAD,
             "a micro-batch has no buffer for each partition: give KafkaStreams max_offsets_per_trigger", _whole(1)),
     Setting("commit.interval.ms", 30000, Effect.SPARK,
-            "how often a micro-batch begins (30 seconds where it is not set), which is also how long an update may take to come out; "
+            "how often a micro-batch begins (30 seconds where it is not set), which is also how long an update may "
+            "take to come out; "
             "the test driver commits after each record",
             _whole(0)),
     Setting("connections.max.idle.ms", 540000, Effect.INSTEAD, "connections live as long as Spark's workers: nothing needs to be set instead", _whole(-1)),
@@ -202,7 +215,8 @@ SETTINGS: tuple[Setting, ...] = (
             "stores are SQLite files below state.dir: nothing needs to be set instead"),
     Setting("send.buffer.bytes", 131072, Effect.SPARK, f"{_SOURCE}: the system's send buffer", _whole(-1)),
     Setting("state.cleanup.delay.ms", 600000, Effect.INSTEAD,
-            "state stays for as long as the application is to go on from it: kafka-streams-application-reset begins anew", _whole(0)),
+            "state stays for as long as the application is to go on from it: kafka-streams-application-reset begins "
+            "anew", _whole(0)),
     Setting("timestamp.extractor", None, Effect.WORKS, "is deprecated and stands for default.timestamp.extractor: set that instead", extractor_named),
     Setting("value.serde", None, Effect.WORKS, "is deprecated and stands for default.value.serde: set that instead", serde_named),
     Setting("windowstore.changelog.additional.retention.ms", 86400000, Effect.SPARK,
@@ -222,7 +236,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("group.protocol", "classic", Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("log.summary.interval.ms", 120_000, Effect.INSTEAD, f"Spark measures: {_WATCH}"),
     Setting("max.task.idle.ms", 0, Effect.INSTEAD,
-            "a micro-batch takes what all topics have when it begins, by timestamp: set commit.interval.ms higher, so that more of it is there"),
+            "a micro-batch takes what all topics have when it begins, by timestamp: set commit.interval.ms higher, "
+            "so that more of it is there"),
     Setting("max.warmup.replicas", 2, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("metadata.recovery.rebootstrap.trigger.ms", 300_000, Effect.INSTEAD,
             "a client that finds no broker asks those of bootstrap.servers again: nothing needs to be set instead"),
@@ -240,9 +255,11 @@ SETTINGS: tuple[Setting, ...] = (
             "state stays for as long as the application is to go on from it: KafkaStreams.clean_up() removes it"),
     Setting("task.assignor.class", None, Effect.INSTEAD, f"{_NO_GROUP}: choose the master (local[4]) or the number of executors and cores"),
     Setting("task.timeout.ms", 300_000, Effect.INSTEAD,
-            "a micro-batch that fails ends the application: set consumer.default.api.timeout.ms and producer.delivery.timeout.ms, for which brokers are asked"),
+            "a micro-batch that fails ends the application: set consumer.default.api.timeout.ms and "
+            "producer.delivery.timeout.ms, for which brokers are asked"),
     Setting("topology.optimization", "none", Effect.INSTEAD,
-            "the topology runs as it is written, which gives the same: use one group_by for several tables, so that they share a repartition topic"),
+            "the topology runs as it is written, which gives the same: use one group_by for several tables, so that "
+            "they share a repartition topic"),
     Setting("upgrade.from", None, Effect.INSTEAD, f"{_NO_GROUP}: nothing needs to be set instead"),
     Setting("window.size.ms", None, Effect.INSTEAD, f"{_NAMED_SERDES}: Serdes.time_windowed(inner, size)"),
     Setting("windowed.inner.class.serde", None, Effect.INSTEAD, f"{_NAMED_SERDES}: Serdes.time_windowed(inner, size) or Serdes.session_windowed(inner)"),
@@ -253,9 +270,15 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _PREFIXED: dict[str, Table] = {"consumer": CONSUMER_SETTINGS, "producer": PRODUCER_SETTINGS, "topic": TOPIC_SETTINGS}
 #: Deprecated names and their present names.
-_STAND_FOR = {"key.serde": "default.key.serde", "value.serde": "default.value.serde", "timestamp.extractor": "default.timestamp.extractor"}
+_STAND_FOR = {
+    "key.serde": "default.key.serde",
+    "value.serde": "default.value.serde",
+    "timestamp.extractor": "default.timestamp.extractor",
+}
 #: Earlier names, which programs go on to use, and the names of today.
-_EARLIER = {f"default.{kind}.exception.handler": f"{kind}.exception.handler" for kind in ("deserialization", "production")}
+_EARLIER = {
+    f"default.{kind}.exception.handler": f"{kind}.exception.handler" for kind in ("deserialization", "production")
+}
 
 
 class StreamsConfig:
@@ -315,7 +338,9 @@ class StreamsConfig:
 
     def handler(self, kind: str) -> Handler:
         """The handler of records that fail in "deserialization", "processing" or "production"."""
-        return with_dead_letters(self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"])
+        return with_dead_letters(
+            self.values[f"{kind}.exception.handler"], self.values["errors.dead.letter.queue.topic.name"]
+        )
 
     def check_names(self, names: Iterable[str]) -> None:
         """SettingError if one of these names of stores and internal topics is generated, and the settings forbid
@@ -323,7 +348,8 @@ class StreamsConfig:
         generated = [name for name in names if re.search(r"-[0-9]{10}(-|$)", name)]
         if generated and self.values["ensure.explicit.internal.resource.naming"]:
             raise SettingError(
-                "ensure.explicit.internal.resource.naming is true, but these names of stores and internal topics are generated ones: "
+                "ensure.explicit.internal.resource.naming is true, but these names of stores and internal topics are "
+                "generated ones: "
                 f"{', '.join(generated)}. Give the operations name= and store=."
             )
 
@@ -341,7 +367,10 @@ def _prefixed(name: str, value: Any) -> Any:
         raise SettingError(_unknown(name))
     if inner not in table:
         near = table.nearest(inner)
-        raise SettingError(f"the setting {name} is not known{f': did you mean {prefix}.{near}?' if near else f': {inner} is no setting of a {table.kind}.'}")
+        raise SettingError(
+            f"the setting {name} is not "
+            f"known{f': did you mean {prefix}.{near}?' if near else f': {inner} is no setting of a {table.kind}.'}"
+        )
     try:
         return table[inner].parse(value if isinstance(value, str) else value_text(value) or "")
     except InvalidConfigError as error:
@@ -350,10 +379,21 @@ def _prefixed(name: str, value: Any) -> Any:
 
 def _unknown(name: str) -> str:
     near = difflib.get_close_matches(name.replace("_", "."), _BY_NAME, 1, 0.75)
-    return f"the setting {name} is not known{f': did you mean {near[0]}?' if near else '; docs/streams.md has all that are.'}"
+    return (
+        f"the setting {name} is not "
+        f"known{f': did you mean {near[0]}?' if near else '; docs/streams.md has all that are.'}"
+    )
 
 
 def as_markdown(settings: Iterable[Setting] = SETTINGS) -> list[str]:
     """The rows of the table in docs/streams.md."""
-    words = {Effect.WORKS: "works", Effect.SPARK: "for Spark", Effect.INSTEAD: "no effect", Effect.REFUSED: "this value only"}
-    return [f"| `{setting.name}` | {words[setting.effect]} | {setting.says} |" for setting in sorted(settings, key=lambda setting: setting.name)]
+    words = {
+        Effect.WORKS: "works",
+        Effect.SPARK: "for Spark",
+        Effect.INSTEAD: "no effect",
+        Effect.REFUSED: "this value only",
+    }
+    return [
+        f"| `{setting.name}` | {words[setting.effect]} | {setting.says} |"
+        for setting in sorted(settings, key=lambda setting: setting.name)
+    ]

@@ -35,7 +35,8 @@ def fail_on_invalid_timestamp(record: InputRecord, partition_time: int) -> int:
     """The record's timestamp; a negative one stops the application. This is the default."""
     if record.timestamp < 0:
         raise StreamsError(
-            f"the record at {record.topic}-{record.partition}, offset {record.offset}, has the timestamp {record.timestamp}: "
+            f"the record at {record.topic}-{record.partition}, offset {record.offset}, has the timestamp "
+            f"{record.timestamp}: "
             "give the source an extractor such as log_and_skip_on_invalid_timestamp."
         )
     return record.timestamp
@@ -52,7 +53,8 @@ def use_partition_time_on_invalid_timestamp(record: InputRecord, partition_time:
         return record.timestamp
     if partition_time < 0:
         raise StreamsError(
-            f"the first record of {record.topic}-{record.partition} has the timestamp {record.timestamp}, and there is no earlier one to take: "
+            f"the first record of {record.topic}-{record.partition} has the timestamp {record.timestamp}, and there "
+            f"is no earlier one to take: "
             "give the source another extractor."
         )
     return partition_time
@@ -79,5 +81,8 @@ def extractor_named(setting: str, given: Any) -> TimestampExtractor:
         return extractor
     found = _BY_NAME.get(str(given).removeprefix(_JAVAS))
     if found is None:
-        raise SettingError(f"{setting} is {given!r}, which names no extractor: give a function, or one of {', '.join(sorted(_BY_NAME))}.")
+        raise SettingError(
+            f"{setting} is {given!r}, which names no extractor: give a function, or one of "
+            f"{', '.join(sorted(_BY_NAME))}."
+        )
     return found

@@ -15,20 +15,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from jesenska.pipeline.streams import shown
 from jesenska.pipeline.streams.description import describe
-from jesenska.pipeline.streams.functions import Role, function
+from jesenska.pipeline.streams.dsl import shown
+from jesenska.pipeline.streams.dsl.functions import Role, function
+from jesenska.pipeline.streams.dsl.materialization import check_serde
+from jesenska.pipeline.streams.dsl.processing import Processor, check_supplier
+from jesenska.pipeline.streams.dsl.repartitions import Partitioner
+from jesenska.pipeline.streams.dsl.stream_sources import Topics, names_and_pattern
 from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
 from jesenska.pipeline.streams.lowering import lower
-from jesenska.pipeline.streams.materialization import check_serde
 from jesenska.pipeline.streams.names import checked
 from jesenska.pipeline.streams.plan import GlobalStore, Node, Plan, Process, Sink, StateStore, Store, StreamSource
-from jesenska.pipeline.streams.processing import Processor, check_supplier
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology
-from jesenska.pipeline.streams.repartitions import Partitioner
-from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.stream_sources import Topics, names_and_pattern
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.timestamps import TimestampExtractor
 
 
@@ -43,7 +43,10 @@ class Topology(SaysOurName):
     def expect(cls, given: Any, taker: str) -> Topology:
         """`given`, if it is a topology; else TopologyError that names `taker`."""
         if not isinstance(given, cls):
-            raise refused(f"{taker} takes a Topology, and not a {type(given).__name__}: give what build() of a StreamsBuilder gives.")
+            raise refused(
+                f"{taker} takes a Topology, and not a {type(given).__name__}: give what build() of a StreamsBuilder "
+                f"gives."
+            )
         return given
 
     @classmethod
@@ -153,7 +156,10 @@ class Topology(SaysOurName):
     def add_state_store(self, store: Store, *processors: str) -> Topology:
         """A store, connected to the processors that are named."""
         if not isinstance(store, Store):
-            raise refused(f"add_state_store takes a store that Stores makes, such as Stores.key_value_store('seen'), and not {store!r}.")
+            raise refused(
+                f"add_state_store takes a store that Stores makes, such as Stores.key_value_store('seen'), and not "
+                f"{store!r}."
+            )
         if store.name not in self._plan:
             self._add(StateStore(name=store.name, made_at=here(), store=store))
         return self._connect(store.name, processors)

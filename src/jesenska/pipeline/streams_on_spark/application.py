@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jesenska.config.table import value_text
-from jesenska.pipeline.options import SourceOptions, source_options
+from jesenska.pipeline.connector.options import SourceOptions, source_options
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark.changelogs import logged_stores
@@ -59,7 +59,13 @@ class Application:
     @property
     def stores_without_changelog(self) -> tuple[str, ...]:
         """The stores whose only copy is in the state's directory."""
-        return tuple(name for part in self.parts if not part.is_global for name in part.stores if name not in self.logged_stores(part))
+        return tuple(
+            name
+            for part in self.parts
+            if not part.is_global
+            for name in part.stores
+            if name not in self.logged_stores(part)
+        )
 
     @property
     def has_stores(self) -> bool:
@@ -90,7 +96,9 @@ class Application:
 
     def prefixed(self, prefix: str) -> dict[str, str]:
         """The settings with that prefix, without it, as texts."""
-        named = {name.removeprefix(prefix): value for name, value in self.config.values.items() if name.startswith(prefix)}
+        named = {
+            name.removeprefix(prefix): value for name, value in self.config.values.items() if name.startswith(prefix)
+        }
         return {name: value_text(value) or "" for name, value in named.items()}
 
     def consumer_options(self) -> dict[str, str]:
@@ -116,4 +124,7 @@ class Application:
 
     def global_source(self) -> SourceOptions:
         """The source options for global topics."""
-        return source_options({**self.consumer_options(), "subscribe": ",".join(self.global_topics()), "includeHeaders": "true"}, streaming=False)
+        return source_options(
+            {**self.consumer_options(), "subscribe": ",".join(self.global_topics()), "includeHeaders": "true"},
+            streaming=False,
+        )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 
 from jesenska.base.errors import TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
-from jesenska.client.group_admin import GroupAdmin, GroupDescription, OffsetAndMetadata
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin, GroupDescription, OffsetAndMetadata
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
-from jesenska.pipeline.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.streams.errors import StreamsError
 
 #: As Kafka Streams makes them: retention deletes nothing. The application deletes records that were read.
@@ -27,17 +27,26 @@ def partitions_of_topics(connection: ClusterThread) -> dict[str, int]:
 
 
 def make_internal_topics(
-    connection: ClusterThread, wanted: Mapping[str, int], there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+    connection: ClusterThread,
+    wanted: Mapping[str, int],
+    there: Mapping[str, int],
+    replication_factor: int,
+    configs: Mapping[str, str],
 ) -> None:
     """Makes the topics that are not there, with `configs` besides our own. StreamsError if one exists with another
     number of partitions."""
     for topic, count in wanted.items():
         if topic in there and there[topic] != count:
             raise StreamsError(
-                f"the internal topic {topic} has {there[topic]} partitions and needs {count}, since another topic has changed: "
+                f"the internal topic {topic} has {there[topic]} partitions and needs {count}, since another topic "
+                f"has changed: "
                 "delete the internal topics and the state of the application, and begin anew."
             )
-    missing = [NewTopic(topic, count, replication_factor, {**_CONFIGS, **configs}) for topic, count in wanted.items() if topic not in there]
+    missing = [
+        NewTopic(topic, count, replication_factor, {**_CONFIGS, **configs})
+        for topic, count in wanted.items()
+        if topic not in there
+    ]
     if not missing:
         return
 
@@ -52,14 +61,23 @@ def make_internal_topics(
 
 
 def make_changelog_topics(
-    connection: ClusterThread, wanted: Mapping[str, dict[str, str]], count: int, there: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+    connection: ClusterThread,
+    wanted: Mapping[str, dict[str, str]],
+    count: int,
+    there: Mapping[str, int],
+    replication_factor: int,
+    configs: Mapping[str, str],
 ) -> None:
     """Makes the changelog topics of one sub-topology, each with its own settings, where they are not there."""
     for topic, own in wanted.items():
-        make_internal_topics(connection, {topic: count}, there, replication_factor, {"retention.ms": "-1", **own, **configs})
+        make_internal_topics(
+            connection, {topic: count}, there, replication_factor, {"retention.ms": "-1", **own, **configs}
+        )
 
 
-def bounds(connection: ClusterThread, topics: Iterable[str], counts: Mapping[str, int]) -> tuple[tuple[str, int, int, int], ...]:
+def bounds(
+    connection: ClusterThread, topics: Iterable[str], counts: Mapping[str, int]
+) -> tuple[tuple[str, int, int, int], ...]:
     """(topic, partition, first offset, end) of every partition of the topics."""
     keys = [TopicPartition(topic, number) for topic in topics for number in range(counts[topic])]
 

@@ -24,11 +24,11 @@ from pathlib import Path
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.processor_topology import ProcessorTopology
 from jesenska.pipeline.streams.records import SessionWindow
+from jesenska.pipeline.streams.serdes.windowed_keys import session_store_key, window_store_key
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import changelog_topic
-from jesenska.pipeline.streams.windowed_keys import session_store_key, window_store_key
-from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, facts_in
-from jesenska.pipeline.streams_on_spark.state_file import ReadOnlyStateFile
+from jesenska.pipeline.streams_on_spark.stores.state_file import ReadOnlyStateFile
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Output, Work, facts_in
 
 _KINDS = ("key-value", "window", "session")
 _LONGER = "windowstore.changelog.additional.retention.ms"
@@ -91,6 +91,11 @@ def key_of(store: Store, key: bytes, n: int, m: int) -> bytes:
             return key
 
 
-def topics_of(processors: ProcessorTopology, config: StreamsConfig, names: Iterable[str]) -> Mapping[str, dict[str, str]]:
+def topics_of(
+    processors: ProcessorTopology, config: StreamsConfig, names: Iterable[str]
+) -> Mapping[str, dict[str, str]]:
     """The changelog topics of these stores, with their settings."""
-    return {changelog_topic(config.application_id, name): settings_of_topic(processors.stores[name], config) for name in names}
+    return {
+        changelog_topic(config.application_id, name): settings_of_topic(processors.stores[name], config)
+        for name in names
+    }

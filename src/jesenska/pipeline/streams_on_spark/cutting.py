@@ -35,7 +35,10 @@ class SubTopology:
 def cut(topology: Topology, application_id: str) -> list[SubTopology]:
     """The sub-topologies, as `describe()` numbers them."""
     processors, plan = topology.processors, topology.plan
-    reset = {node.source_name if isinstance(node, TableSource) else node.name: getattr(node, "offset_reset", None) for node in plan}
+    reset = {
+        node.source_name if isinstance(node, TableSource) else node.name: getattr(node, "offset_reset", None)
+        for node in plan
+    }
 
     def full(topic: str) -> str:
         return f"{application_id}-{topic}" if topic in processors.internal_topics else topic
@@ -54,8 +57,12 @@ def cut(topology: Topology, application_id: str) -> list[SubTopology]:
                 writes=tuple(dict.fromkeys(full(sink.topic) for sink in sinks if sink.topic is not None)),
                 extracts=any(sink.topic is None for sink in sinks),
                 is_global=processors.is_global(names),
-                stores=tuple(dict.fromkeys(store for node in nodes if isinstance(node, ProcessorNode) for store in node.stores)),
-                latest=frozenset(full(topic) for source in sources if reset.get(source.name) == "latest" for topic in source.topics),
+                stores=tuple(
+                    dict.fromkeys(store for node in nodes if isinstance(node, ProcessorNode) for store in node.stores)
+                ),
+                latest=frozenset(
+                    full(topic) for source in sources if reset.get(source.name) == "latest" for topic in source.topics
+                ),
             )
         )
     return found
@@ -79,30 +86,49 @@ def _feeds(writer: SubTopology, reader: SubTopology) -> bool:
     return any(reader.takes(topic) for topic in writer.writes)
 
 
-def partitions_of_internal_topics(topology: Topology, parts: Sequence[SubTopology], application_id: str, known: Mapping[str, int]) -> dict[str, int]:
+def partitions_of_internal_topics(
+    topology: Topology, parts: Sequence[SubTopology], application_id: str, known: Mapping[str, int]
+) -> dict[str, int]:
     """The number of partitions of each internal topic. `known` are the numbers of all existing topics. StreamsError if
     a topic is missing, or if joined topics have different numbers."""
     internal = {f"{application_id}-{topic}" for topic in topology.processors.internal_topics}
     for part in parts:
         for topic in part.reads:
             if topic not in internal and topic not in known:
-                raise StreamsError(f"the topic {topic}, which the application reads, does not exist: create it before the application starts.")
+                raise StreamsError(
+                    f"the topic {topic}, which the application reads, does not exist: create it before the "
+                    f"application starts."
+                )
         if part.pattern is not None and not any(part.takes(topic) for topic in known):
-            raise StreamsError(f"no topic matches {part.pattern}, which the application reads: create one before the application starts.")
+            raise StreamsError(
+                f"no topic matches {part.pattern}, which the application reads: create one before the application "
+                f"starts."
+            )
     counts = {topic: number for topic, number in known.items() if topic not in internal}
     for node in topology.plan:
         if isinstance(node, Repartition) and node.partitions is not None:
             counts[f"{application_id}-{node.topic}"] = node.partitions
-    groups = [group for group in (_topics_of(topology.plan, names, application_id, internal) for names in topology.plan.copartitioned) if len(group) > 1]
+    groups = [
+        group
+        for group in (
+            _topics_of(topology.plan, names, application_id, internal) for names in topology.plan.copartitioned
+        )
+        if len(group) > 1
+    ]
     _settle(parts, groups, internal, counts)
     for group in groups:
         if len({counts[topic] for topic in group}) > 1:
             told = " and ".join(f"{topic} has {counts[topic]}" for topic in group)
-            raise StreamsError(f"topics that are joined need equally many partitions, but {told}: put repartition() before the join, or create a topic anew.")
+            raise StreamsError(
+                f"topics that are joined need equally many partitions, but {told}: put repartition() before the "
+                f"join, or create a topic anew."
+            )
     return {topic: counts[topic] for topic in sorted(internal)}
 
 
-def _settle(parts: Sequence[SubTopology], groups: Sequence[list[str]], internal: set[str], counts: dict[str, int]) -> None:
+def _settle(
+    parts: Sequence[SubTopology], groups: Sequence[list[str]], internal: set[str], counts: dict[str, int]
+) -> None:
     """Gives every internal topic a number: that of the topics that it is joined with, else the largest among the
     topics that its writers read."""
     while missing := sorted(internal - counts.keys()):

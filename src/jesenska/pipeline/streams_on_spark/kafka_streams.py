@@ -41,25 +41,25 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import JesenskaError
-from jesenska.pipeline.cluster_thread import connect
-from jesenska.pipeline.options import source_options
+from jesenska.pipeline.connector.cluster_thread import connect
+from jesenska.pipeline.connector.options import source_options
 from jesenska.pipeline.streams.errors import SettingError, StreamsError
 from jesenska.pipeline.streams.plan import Store
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.topology import Topology
 from jesenska.pipeline.streams_on_spark import application_topics
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.changelogs import topics_of
 from jesenska.pipeline.streams_on_spark.cutting import cut, in_order, partitions_of_internal_topics, tasks_of
-from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
-from jesenska.pipeline.streams_on_spark.http_queries import HttpQueries
-from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
-from jesenska.pipeline.streams_on_spark.partition_task import Work
-from jesenska.pipeline.streams_on_spark.query import SubTopologyQuery
-from jesenska.pipeline.streams_on_spark.restoration import restore, was_begun_without_changelogs
-from jesenska.pipeline.streams_on_spark.state_directory import StateDirectory
+from jesenska.pipeline.streams_on_spark.queries.http_queries import HttpQueries
+from jesenska.pipeline.streams_on_spark.queries.interactive_queries import parts_of, read_only_store
+from jesenska.pipeline.streams_on_spark.queries.query import SubTopologyQuery
+from jesenska.pipeline.streams_on_spark.queries.restoration import restore, was_begun_without_changelogs
+from jesenska.pipeline.streams_on_spark.stores.state_directory import StateDirectory
 from jesenska.pipeline.streams_on_spark.strictness import refuse_what_may_differ
+from jesenska.pipeline.streams_on_spark.tasks.global_tables import GlobalTables
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,7 +118,9 @@ class KafkaStreams:
         self.config.check_names(topology.internal_names())
         self._spark = spark
         parts = tuple(cut(topology, self.config.application_id))
-        self._application = Application(topology, self.config, parts, max_offsets_per_trigger, with_logging is not False)
+        self._application = Application(
+            topology, self.config, parts, max_offsets_per_trigger, with_logging is not False
+        )
         self._with_logging = with_logging
         if strict:
             refuse_what_may_differ(self._application)
@@ -244,7 +246,9 @@ class KafkaStreams:
         ValueAndTimestamp."""
         processors = self.topology.processors
         if name not in processors.stores:
-            raise StreamsError(f"there is no store {name}: the topology has {', '.join(sorted(processors.stores)) or 'none'}.")
+            raise StreamsError(
+                f"there is no store {name}: the topology has {', '.join(sorted(processors.stores)) or 'none'}."
+            )
         spec = processors.stores[name]
         if name in processors.global_stores:
             return read_only_store(spec, lambda: iter([self._global_tables().stores[name]]), timestamped)
@@ -254,7 +258,7 @@ class KafkaStreams:
 
     def _global_tables(self) -> GlobalTables:
         """The global stores, with all that their topics have now."""
-        from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
+        from jesenska.pipeline.streams_on_spark.queries.spark_task import read_ranges
 
         with self._lock:
             source, topics = self._application.global_source(), self._application.global_topics()
@@ -329,29 +333,43 @@ class KafkaStreams:
             self._set(State.RUNNING)
 
     def _prepare(self) -> None:
-        from jesenska.pipeline.spark import SHORT_RUN, session
+        from jesenska.pipeline.spark.session import SHORT_RUN, session
 
-        connection = connect(source_options({**self._application.consumer_options(), "subscribe": "any"}, streaming=True).client)
+        connection = connect(
+            source_options({**self._application.consumer_options(), "subscribe": "any"}, streaming=True).client
+        )
         counts = there = application_topics.partitions_of_topics(connection)
-        internal = partitions_of_internal_topics(self.topology, self._application.parts, self.config.application_id, counts)
+        internal = partitions_of_internal_topics(
+            self.topology, self._application.parts, self.config.application_id, counts
+        )
         self._state_directory.take_hold()
         self._state_directory.check(self.topology.describe(), len(self._application.parts))
         if self._with_logging is None:
-            self._application = replace(self._application, with_logging=not was_begun_without_changelogs(self.directory))
+            self._application = replace(
+                self._application, with_logging=not was_begun_without_changelogs(self.directory)
+            )
         if self.config["application.server"]:
             self._http = HttpQueries(self.config["application.server"], _Queried(self))
-        application_topics.make_internal_topics(connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic."))
+        application_topics.make_internal_topics(
+            connection, internal, counts, self.config["replication.factor"], self._application.prefixed("topic.")
+        )
         counts = {**counts, **internal}
         # Records go only through Python, so Java has little code that is worth compiling well.
         spark = self._spark or session(self.config.application_id, config=SHORT_RUN)
-        self._queries = [SubTopologyQuery(self._application, part, spark, connection, counts) for part in self._application.parts if not part.is_global]
+        self._queries = [
+            SubTopologyQuery(self._application, part, spark, connection, counts)
+            for part in self._application.parts
+            if not part.is_global
+        ]
 
         def take_over() -> None:
             begin = restore(self._application, connection, there, counts)
             for part in self._application.parts:
                 logged = topics_of(self.topology.processors, self.config, self._application.logged_stores(part))
                 replicas, configs = self.config["replication.factor"], self._application.prefixed("topic.")
-                application_topics.make_changelog_topics(connection, logged, tasks_of(part, counts), counts, replicas, configs)
+                application_topics.make_changelog_topics(
+                    connection, logged, tasks_of(part, counts), counts, replicas, configs
+                )
             for query in self._queries:
                 query.begin = begin
 

@@ -31,11 +31,27 @@ from jesenska.pipeline.streams.plan import Process, TableTransformValues
 from jesenska.pipeline.streams.processor_topology import SinkNode, SourceNode
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology
-from jesenska.pipeline.streams_on_spark.partition_task import Work, dry_task
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work, dry_task
 
 _IN_INIT = ("__init__", "init", "close")
 _CHANGES = frozenset(
-    ("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "popleft", "remove", "reverse", "setdefault", "sort", "update")
+    (
+        "add",
+        "append",
+        "appendleft",
+        "clear",
+        "discard",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "popleft",
+        "remove",
+        "reverse",
+        "setdefault",
+        "sort",
+        "update",
+    )
 )
 
 
@@ -62,8 +78,10 @@ def _cut_apart(application: Application) -> Iterator[str]:
         sources = [node for name in groups[part.number] if isinstance(node := processors.nodes[name], SourceNode)]
         if not part.is_global and part.stores and (len(part.reads) > 1 or part.pattern is not None):
             yield (
-                f"{sources[-1].made_at}: strict=True refuses that sub-topology {part.number} reads several topics in micro-batches of limited size, "
-                "since the order among their records then depends on where a micro-batch ends: give max_offsets_per_trigger=None."
+                f"{sources[-1].made_at}: strict=True refuses that sub-topology {part.number} reads several topics in "
+                f"micro-batches of limited size, "
+                "since the order among their records then depends on where a micro-batch ends: give "
+                "max_offsets_per_trigger=None."
             )
 
 
@@ -79,7 +97,8 @@ def _partitioners(application: Application) -> Iterator[str]:
     for node in application.topology.processors.nodes.values():
         if isinstance(node, SinkNode) and node.partitioner is not None and node.topic_extractor is not None:
             yield (
-                f"{node.made_at}: strict=True refuses a partitioner for topics that a function names, since it cannot be asked about "
+                f"{node.made_at}: strict=True refuses a partitioner for topics that a function names, since it "
+                f"cannot be asked about "
                 "a topic that comes later: name the topic, or leave the partitioner out."
             )
 
@@ -90,20 +109,23 @@ def _of_exactly_once(application: Application) -> Iterator[str]:
     for part in application.parts:
         if part.is_global:
             yield (
-                f"{processors.nodes[groups[part.number][0]].made_at}: strict=True refuses a global table with exactly_once_v2, since a micro-batch that is "
+                f"{processors.nodes[groups[part.number][0]].made_at}: strict=True refuses a global table with "
+                f"exactly_once_v2, since a micro-batch that is "
                 "run again may find another value in it: make it a table, with repartition() before the join."
             )
             continue
         for name in _punctuated_by_the_clock(application, part):
             yield (
-                f"{processors.nodes[name].made_at}: strict=True refuses the punctuations of {name} on wall-clock time with exactly_once_v2, since a "
+                f"{processors.nodes[name].made_at}: strict=True refuses the punctuations of {name} on wall-clock "
+                f"time with exactly_once_v2, since a "
                 "micro-batch that is run again comes at another time: schedule them on stream time."
             )
     for node in application.topology.plan:
         if isinstance(node, Process | TableTransformValues):
             for at in _Reader(node.supplier()).asks_for_the_time():
                 yield (
-                    f"{at}: strict=True refuses that {node.name} asks for the wall-clock time with exactly_once_v2, since a micro-batch that is "
+                    f"{at}: strict=True refuses that {node.name} asks for the wall-clock time with exactly_once_v2, "
+                    f"since a micro-batch that is "
                     "run again comes at another time: use the record's timestamp."
                 )
 
@@ -151,9 +173,17 @@ class _Reader:
                 at = Location(file, before + getattr(node, "lineno", 0))
                 for name in _changed(node, this):
                     if name not in self._stores:
-                        yield at, f"changes its attribute {name} in {method.name}, and a micro-batch begins with a new one", "keep it in a store"
+                        yield (
+                            at,
+                            f"changes its attribute {name} in {method.name}, and a micro-batch begins with a new one",
+                            "keep it in a store",
+                        )
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "schedule":
-                    yield at, f"schedules a punctuation in {method.name}, which ends with its micro-batch", "schedule it in init"
+                    yield (
+                        at,
+                        f"schedules a punctuation in {method.name}, which ends with its micro-batch",
+                        "schedule it in init",
+                    )
 
     def asks_for_the_time(self) -> Iterator[Location]:
         """The lines that ask the context for the wall-clock time."""
@@ -166,7 +196,9 @@ class _Reader:
 def _stores_in(method: ast.FunctionDef) -> Iterator[str]:
     """The attributes that are given a store of the context's."""
     for node in ast.walk(method):
-        if isinstance(node, ast.Assign) and any(isinstance(part, ast.Attribute) and part.attr == "get_state_store" for part in ast.walk(node.value)):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(part, ast.Attribute) and part.attr == "get_state_store" for part in ast.walk(node.value)
+        ):
             yield from (target.attr for target in node.targets if isinstance(target, ast.Attribute))
 
 

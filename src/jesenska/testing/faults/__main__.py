@@ -22,15 +22,30 @@ _FOUND, _UNREADABLE, _INTERRUPTED = 1, 2, 130
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=_PROGRAM, description="Judges what clients of a Kafka cluster did and saw.", allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, description="Judges what clients of a Kafka cluster did and saw.", allow_abbrev=False
+    )
     commands = parser.add_subparsers(dest="command", required=True)
-    checking = commands.add_parser("check", help="Look for what must not be.", description="Looks for what must not be in histories.", allow_abbrev=False)
+    checking = commands.add_parser(
+        "check",
+        help="Look for what must not be.",
+        description="Looks for what must not be in histories.",
+        allow_abbrev=False,
+    )
     checking.add_argument("histories", nargs="+", metavar="HISTORY.jsonl", help="Files of one history, in any order.")
     checking.add_argument("--output", choices=["text", "json"], default="text", help="How to answer (default: text).")
     checking.add_argument(
-        "--kind", action="append", choices=list(CHECKERS), metavar="KIND", help=f"Look for this only; may be repeated: {', '.join(CHECKERS)}."
+        "--kind",
+        action="append",
+        choices=list(CHECKERS),
+        metavar="KIND",
+        help=f"Look for this only; may be repeated: {', '.join(CHECKERS)}.",
     )
-    checking.add_argument("--trimmed", action="store_true", help="The topics have a retention: what is below their first offset is not lost.")
+    checking.add_argument(
+        "--trimmed",
+        action="store_true",
+        help="The topics have a retention: what is below their first offset is not lost.",
+    )
     return parser
 
 
@@ -46,7 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     try:
         if options.output == "json":
-            print(json.dumps({"operations": len(history), "findings": [asdict(finding) for finding in found]}, ensure_ascii=False, separators=(",", ":")))
+            print(
+                json.dumps(
+                    {"operations": len(history), "findings": [asdict(finding) for finding in found]},
+                    ensure_ascii=False,
+                    separators=(",", ":"),
+                )
+            )
         else:
             for finding in found:
                 print(finding)

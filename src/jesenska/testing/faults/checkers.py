@@ -109,13 +109,23 @@ def _sends(history: Iterable[Operation]) -> list[_Sent]:
     waiting: dict[tuple[str, int], _Sent] = {}
     for operation in history:
         if isinstance(operation, SendBegan):
-            sent = _Sent(operation.client, (operation.topic, operation.partition), operation.value, settings.get(operation.client))
+            sent = _Sent(
+                operation.client,
+                (operation.topic, operation.partition),
+                operation.value,
+                settings.get(operation.client),
+            )
             waiting[operation.client, operation.number] = sent
             found.append(sent)
         elif isinstance(operation, SendAcknowledged):
             acknowledged = waiting.pop((operation.client, operation.number), None)
             if acknowledged is None:
-                acknowledged = _Sent(operation.client, (operation.topic, operation.partition), operation.value, settings.get(operation.client))
+                acknowledged = _Sent(
+                    operation.client,
+                    (operation.topic, operation.partition),
+                    operation.value,
+                    settings.get(operation.client),
+                )
                 found.append(acknowledged)
             acknowledged.key = operation.topic, operation.partition
             acknowledged.offset = operation.offset
@@ -183,7 +193,10 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
         found += [_lost(key, [sent for _, sent in run], f"at offset {run[0][0]}") for run in _runs(sends)]
     found += [_lost(key, items, "at an offset that it was not told") for key, items in elsewhere.items()]
     for key, count in unread.items():
-        sentence = f"{place_of(key)} has {count} acknowledged records, and nobody has read it from its beginning to its end: add a full read to the history."
+        sentence = (
+            f"{place_of(key)} has {count} acknowledged records, and nobody has read it from its beginning to its end: "
+            f"add a full read to the history."
+        )
         found.append(Finding(NOT_READ, *key, (), (), sentence))
     return found
 
@@ -191,7 +204,9 @@ def lost(history: Sequence[Operation], *, trimmed: bool = False) -> list[Finding
 def _lost(key: Key, sends: list[_Sent], where: str) -> Finding:
     first = sends[0]
     more = f", and {len(sends) - 1} more behind it are" if len(sends) > 1 else ", is"
-    sentence = f"{first.value!r}, acknowledged to {first.client} {where} of {place_of(key)}{more} not in the last full read."
+    sentence = (
+        f"{first.value!r}, acknowledged to {first.client} {where} of {place_of(key)}{more} not in the last full read."
+    )
     offsets = [sent.offset for sent in sends if sent.offset is not None and sent.offset >= 0]
     return Finding(LOST, *key, first_of(offsets), first_of([sent.value for sent in sends]), sentence)
 
@@ -229,7 +244,9 @@ def duplicated(history: Sequence[Operation]) -> list[Finding]:
         named = ", ".join(f"offset {offset} of {topic}-{partition}" for partition, offset in ordered[:NAMED_MAX])
         times = "once" if sends == 1 else f"{sends} times"
         sentence = f"{value!r} was sent {times} by an idempotent producer and stands at {len(ordered)} places: {named}."
-        found.append(Finding(DUPLICATED, topic, ordered[0][0], first_of([offset for _, offset in ordered]), (value,), sentence))
+        found.append(
+            Finding(DUPLICATED, topic, ordered[0][0], first_of([offset for _, offset in ordered]), (value,), sentence)
+        )
     return found
 
 
@@ -263,7 +280,9 @@ def reordered(history: Sequence[Operation]) -> list[Finding]:
                 f"{sent.client} sent {previous[1].value!r} before {sent.value!r}, and in {place_of(sent.key)} "
                 f"they stand at the offsets {previous[0]} and {offset}."
             )
-            found.append(Finding(REORDERED, *sent.key, (previous[0], offset), (previous[1].value, sent.value), sentence))
+            found.append(
+                Finding(REORDERED, *sent.key, (previous[0], offset), (previous[1].value, sent.value), sentence)
+            )
         before[sent.client, sent.key] = (offset, sent)
     return found
 
@@ -275,7 +294,9 @@ def inconsistent_offsets(history: Sequence[Operation]) -> list[Finding]:
     A record that was read at an offset, or acknowledged with acks=all, is there for good; other acknowledgements are
     left out, as a new leader may not have their records."""
     shown: dict[Key, dict[int, tuple[str | None, Operation]]] = defaultdict(dict)
-    conflicts: dict[Key, dict[int, tuple[tuple[str | None, Operation], tuple[str | None, Operation]]]] = defaultdict(dict)
+    conflicts: dict[Key, dict[int, tuple[tuple[str | None, Operation], tuple[str | None, Operation]]]] = defaultdict(
+        dict
+    )
 
     def look(key: Key, records: Iterable[tuple[int, str | None]], operation: Operation) -> None:
         known = shown[key]
@@ -329,7 +350,9 @@ def unexpected(history: Sequence[Operation]) -> list[Finding]:
                 continue
             told.add((poll.topic, value))
             why = "was certainly not written" if (poll.topic, value) in written else "was sent by nobody"
-            sentence = f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, which {why}."
+            sentence = (
+                f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, which {why}."
+            )
             found.append(Finding(UNEXPECTED, poll.topic, poll.partition, (offset,), (value,), sentence))
     return found
 
@@ -380,7 +403,10 @@ def non_monotonic(history: Sequence[Operation]) -> list[Finding]:
     for poll, offset, value, expected, last in _steps(history):
         if expected is None or offset >= expected or (last is not None and offset == last + 1 and last + 1 < expected):
             continue
-        sentence = f"{poll.client} was given offset {offset} of {poll.topic}-{poll.partition} where {expected} or a later one comes next."
+        sentence = (
+            f"{poll.client} was given offset {offset} of {poll.topic}-{poll.partition} where {expected} or a later "
+            f"one comes next."
+        )
         found.append(Finding(NON_MONOTONIC, poll.topic, poll.partition, (offset,), (value,), sentence))
     return found
 
@@ -441,7 +467,9 @@ def commits_that_went_back(history: Sequence[Operation]) -> list[Finding]:
     found = []
     for operation in history:
         if isinstance(operation, CommitBegan):
-            registers[operation.group, (operation.topic, operation.partition)].unanswered[operation.client, operation.number] = operation.offset
+            registers[operation.group, (operation.topic, operation.partition)].unanswered[
+                operation.client, operation.number
+            ] = operation.offset
             if operation.back:
                 back.add((operation.client, operation.number))
             else:

@@ -66,7 +66,9 @@ class SmallDisk:
             raise NoSmallDiskError(f"No file system can be mounted here: {done.stderr.strip()}")
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         subprocess.run(["umount", str(self.path)], check=True)
 
     def fill(self, leaving_bytes: int = 0) -> None:

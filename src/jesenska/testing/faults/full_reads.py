@@ -29,7 +29,9 @@ def last_full_reads(history: Iterable[Operation]) -> dict[Key, FullRead]:
             if read is not None:
                 read.values.update(operation.records)
         elif isinstance(operation, FullReadBegan):
-            reading[operation.client] = {(topic, partition): FullRead(operation.time_ns) for topic, partition in operation.partitions}
+            reading[operation.client] = {
+                (topic, partition): FullRead(operation.time_ns) for topic, partition in operation.partitions
+            }
         elif isinstance(operation, FullReadEnded):
             begun = reading.pop(operation.client, {})
             for topic, partition, start, end in operation.ranges:

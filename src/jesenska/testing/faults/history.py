@@ -312,7 +312,10 @@ _SHAPES: Mapping[str, tuple[type[Operation], Mapping[str, Callable[[Any], Any]]]
     "ended": (EndAcknowledged, {"number": _integer, "commits": _flag}),
     "stable": (StableEnd, {"ends": _ends}),
 }
-_READERS = {what: (made, tuple({"time_ns": _integer, "client": _text, **fields}.items())) for what, (made, fields) in _SHAPES.items()}
+_READERS = {
+    what: (made, tuple({"time_ns": _integer, "client": _text, **fields}.items()))
+    for what, (made, fields) in _SHAPES.items()
+}
 _NAMES = {made: what for what, (made, _) in _SHAPES.items()}
 
 
@@ -322,7 +325,10 @@ def to_line(operation: Operation) -> bytes:
     found = {"what": what, **{name: getattr(operation, name) for name, _ in _READERS[what][1]}}
     line = json.dumps(found, separators=(",", ":")).encode() + b"\n"
     if len(line) > LINE_MAX_BYTES:
-        raise HistoryError(f"An operation {what!r} takes {len(line)} bytes, more than a line of a history may have ({LINE_MAX_BYTES}): write it in several.")
+        raise HistoryError(
+            f"An operation {what!r} takes {len(line)} bytes, more than a line of a history may have "
+            f"({LINE_MAX_BYTES}): write it in several."
+        )
     return line
 
 
@@ -365,7 +371,10 @@ def value_text(value: bytes | None) -> str | None:
             return value.decode()
         except UnicodeDecodeError:
             pass
-    return f"{value[:_BEGINNING_BYTES].decode(errors='replace')} ({len(value)} bytes, SHA-256 {hashlib.sha256(value).hexdigest()})"
+    return (
+        f"{value[:_BEGINNING_BYTES].decode(errors='replace')} ({len(value)} bytes, SHA-256 "
+        f"{hashlib.sha256(value).hexdigest()})"
+    )
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -397,7 +406,9 @@ def _read_file(path: Path) -> Iterator[Operation]:
     except HistoryError as error:
         raise HistoryError(f"{path}, line {number}: {error}") from None
     except OSError as error:
-        raise HistoryError(f"{path} cannot be read ({error.strerror}): name a file that a history was written to.") from error
+        raise HistoryError(
+            f"{path} cannot be read ({error.strerror}): name a file that a history was written to."
+        ) from error
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -418,7 +429,9 @@ class HistoryWriter:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise HistoryError(f"{self.path} is being written by another: give each writer a file of its own.") from None
+                raise HistoryError(
+                    f"{self.path} is being written by another: give each writer a file of its own."
+                ) from None
             self._size_bytes = self._cut_torn_line()
         except BaseException:
             os.close(self._descriptor)
@@ -427,7 +440,9 @@ class HistoryWriter:
     def __enter__(self) -> HistoryWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _cut_torn_line(self) -> int:
@@ -530,7 +545,12 @@ class ClientHistory:
     def ending(self, records: Iterable[tuple[str, int, bytes | None]], *, commits: bool) -> int:
         """A transaction that has sent these records is about to end; returns the number for its answer."""
         number = self._number()
-        self._write(EndBegan, number, commits, tuple((topic, partition, value_text(value)) for topic, partition, value in records))
+        self._write(
+            EndBegan,
+            number,
+            commits,
+            tuple((topic, partition, value_text(value)) for topic, partition, value in records),
+        )
         return number
 
     def ended(self, number: int, *, commits: bool) -> None:
@@ -540,7 +560,9 @@ class ClientHistory:
 
     def assigned(self, partitions: Iterable[TopicPartition], reset: Mapping[TopicPartition, int | None]) -> None:
         """All partitions that it has now, and the offsets of those that it begins again."""
-        self._write(Assigned, tuple(partitions), tuple((key.topic, key.partition, offset) for key, offset in reset.items()))
+        self._write(
+            Assigned, tuple(partitions), tuple((key.topic, key.partition, offset) for key, offset in reset.items())
+        )
 
     def sought(self, key: TopicPartition, offset: int) -> None:
         self._write(Sought, key.topic, key.partition, offset)
@@ -572,7 +594,9 @@ class ClientHistory:
 
     def full_read_ended(self, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
         """It has read each from the first offset up to below the second."""
-        self._write(FullReadEnded, tuple((key.topic, key.partition, start, end) for key, (start, end) in ranges.items()))
+        self._write(
+            FullReadEnded, tuple((key.topic, key.partition, start, end) for key, (start, end) in ranges.items())
+        )
 
     def stable(self, ends: Mapping[TopicPartition, int]) -> None:
         """It got these last stable offsets, and every committed record below them."""

@@ -22,11 +22,11 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.administration.group_admin import GroupAdmin
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
-from jesenska.client.group_admin import GroupAdmin
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import Position
 from jesenska.client.producer import Producer, RecordMetadata
@@ -108,13 +108,18 @@ class RecordedLoad:
                 self._stopping.set()
             if not is_at_work:
                 raise LoadFailedError(
-                    f"No record is acknowledged and read within {_BEGIN_SECONDS:g} s: see whether {self._bootstrap} is a Kafka cluster that runs."
+                    f"No record is acknowledged and read within {_BEGIN_SECONDS:g} s: see whether {self._bootstrap} "
+                    f"is a Kafka cluster that runs."
                 )
         self.steps()
 
     def _is_at_work(self) -> bool:
         _, readers, members = self._counts
-        return self._acknowledged > 0 and (not readers or _READER in self._reading) and (not members or _MEMBER in self._reading)
+        return (
+            self._acknowledged > 0
+            and (not readers or _READER in self._reading)
+            and (not members or _MEMBER in self._reading)
+        )
 
     def steps(self) -> int:
         """The number of acknowledged records; LoadFailedError if a client has failed."""
@@ -128,7 +133,10 @@ class RecordedLoad:
         with self._changed:
             until = self._acknowledged + more
             if not self._changed.wait_for(lambda: self._acknowledged >= until or self._failures, seconds):
-                raise LoadFailedError(f"The load stands still: {until - self._acknowledged} of {more} records are missing after {seconds:g} s.")
+                raise LoadFailedError(
+                    f"The load stands still: {until - self._acknowledged} of {more} records are missing after "
+                    f"{seconds:g} s."
+                )
         self.steps()
 
     def stop(self) -> None:
@@ -138,7 +146,10 @@ class RecordedLoad:
         if self._thread is not None:
             self._thread.join(_END_SECONDS)
             if self._thread.is_alive():
-                raise LoadFailedError(f"The load does not come to its end within {_END_SECONDS:g} s: see whether the cluster still answers.")
+                raise LoadFailedError(
+                    f"The load does not come to its end within {_END_SECONDS:g} s: see whether the cluster still "
+                    f"answers."
+                )
         self.steps()
 
     # --- clients -----------------------------------------------------------------------------------------------------
@@ -167,7 +178,9 @@ class RecordedLoad:
             if members:
                 await self._client(history, "looker", self._look_at_offsets)
 
-    async def _client(self, history: HistoryWriter, name: str, work: Callable[[Cluster, ClientHistory], Coroutine[Any, Any, None]]) -> None:
+    async def _client(
+        self, history: HistoryWriter, name: str, work: Callable[[Cluster, ClientHistory], Coroutine[Any, Any, None]]
+    ) -> None:
         cluster = cluster_of(self._bootstrap, name)
         try:
             await work(cluster, history.client(name))
@@ -342,7 +355,9 @@ class _Member(GroupConsumer):
                 self._owes = True
             positions = {key: self.position(key) for key in self.assignment()}
             if self._owes and positions:
-                numbers = {key: self._history.committing(self.group_id, key, offset) for key, offset in positions.items()}
+                numbers = {
+                    key: self._history.committing(self.group_id, key, offset) for key, offset in positions.items()
+                }
                 await self.commit(positions)
                 for key, number in numbers.items():
                     self._history.committed(number, self.group_id, key, positions[key])

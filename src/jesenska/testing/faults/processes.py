@@ -104,7 +104,9 @@ def wait_until_stopped(pid: int) -> None:
     deadline = time.monotonic() + _STATE_SECONDS
     while _state(pid) not in _STOPPED_STATES:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"Process {pid} does not stop on SIGSTOP within {_STATE_SECONDS:g} s: see whether it still runs.")
+            raise TimeoutError(
+                f"Process {pid} does not stop on SIGSTOP within {_STATE_SECONDS:g} s: see whether it still runs."
+            )
         time.sleep(_LOOK_SECONDS)
 
 
@@ -116,7 +118,9 @@ def _state(pid: int) -> str:
     except FileNotFoundError:
         if Path("/proc/self/stat").exists():
             raise ProcessLookupError(f"There is no process {pid}.") from None
-    found = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout.strip()
+    found = subprocess.run(
+        ["ps", "-o", "state=", "-p", str(pid)], capture_output=True, text=True, check=False
+    ).stdout.strip()
     if not found:
         raise ProcessLookupError(f"There is no process {pid}.")
     return found[0]

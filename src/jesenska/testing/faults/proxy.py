@@ -237,7 +237,9 @@ class FaultProxy:
     def __enter__(self) -> FaultProxy:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def start(self) -> FaultProxy:
@@ -256,7 +258,9 @@ class FaultProxy:
         return self
 
     def _bound(self) -> socket.socket:
-        family, kind, protocol, _, address = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         # asyncio looks at the protocol of an accepted socket before it switches Nagle's algorithm off.
         bound = socket.socket(family, kind, protocol)
         try:
@@ -323,7 +327,9 @@ class FaultProxy:
             accepted.setblocking(False)
             self._accepted += 1
             connection = _Connection(accepted)
-            task = asyncio.create_task(connection.serve(self._target, self._valves[Way.TO_TARGET], self._valves[Way.TO_CLIENT]))
+            task = asyncio.create_task(
+                connection.serve(self._target, self._valves[Way.TO_TARGET], self._valves[Way.TO_CLIENT])
+            )
             self._connections[task] = connection
             task.add_done_callback(self._connections.pop)
 
@@ -423,5 +429,7 @@ class FaultProxy:
 def _address(text: str) -> tuple[str, int]:
     addresses = parse_bootstrap(text)
     if len(addresses) != 1:
-        raise JesenskaError(f"{text!r} names {len(addresses)} addresses: a proxy has one target; give each broker a proxy of its own.")
+        raise JesenskaError(
+            f"{text!r} names {len(addresses)} addresses: a proxy has one target; give each broker a proxy of its own."
+        )
     return addresses[0]

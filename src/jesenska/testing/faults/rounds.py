@@ -31,7 +31,17 @@ from jesenska.testing.faults.disks import limit_file_size
 from jesenska.testing.faults.processes import ServerFaults
 from jesenska.testing.faults.proxy import FaultProxy, Way
 
-KILL, STOP, PAUSE, CUT, REFUSE, HOLD, DELAY, LIMIT, FULL_DISK = "kill", "stop", "pause", "cut", "refuse", "hold", "delay", "limit", "full disk"
+KILL, STOP, PAUSE, CUT, REFUSE, HOLD, DELAY, LIMIT, FULL_DISK = (
+    "kill",
+    "stop",
+    "pause",
+    "cut",
+    "refuse",
+    "hold",
+    "delay",
+    "limit",
+    "full disk",
+)
 PROCESS_FAULTS = (KILL, STOP, PAUSE)
 NETWORK_FAULTS = (CUT, REFUSE, HOLD, DELAY, LIMIT)
 #: The default kinds of `draw`; a full disk needs a size that fits the load, so it must be named.
@@ -88,14 +98,18 @@ class Schedule:
         """The schedule of a line; ScheduleError if it is not one."""
         try:
             found = json.loads(text)
-            rounds = tuple(Round(tuple(_fault(item) for item in each["faults"]), int(each["steps"])) for each in found["rounds"])
+            rounds = tuple(
+                Round(tuple(_fault(item) for item in each["faults"]), int(each["steps"])) for each in found["rounds"]
+            )
             return cls(int(found["seed"]), rounds)
         except (ValueError, TypeError, KeyError) as error:
             raise ScheduleError(f"This is no schedule of faults ({error}): give the line that was printed.") from error
 
 
 def _fault(found: Mapping[str, Any]) -> Fault:
-    fault = Fault(str(found["kind"]), str(found["target"]), float(found["seconds"]), str(found["way"]), int(found["amount"]))
+    fault = Fault(
+        str(found["kind"]), str(found["target"]), float(found["seconds"]), str(found["way"]), int(found["amount"])
+    )
     if fault.kind not in (*FAULTS, FULL_DISK):
         raise ScheduleError(f"there is no fault {fault.kind!r}")
     if fault.way not in _WAYS:
@@ -193,12 +207,16 @@ class Target:
 
     def _server(self, fault: Fault) -> ServerFaults:
         if self.server is None:
-            raise ScheduleError(f"{fault.target} has no server for the fault {fault.kind!r}: give one, or leave that kind out.")
+            raise ScheduleError(
+                f"{fault.target} has no server for the fault {fault.kind!r}: give one, or leave that kind out."
+            )
         return self.server
 
     def _proxy(self, fault: Fault) -> FaultProxy:
         if self.proxy is None:
-            raise ScheduleError(f"{fault.target} has no proxy for the fault {fault.kind!r}: give one, or leave that kind out.")
+            raise ScheduleError(
+                f"{fault.target} has no proxy for the fault {fault.kind!r}: give one, or leave that kind out."
+            )
         return self.proxy
 
 
@@ -229,7 +247,9 @@ def apply(
     done, for a target that is missing or does not fit a fault. The schedule is in the notes of any exception."""
     missing = {fault.target for each in schedule.rounds for fault in each.faults} - targets.keys()
     if missing:
-        raise ScheduleError(f"The schedule names {min(missing)!r}, which is not among the targets: {', '.join(sorted(targets))}.")
+        raise ScheduleError(
+            f"The schedule names {min(missing)!r}, which is not among the targets: {', '.join(sorted(targets))}."
+        )
     for each in schedule.rounds:
         for fault in each.faults:
             targets[fault.target].require(fault)
@@ -274,4 +294,7 @@ def _get_on(load: Load, each: Round, number: int, still_seconds: float, wait: Ca
             deadline = time.monotonic() + still_seconds
         elif time.monotonic() > deadline:
             done = ", ".join(f"{fault.kind} of {fault.target} for {fault.seconds:g} s" for fault in each.faults)
-            raise StandsStillError(f"The load stands still for {still_seconds:g} s behind round {number} ({done}): {now - before} of {each.steps} steps.")
+            raise StandsStillError(
+                f"The load stands still for {still_seconds:g} s behind round {number} ({done}): {now - before} of "
+                f"{each.steps} steps."
+            )

@@ -116,7 +116,9 @@ def aborted_reads(history: Sequence[Operation]) -> list[Finding]:
         for offset, value in poll.records:
             why = refused.pop((poll.topic, value), None) if value is not None else None
             if why is not None:
-                sentence = f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, {why}."
+                sentence = (
+                    f"{poll.client} was given {value!r} at offset {offset} of {poll.topic}-{poll.partition}, {why}."
+                )
                 found.append(Finding(ABORTED, poll.topic, poll.partition, (offset,), (value,), sentence))
     return found
 
@@ -150,10 +152,14 @@ def torn_transactions(history: Sequence[Operation]) -> list[Finding]:
             stable = next((offset for offset in shown[1:] if offset in ends[key]), None)
             if stable is not None:
                 where = f"which has records from {shown[0]} to {shown[-1]}"
-                sentence = f"The last stable offset {stable} of {place_of(key)} lies within {transaction.name}, {where}."
+                sentence = (
+                    f"The last stable offset {stable} of {place_of(key)} lies within {transaction.name}, {where}."
+                )
                 found.append(Finding(TORN, *key, (shown[0], stable, shown[-1]), (), sentence))
         read = [(key, value) for key, values in parts.items() for value in values if value in last.get(key, ())]
-        missing = [(key, value) for key, values in parts.items() if key in last for value in values if value not in last[key]]
+        missing = [
+            (key, value) for key, values in parts.items() if key in last for value in values if value not in last[key]
+        ]
         if read and missing:
             key, value = missing[0]
             sentence = (
@@ -179,7 +185,8 @@ def lost_transactions(history: Sequence[Operation]) -> list[Finding]:
         if not any(value in values[key] for key, sent in parts.items() for value in sent):
             key, sent = next(iter(parts.items()))
             sentence = (
-                f"The commit of {transaction.name} was acknowledged, and no record of it is in the last full reads, not even {sent[0]!r} of {place_of(key)}."
+                f"The commit of {transaction.name} was acknowledged, and no record of it is in the last full reads, "
+                f"not even {sent[0]!r} of {place_of(key)}."
             )
             found.append(Finding(LOST_TRANSACTION, *key, (), first_of(sent), sentence))
     return found

@@ -9,8 +9,8 @@ import os
 import sys
 from collections import Counter
 
-from jesenska.testing.simulation.coverage import Cell, as_json, as_table
 from jesenska.testing.simulation.many_seeds import outcomes_of, simulated
+from jesenska.testing.simulation.watches.coverage import Cell, as_json, as_table
 
 
 def show(seed: int, tree_apart: bool, brokers: int, kind: str) -> int:
@@ -29,24 +29,59 @@ def show(seed: int, tree_apart: bool, brokers: int, kind: str) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m jesenska.testing.simulation", description="Runs brokers and clients on a clock that does not wait, with faults.", allow_abbrev=False
+        prog="python -m jesenska.testing.simulation",
+        description="Runs brokers and clients on a clock that does not wait, with faults.",
+        allow_abbrev=False,
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="The first seed (default: 1).")
     parser.add_argument("--schedules", type=int, default=200, metavar="K", help="How many seeds (default: 200).")
-    parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="P", help="At a time (default: one for each core).")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        metavar="P",
+        help="At a time (default: one for each core).",
+    )
     parser.add_argument("--trace", type=int, metavar="SEED", help="Print what happens under one seed.")
-    parser.add_argument("--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own.")
-    parser.add_argument("--brokers", type=int, default=1, metavar="N", help="Brokers that share such a tree (default: 1).")
+    parser.add_argument(
+        "--tree-apart", action="store_true", help="The tree is a program of its own, with faults of its own."
+    )
+    parser.add_argument(
+        "--brokers", type=int, default=1, metavar="N", help="Brokers that share such a tree (default: 1)."
+    )
     clients = parser.add_mutually_exclusive_group()
-    clients.add_argument("--transactions", dest="kind", action="store_const", const="transactions", default="groups", help="Clients use transactions.")
-    clients.add_argument("--micro-batches", dest="kind", action="store_const", const="micro-batches", help="Clients are queries that write exactly once.")
-    parser.add_argument("--coverage", action="store_true", help="Print how often each state of a broker met each fault (with several brokers).")
-    parser.add_argument("--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text).")
+    clients.add_argument(
+        "--transactions",
+        dest="kind",
+        action="store_const",
+        const="transactions",
+        default="groups",
+        help="Clients use transactions.",
+    )
+    clients.add_argument(
+        "--micro-batches",
+        dest="kind",
+        action="store_const",
+        const="micro-batches",
+        help="Clients are queries that write exactly once.",
+    )
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="Print how often each state of a broker met each fault (with several brokers).",
+    )
+    parser.add_argument(
+        "--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text)."
+    )
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets affects the simulation.
-        os.execve(sys.executable, [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})  # noqa: S606
+        os.execve(  # noqa: S606
+            sys.executable,
+            [sys.executable, "-m", "jesenska.testing.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     if options.trace is not None:
         return show(options.trace, options.tree_apart, options.brokers, options.kind)
     failures: dict[int, str] = {}
@@ -59,7 +94,10 @@ def main() -> int:
             if options.output == "text":
                 print(failure, flush=True)
     if options.output == "json":
-        outcome: dict[str, object] = {"seeds": options.schedules, "failures": [failures[seed] for seed in sorted(failures)]}
+        outcome: dict[str, object] = {
+            "seeds": options.schedules,
+            "failures": [failures[seed] for seed in sorted(failures)],
+        }
         print(json.dumps(outcome | ({"coverage": as_json(counts)} if options.coverage else {}), indent=2))
     elif options.coverage:
         print(as_table(counts))

@@ -14,9 +14,9 @@ from typing import Final
 from jesenska.base.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.testing.simulation.clients import cluster_of
-from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.machine.process import Process
 
 CHURNED: Final = "churned"
 _PARTITIONS: Final = 2
@@ -48,7 +48,10 @@ class Churner:
             elif not self.is_stopping:
                 await asyncio.sleep(random.choice(_PAUSES_SECONDS))
         await cluster.close()
-        self.process.world.tell(self.process.name, f"has made and deleted the topic in {changes} changes, and it is {'there' if stays else 'gone'}")
+        self.process.world.tell(
+            self.process.name,
+            f"has made and deleted the topic in {changes} changes, and it is {'there' if stays else 'gone'}",
+        )
 
     async def _settles(self) -> None:
         # No event reports it, so it polls.
@@ -85,5 +88,11 @@ class Churner:
                 return False
             topic = broker.view.topics.get(CHURNED)
             ids.add(None if topic is None else topic.topic_id)
-            led.update(partition.topic_partition for partition in (() if topic is None else topic.partitions) if partition.is_served)
-        return len(ids) == 1 and (None not in ids) is self.is_there and len(led) == (_PARTITIONS if self.is_there else 0)
+            led.update(
+                partition.topic_partition
+                for partition in (() if topic is None else topic.partitions)
+                if partition.is_served
+            )
+        return (
+            len(ids) == 1 and (None not in ids) is self.is_there and len(led) == (_PARTITIONS if self.is_there else 0)
+        )

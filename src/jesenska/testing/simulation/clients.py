@@ -11,7 +11,7 @@ from pathlib import Path
 from jesenska.base.errors import KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.client.admin import Admin, NewTopic
+from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
@@ -21,10 +21,10 @@ from jesenska.config.layers import BrokerConfig
 from jesenska.metadata import paths
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.metadata.watches import WatchEvent
-from jesenska.metadata.zookeeper.client import ZooKeeperStore
-from jesenska.metadata.zookeeper.connect_string import ConnectString
-from jesenska.testing.simulation.history import History
-from jesenska.testing.simulation.process import Process
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.testing.simulation.machine.process import Process
+from jesenska.testing.simulation.watches.history import History
 
 GROUP = "group"
 #: The number of empty polls after which the last reader assumes that it has everything.
@@ -75,7 +75,12 @@ class BrokerProgram:
         if self.broker is None or not self.is_ready or self.process.is_dead:
             return {}
         topics = self.broker.view.topics.values()
-        return {partition.topic_partition: partition.high_watermark for topic in topics for partition in topic.partitions if partition.is_served}
+        return {
+            partition.topic_partition: partition.high_watermark
+            for topic in topics
+            for partition in topic.partitions
+            if partition.is_served
+        }
 
 
 class _Client:
@@ -167,14 +172,25 @@ class SimulatedMember(_Client):
                 self._expected = {}
                 self._starts = {key: history.start_of(GROUP, key) for key in consumer.assignment()}
                 history.owns(GROUP, consumer.generation, name, consumer.assignment())
-                world.tell(name, f"is in generation {consumer.generation} with {sorted(key.partition for key in consumer.assignment())}")
+                world.tell(
+                    name,
+                    f"is in generation {consumer.generation} with "
+                    f"{sorted(key.partition for key in consumer.assignment())}",
+                )
             for key, found in records.items():
                 for record in found:
                     expected = self._expected.get(key, self._starts.get(key))
                     if expected is not None and record.offset < expected and key in self._may_begin_anew:
                         self._may_begin_anew.remove(key)
                         expected = None
-                    history.received(name, key, record.offset, record.value or b"", record.offset if expected is None else expected, of_group=True)
+                    history.received(
+                        name,
+                        key,
+                        record.offset,
+                        record.value or b"",
+                        record.offset if expected is None else expected,
+                        of_group=True,
+                    )
                     self._expected[key] = record.offset + 1
                     self.read += 1
             if records and world.random.random() < 0.5:
@@ -204,12 +220,16 @@ class SimulatedMember(_Client):
             return {}
 
 
-async def create_topic(process: Process, bootstrap: str, name: str, partitions: int, replicas: int, settings: Mapping[str, str]) -> None:
+async def create_topic(
+    process: Process, bootstrap: str, name: str, partitions: int, replicas: int, settings: Mapping[str, str]
+) -> None:
     """Makes a topic; tried until it is there."""
     cluster = cluster_of(process, bootstrap)
     while True:
         try:
-            for error in (await Admin(cluster).create_topics([NewTopic(name, partitions, replicas, configs=dict(settings))])).values():
+            for error in (
+                await Admin(cluster).create_topics([NewTopic(name, partitions, replicas, configs=dict(settings))])
+            ).values():
                 # An unanswered request may have made it.
                 if error is not None and not isinstance(error, TopicAlreadyExistsError):
                     raise error
@@ -228,7 +248,10 @@ async def take_controllers_place(process: Process, tree: str, gone: int, pause_s
 
     try:
         store = await ZooKeeperStore.connect(
-            ConnectString.parse(tree), session_timeout_ms=_OPERATORS_SESSION_MS, streams=machine.streams, random=machine.random
+            ConnectString.parse(tree),
+            session_timeout_ms=_OPERATORS_SESSION_MS,
+            streams=machine.streams,
+            random=machine.random,
         )
     except TreeError as error:
         process.world.tell(process.name, f"cannot reach the tree: {error}")
@@ -245,7 +268,9 @@ async def take_controllers_place(process: Process, tree: str, gone: int, pause_s
         await store.close()
 
 
-async def read_everything(process: Process, history: History, bootstrap: str, topic: str, partitions: int) -> dict[TopicPartition, int]:
+async def read_everything(
+    process: Process, history: History, bootstrap: str, topic: str, partitions: int
+) -> dict[TopicPartition, int]:
     """Reads each partition from its beginning to its end; returns the ends."""
     cluster = cluster_of(process, bootstrap)
     consumer = Consumer(cluster, max_wait_seconds=0.2)
@@ -259,7 +284,9 @@ async def read_everything(process: Process, history: History, bootstrap: str, to
             await asyncio.sleep(0.5)
     quiet = 0
     # If records are known to be there, it waits for a new leader or a slow disk.
-    while quiet < 3 or (quiet < _QUIET_POLLS_MAX and any(place.offset >= expected[place.partition] for place in history.acknowledged)):
+    while quiet < 3 or (
+        quiet < _QUIET_POLLS_MAX and any(place.offset >= expected[place.partition] for place in history.acknowledged)
+    ):
         found = await consumer.poll(0.5)
         quiet = 0 if found else quiet + 1
         for key, records in found.items():

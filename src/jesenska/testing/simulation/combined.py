@@ -24,9 +24,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.testing.simulation.cluster_watch import ClusterWatch
-from jesenska.testing.simulation.host import BrokerHost
-from jesenska.testing.simulation.world import World
+from jesenska.testing.simulation.machine.host import BrokerHost
+from jesenska.testing.simulation.machine.world import World
+from jesenska.testing.simulation.watches.cluster_watch import ClusterWatch
 
 #: Seconds of waiting for a leader to be left alone, and between two checks.
 _PATIENCE_SECONDS, _LOOK_SECONDS = 9.0, 0.005
@@ -133,7 +133,9 @@ class CombinedFaults:
             return
         gone, seconds = self._others(controller)[0], self._random.uniform(0.003, 0.05)
         if simulation.kill(gone):
-            simulation.watch.when_gone(gone.number, lambda: simulation.later(0.0, lambda: simulation.pause(controller, seconds)))
+            simulation.watch.when_gone(
+                gone.number, lambda: simulation.later(0.0, lambda: simulation.pause(controller, seconds))
+            )
             simulation.take_controllers_place(gone, self._random.uniform(0.0, 0.005))
 
     def _stale_orders(self) -> None:
@@ -189,7 +191,10 @@ class CombinedFaults:
         simulation.later(seconds - 0.05, lambda: simulation.hold_back(leader, heir, uniform(5.0, 8.0)))
 
         def look() -> None:
-            if simulation.watch.is_ahead_of_heir(topic_partition) or simulation.world.now >= began + seconds + _AHEAD_SECONDS:
+            if (
+                simulation.watch.is_ahead_of_heir(topic_partition)
+                or simulation.world.now >= began + seconds + _AHEAD_SECONDS
+            ):
                 simulation.kill(leader)
             else:
                 simulation.later(_CLOSE_LOOK_SECONDS, look)

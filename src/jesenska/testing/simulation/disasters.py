@@ -33,16 +33,16 @@ from jesenska.interchange.inventory import Inventory
 from jesenska.interchange.journal_file import read_tree_file, write_tree
 from jesenska.interchange.kafka_directories import locked
 from jesenska.interchange.rebuilding import rebuild
-from jesenska.log.files import FileLayer
-from jesenska.log.meta_properties import FILE_NAME as META_PROPERTIES
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.meta_properties import FILE_NAME as META_PROPERTIES
 from jesenska.metadata import paths
 from jesenska.metadata.journal import METADATA_FILE
 from jesenska.metadata.nodes import PartitionStateNode, TopicNode
-from jesenska.testing.simulation.cluster_watch import ClusterWatch
-from jesenska.testing.simulation.history import ViolationError
-from jesenska.testing.simulation.host import BrokerHost, Disk
-from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
-from jesenska.testing.simulation.world import World
+from jesenska.testing.simulation.machine.host import BrokerHost, Disk
+from jesenska.testing.simulation.machine.tree import TREE_HOST, TREE_PORT, TreeProgram
+from jesenska.testing.simulation.machine.world import World
+from jesenska.testing.simulation.watches.cluster_watch import ClusterWatch
+from jesenska.testing.simulation.watches.history import ViolationError
 
 #: One of this many seeds has disasters.
 _DISASTROUS: Final = 7
@@ -184,14 +184,18 @@ class Disasters:
     def _others_stay(self, host: BrokerHost) -> bool:
         """True if a broker can lose its data; then another broker is spared for a while."""
         simulation = self._simulation
-        if not (simulation.is_calm() and host.is_up and not host.program.process.is_paused and simulation.may_be_hit(host)):
+        if not (
+            simulation.is_calm() and host.is_up and not host.program.process.is_paused and simulation.may_be_hit(host)
+        ):
             return False
         simulation.spare(self._chance.choice([other for other in simulation.hosts if other is not host]))
         return True
 
     def _has_company(self, host: BrokerHost) -> bool:
         """True if a broker is nowhere alone in sync."""
-        return all(host.number not in state.isr or len(state.isr) > 1 for state in self._simulation.watch.states.values())
+        return all(
+            host.number not in state.isr or len(state.isr) > 1 for state in self._simulation.watch.states.values()
+        )
 
     def _disk_replaced(self) -> None:
         simulation, host = self._simulation, self._chance.choice(self._simulation.hosts)
@@ -313,7 +317,11 @@ class Disasters:
 
         def is_alone() -> bool:
             states = simulation.watch.states.values()
-            return host.is_up and not host.program.process.is_paused and all(state.isr == (host.number,) for state in states)
+            return (
+                host.is_up
+                and not host.program.process.is_paused
+                and all(state.isr == (host.number,) for state in states)
+            )
 
         self._when(lambda: simulation.is_calm() and simulation.tree is not None, begin)
 
@@ -336,7 +344,9 @@ class Disasters:
             host.try_once({"zookeeper.connect": f"{TREE_HOST}:{TREE_PORT}{_WRONG_CHROOT}"}, judge)
             host.kill()
 
-        self._when(lambda: host.is_up and simulation.may_be_hit(host) and (host.data / META_PROPERTIES).exists(), strike)
+        self._when(
+            lambda: host.is_up and simulation.may_be_hit(host) and (host.data / META_PROPERTIES).exists(), strike
+        )
 
     def _empty_metadata(self) -> None:
         """The metadata file of a lone broker has no bytes."""
@@ -352,7 +362,9 @@ class Disasters:
 
             def judge(error: Exception | None) -> str | None:
                 if error is None:
-                    raise ViolationError("the broker starts with a metadata file of no bytes, and its directory holds partitions")
+                    raise ViolationError(
+                        "the broker starts with a metadata file of no bytes, and its directory holds partitions"
+                    )
                 for file in host.data.glob(f"{METADATA_FILE}*"):
                     file.unlink()
                 for file in kept:
@@ -415,7 +427,11 @@ class Disasters:
 
     def _put_tree(self) -> None:
         backup = self._backup
-        if backup is not None and self._chance.random() < 0.5 and all(_is_ahead(inventory, backup) for inventory in self._inventories()):
+        if (
+            backup is not None
+            and self._chance.random() < 0.5
+            and all(_is_ahead(inventory, backup) for inventory in self._inventories())
+        ):
             self._put_older_tree(backup)
         else:
             self._build_tree()
@@ -480,10 +496,21 @@ class Disasters:
     def _rebuild(self, target: Path) -> None:
         """Rebuilds the tree as `jesenska tree rebuild` does."""
         backup = None if self._backup is None else read_tree_file(self._backup / METADATA_FILE)
-        built = rebuild(self._inventories(), self._simulation.world.new_uuid, backup=None if backup is None else backup.nodes)
-        write_tree(target, built.nodes, 0 if backup is None else backup.last_zxid, self._simulation.world.wall_ms(), FileLayer())
+        built = rebuild(
+            self._inventories(), self._simulation.world.new_uuid, backup=None if backup is None else backup.nodes
+        )
+        write_tree(
+            target,
+            built.nodes,
+            0 if backup is None else backup.last_zxid,
+            self._simulation.world.wall_ms(),
+            FileLayer(),
+        )
         of_a_backup = "nothing else" if backup is None else "a backup"
-        self._tell(f"the tree is built anew from all directories and {of_a_backup}: {built.topics} topics, {built.partitions} partitions")
+        self._tell(
+            f"the tree is built anew from all directories and {of_a_backup}: {built.topics} topics, "
+            f"{built.partitions} partitions"
+        )
 
     def _inventories(self) -> list[Inventory]:
         """The inventories of all brokers' directories; no broker runs."""
@@ -503,7 +530,13 @@ def _is_ahead(inventory: Inventory, backup: Path) -> bool:
     nodes = read_tree_file(backup / METADATA_FILE).nodes
     for (topic, number), replica in inventory.replicas.items():
         state = nodes.get(paths.partition_state(topic, number))
-        is_same = state is not None and TopicNode.decode(nodes[paths.topic(topic)].data or b"").topic_id == replica.topic_id
-        if state is not None and is_same and replica.last_epoch > PartitionStateNode.decode(state.data or b"").leader_epoch:
+        is_same = (
+            state is not None and TopicNode.decode(nodes[paths.topic(topic)].data or b"").topic_id == replica.topic_id
+        )
+        if (
+            state is not None
+            and is_same
+            and replica.last_epoch > PartitionStateNode.decode(state.data or b"").leader_epoch
+        ):
             return True
     return False

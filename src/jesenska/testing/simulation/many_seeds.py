@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
-from jesenska.testing.simulation.coverage import Cell
 from jesenska.testing.simulation.micro_batches import micro_batch_simulation
 from jesenska.testing.simulation.schedule import Simulation, simulation
 from jesenska.testing.simulation.transactional import transactional_simulation
+from jesenska.testing.simulation.watches.coverage import Cell
 
 #: Seeds that a process takes: those of three brokers leave about 20 MB each.
 _SEEDS_OF_A_PROCESS = 10
@@ -46,7 +46,9 @@ def outcome_of(seed: int, tree_apart: bool, brokers: int, kind: str) -> Outcome:
         return seed, failure, one.coverage.counts
 
 
-def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, kind: str = "groups") -> Iterator[Outcome]:
+def outcomes_of(
+    seeds: Sequence[int], tree_apart: bool, brokers: int, processes: int, kind: str = "groups"
+) -> Iterator[Outcome]:
     """The outcomes, as they come. RuntimeError if a process ends without all its outcomes."""
     made = multiprocessing.get_context("fork")
     size = max(1, min(_SEEDS_OF_A_PROCESS, len(seeds) // (4 * processes)))
@@ -56,7 +58,9 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
         while waiting and len(working) < processes:
             chosen = waiting.pop(0)
             ours, theirs = made.Pipe(duplex=False)
-            process: BaseProcess = made.Process(target=_run, args=(chosen, tree_apart, brokers, kind, theirs), daemon=True)
+            process: BaseProcess = made.Process(
+                target=_run, args=(chosen, tree_apart, brokers, kind, theirs), daemon=True
+            )
             process.start()
             theirs.close()
             working[ours] = process, list(chosen)
@@ -70,7 +74,9 @@ def outcomes_of(seeds: Sequence[int], tree_apart: bool, brokers: int, processes:
                 said.close()
                 process.join()
                 if missing:
-                    raise RuntimeError(f"The process of seed {missing[0]} ended with code {process.exitcode}.") from None
+                    raise RuntimeError(
+                        f"The process of seed {missing[0]} ended with code {process.exitcode}."
+                    ) from None
             else:
                 missing.remove(outcome[0])
                 yield outcome

@@ -29,12 +29,12 @@ from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer, RecordMetadata
 from jesenska.pipeline.micro_batches import MicroBatch, MicroBatchTransaction, Query, Ticket, make_batches_topic
 from jesenska.testing.simulation.clients import cluster_of, create_topic
-from jesenska.testing.simulation.history import History, RecordPlace, ViolationError
-from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.machine.process import Process
 from jesenska.testing.simulation.schedule import _REST_SECONDS, Simulation, simulation
 from jesenska.testing.simulation.transaction_clients import CommittedReader
-from jesenska.testing.simulation.transaction_history import KnownTransaction, ProducerName, TransactionHistory
 from jesenska.testing.simulation.transactional import TRANSACTIONAL_SECONDS, TransactionalSimulation
+from jesenska.testing.simulation.watches.history import History, RecordPlace, ViolationError
+from jesenska.testing.simulation.watches.transaction_history import KnownTransaction, ProducerName, TransactionHistory
 
 BATCHES_TOPIC = "batches"
 _QUERIES = 2
@@ -112,7 +112,13 @@ class Driver:
     """A run of a query, until it is stopped or another run has begun."""
 
     def __init__(
-        self, process: Process, history: History, known: TransactionHistory, bootstrap: str, checkpoint: Checkpoint, partitions: Sequence[TopicPartition]
+        self,
+        process: Process,
+        history: History,
+        known: TransactionHistory,
+        bootstrap: str,
+        checkpoint: Checkpoint,
+        partitions: Sequence[TopicPartition],
     ) -> None:
         self.process = process
         self.is_stopping = False
@@ -137,7 +143,9 @@ class Driver:
                 self.process.world.tell(self.process.name, f"is fenced in micro-batch {batch} of {checkpoint.query}")
                 return
             except (KafkaError, _TaskError) as error:
-                self.process.world.tell(self.process.name, f"begins micro-batch {batch} of {checkpoint.query} anew: {error}")
+                self.process.world.tell(
+                    self.process.name, f"begins micro-batch {batch} of {checkpoint.query} anew: {error}"
+                )
                 await asyncio.sleep(self._random.uniform(0.0, 0.5))
                 continue
             checkpoint.done = max(checkpoint.done, batch)
@@ -158,10 +166,14 @@ class Driver:
             raise
         await transaction.close(is_committed)
 
-    async def _write_in(self, transaction: MicroBatchTransaction, batch: int, rows: Mapping[TopicPartition, int]) -> bool:
+    async def _write_in(
+        self, transaction: MicroBatchTransaction, batch: int, rows: Mapping[TopicPartition, int]
+    ) -> bool:
         """False if it is written already."""
         ticket = transaction.ticket
-        self._known.begun(ticket.transactional_id, self.process.name, ProducerName(ticket.producer_id, ticket.producer_epoch))
+        self._known.begun(
+            ticket.transactional_id, self.process.name, ProducerName(ticket.producer_id, ticket.producer_epoch)
+        )
         number = MicroBatch(batch)
         await transaction.write_number(number)
         if number.is_written(self.checkpoint.query, await transaction.last_batch()):
@@ -179,7 +191,10 @@ class Driver:
 
     async def _run_tasks(self, ticket: Ticket, known: KnownTransaction, rows: Mapping[TopicPartition, int]) -> None:
         executor, random = self.executor, self._random
-        running = {partition: executor.run(self._task(executor, ticket, known, partition, range(count))) for partition, count in rows.items()}
+        running = {
+            partition: executor.run(self._task(executor, ticket, known, partition, range(count)))
+            for partition, count in rows.items()
+        }
         until = self._cluster.clock.monotonic() + _TASKS_SECONDS
         while not all(run.is_done for run in running.values()):
             await asyncio.sleep(_LOOK_SECONDS)
@@ -189,7 +204,9 @@ class Driver:
             if failed is None and random.random() < 0.001:
                 failed = next((partition for partition, run in running.items() if not run.is_done), None)
             if failed is not None:
-                running[failed] = executor.run(self._second_attempt(executor, ticket, known, failed, range(rows[failed])))
+                running[failed] = executor.run(
+                    self._second_attempt(executor, ticket, known, failed, range(rows[failed]))
+                )
                 await self._until_over(running[failed], until)
             if self._cluster.clock.monotonic() > until:
                 raise _TaskError("its tasks take too long")
@@ -203,10 +220,24 @@ class Driver:
         if run.error is not None:
             raise _TaskError(f"a task has failed: {run.error}") from run.error
 
-    async def _second_attempt(self, executor: Executor, ticket: Ticket, known: KnownTransaction, partition: TopicPartition, rows: Sequence[int]) -> None:
+    async def _second_attempt(
+        self,
+        executor: Executor,
+        ticket: Ticket,
+        known: KnownTransaction,
+        partition: TopicPartition,
+        rows: Sequence[int],
+    ) -> None:
         raise _TaskError("a task is not run a second time")
 
-    async def _task(self, executor: Executor, ticket: Ticket, known: KnownTransaction, partition: TopicPartition, rows: Sequence[int]) -> None:
+    async def _task(
+        self,
+        executor: Executor,
+        ticket: Ticket,
+        known: KnownTransaction,
+        partition: TopicPartition,
+        rows: Sequence[int],
+    ) -> None:
         """Writes its rows in the driver's transaction, from number 0 on."""
         random = self._random
         producer = Producer(
@@ -227,7 +258,9 @@ class Driver:
                 value = f"{known.name}/{partition.partition}-{row}".encode()
                 self._known.sends(known, value)
                 successor = self._known.successor_of(ticket.transactional_id, me)
-                sent.append((value, successor, await producer.send(partition.topic, value, partition=partition.partition)))
+                sent.append(
+                    (value, successor, await producer.send(partition.topic, value, partition=partition.partition))
+                )
                 if pause or random.random() < 0.3:
                     await asyncio.sleep(pause)
             for value, successor, future in sent:
@@ -268,17 +301,29 @@ def judge_query(checkpoint: Checkpoint, committed: Mapping[RecordPlace, bytes]) 
         found[place.partition].append(what)
         other = attempts.setdefault(what.batch, what.attempt)
         if other != what.attempt:
-            raise ViolationError(f"micro-batch {what.batch} of {what.query} is there from the attempts {other} and {what.attempt}")
+            raise ViolationError(
+                f"micro-batch {what.batch} of {what.query} is there from the attempts {other} and {what.attempt}"
+            )
     last = max((checkpoint.done, *attempts))
     if last > checkpoint.done + 1:
-        raise ViolationError(f"micro-batch {last} of {checkpoint.query} is there, and {checkpoint.done} was the last one that is done")
+        raise ViolationError(
+            f"micro-batch {last} of {checkpoint.query} is there, and {checkpoint.done} was the last one that is done"
+        )
     for partition in {partition for rows in checkpoint.begun for partition in rows}:
-        expected = [(batch, row) for batch, rows in enumerate(checkpoint.begun[: last + 1]) for row in range(rows.get(partition, 0))]
+        expected = [
+            (batch, row)
+            for batch, rows in enumerate(checkpoint.begun[: last + 1])
+            for row in range(rows.get(partition, 0))
+        ]
         there = [(what.batch, what.row) for what in found[partition]]
         if there != expected:
-            at = next((number for number, (one, other) in enumerate(zip(there, expected, strict=False)) if one != other), min(len(there), len(expected)))
+            at = next(
+                (number for number, (one, other) in enumerate(zip(there, expected, strict=False)) if one != other),
+                min(len(there), len(expected)),
+            )
             raise ViolationError(
-                f"{partition} should have row {expected[at : at + 1]} of {checkpoint.query} at its place {at}, and has {there[at : at + 1]} (batch, row)"
+                f"{partition} should have row {expected[at : at + 1]} of {checkpoint.query} at its place {at}, and "
+                f"has {there[at : at + 1]} (batch, row)"
             )
 
 
@@ -320,7 +365,10 @@ class MicroBatchSimulation(TransactionalSimulation):
         self._start(process, driver.run())
 
     def _clients(self) -> list[Process]:
-        everybody = [*(driver.process for driver in self._drivers), *(executor.process for executor in self._executors.values())]
+        everybody = [
+            *(driver.process for driver in self._drivers),
+            *(executor.process for executor in self._executors.values()),
+        ]
         return [process for process in everybody if not process.is_dead]
 
     def _fault(self) -> None:
@@ -368,8 +416,12 @@ class MicroBatchSimulation(TransactionalSimulation):
     def _judge_clients(self) -> None:
         process = Process(self.world, self._network, "last-committed")
         reader = CommittedReader(process, self.history, self.known, self._bootstrap, self.topic_partitions)
-        log_ends = {scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()}
-        reading = self._start(process, reader.read_all({partition: log_ends[partition] for partition in reader.expected}))
+        log_ends = {
+            scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()
+        }
+        reading = self._start(
+            process, reader.read_all({partition: log_ends[partition] for partition in reader.expected})
+        )
         self._go_on(reading.done, _REST_SECONDS, "the last reader of committed records does not come to an end")
         self._judge_tasks()
         self.known.judge_all()
@@ -379,6 +431,15 @@ class MicroBatchSimulation(TransactionalSimulation):
         self.world.tell("simulation", f"{done} micro-batches are done, in {tried} attempts")
 
 
-def micro_batch_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:
+def micro_batch_simulation(
+    seed: int, *, tree_apart: bool = False, brokers: int = 1
+) -> AbstractContextManager[Simulation]:
     """A simulation as `schedule.simulation`."""
-    return simulation(seed, seconds=TRANSACTIONAL_SECONDS, faults=MICRO_BATCH_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=MicroBatchSimulation)
+    return simulation(
+        seed,
+        seconds=TRANSACTIONAL_SECONDS,
+        faults=MICRO_BATCH_FAULTS,
+        tree_apart=tree_apart,
+        brokers=brokers,
+        kind=MicroBatchSimulation,
+    )

@@ -49,22 +49,29 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.log.partition_log import PartitionLog
+from jesenska.log.partition.partition_log import PartitionLog
 from jesenska.metadata.nodes import PartitionStateNode
-from jesenska.testing.simulation import compacted
 from jesenska.testing.simulation.churn import CHURNED, Churner
-from jesenska.testing.simulation.clients import BrokerProgram, SimulatedMember, Writer, create_topic, read_everything, take_controllers_place
-from jesenska.testing.simulation.cluster_watch import ClusterWatch
+from jesenska.testing.simulation.clients import (
+    BrokerProgram,
+    SimulatedMember,
+    Writer,
+    create_topic,
+    read_everything,
+    take_controllers_place,
+)
 from jesenska.testing.simulation.combined import CombinedFaults
-from jesenska.testing.simulation.compacted import KEYED, PARTITION, KeyedWriter
-from jesenska.testing.simulation.coverage import Coverage
 from jesenska.testing.simulation.disasters import MADE_SINCE, Disasters
-from jesenska.testing.simulation.history import History, ViolationError
-from jesenska.testing.simulation.host import BrokerHost
-from jesenska.testing.simulation.network import SimulatedNetwork
-from jesenska.testing.simulation.process import Process
-from jesenska.testing.simulation.tree import TREE_HOST, TREE_PORT, TreeProgram
-from jesenska.testing.simulation.world import World
+from jesenska.testing.simulation.machine.host import BrokerHost
+from jesenska.testing.simulation.machine.network import SimulatedNetwork
+from jesenska.testing.simulation.machine.process import Process
+from jesenska.testing.simulation.machine.tree import TREE_HOST, TREE_PORT, TreeProgram
+from jesenska.testing.simulation.machine.world import World
+from jesenska.testing.simulation.watches import compacted
+from jesenska.testing.simulation.watches.cluster_watch import ClusterWatch
+from jesenska.testing.simulation.watches.compacted import KEYED, PARTITION, KeyedWriter
+from jesenska.testing.simulation.watches.coverage import Coverage
+from jesenska.testing.simulation.watches.history import History, ViolationError
 
 TOPIC, PARTITIONS = "t", 3
 _PORT = 9092
@@ -195,7 +202,16 @@ class Simulation:
             | dict(others)
             | self._further_settings(brokers, others)
         )
-        return BrokerHost(self.world, self._network, name, number, self._directory, {**_SETTINGS, **settings, **further}, self._start, self._excuse)
+        return BrokerHost(
+            self.world,
+            self._network,
+            name,
+            number,
+            self._directory,
+            {**_SETTINGS, **settings, **further},
+            self._start,
+            self._excuse,
+        )
 
     def _further_settings(self, brokers: int, others: Mapping[str, str]) -> dict[str, str]:
         """Settings of brokers that the clients need here. `others` are the seed's."""
@@ -209,7 +225,10 @@ class Simulation:
 
     def run(self) -> None:
         world = self.world
-        world.tell("simulation", f"seed {world.seed}, {'a sync before each answer' if self.is_synced else 'no sync before an answer'}")
+        world.tell(
+            "simulation",
+            f"seed {world.seed}, {'a sync before each answer' if self.is_synced else 'no sync before an answer'}",
+        )
         if self._tree_apart:
             self._start_tree(self._directory / "tree")
             self._go_on(self._tree_is_ready, 10.0, "the tree does not start")
@@ -221,7 +240,10 @@ class Simulation:
         made = self._start(maker, create_topic(maker, self._bootstrap, TOPIC, PARTITIONS, len(self.hosts), settings))
         self._go_on(made.done, 60.0, "the topic is not made")
         if self._compacts:
-            made = self._start(maker, create_topic(maker, self._bootstrap, KEYED, 1, len(self.hosts), compacted.TOPIC_SETTINGS | settings))
+            made = self._start(
+                maker,
+                create_topic(maker, self._bootstrap, KEYED, 1, len(self.hosts), compacted.TOPIC_SETTINGS | settings),
+            )
             self._go_on(made.done, 60.0, "the compacted topic is not made")
         maker.end()
         self._begin_clients(settings)
@@ -242,7 +264,9 @@ class Simulation:
             self._start(process, self._writers[0].run())
         if self._several and self.world.seed % _CHURNING == _FIRST_CHURNING:
             process = Process(self.world, self._network, self._name("operator"))
-            self._churner = Churner(process, self._bootstrap, lambda: [host.program.broker if host.is_up else None for host in self.hosts])
+            self._churner = Churner(
+                process, self._bootstrap, lambda: [host.program.broker if host.is_up else None for host in self.hosts]
+            )
             self._start(process, self._churner.run())
         for _ in range(2):
             self._new_writer()
@@ -256,7 +280,9 @@ class Simulation:
         churner.is_stopping = True
         (churning,) = (task for process, task in self._tasks if process is churner.process)
         self._go_on(
-            lambda: churning.done() and churner.is_settled, _CHURN_SECONDS, "not all brokers agree on the topic that was made and deleted, or nobody leads it"
+            lambda: churning.done() and churner.is_settled,
+            _CHURN_SECONDS,
+            "not all brokers agree on the topic that was made and deleted, or nobody leads it",
         )
 
     def _end_clients(self) -> None:
@@ -265,10 +291,16 @@ class Simulation:
             writer.is_stopping = True
         writing = [task for process, task in self._tasks if process.name.startswith("writer")]
         self._go_on(lambda: all(task.done() for task in writing), _REST_SECONDS, "a producer does not come to an end")
-        self._go_on(lambda: self.history.all_is_read, _REST_SECONDS, "the group does not read every acknowledged record")
+        self._go_on(
+            lambda: self.history.all_is_read, _REST_SECONDS, "the group does not read every acknowledged record"
+        )
         for member in self._members:
             member.is_stopping = True
-        self._go_on(lambda: all(task.done() for process, task in self._tasks if not process.is_dead), _REST_SECONDS, "a member does not come to an end")
+        self._go_on(
+            lambda: all(task.done() for process, task in self._tasks if not process.is_dead),
+            _REST_SECONDS,
+            "a member does not come to an end",
+        )
 
     def _end(self) -> None:
         world = self.world
@@ -289,9 +321,13 @@ class Simulation:
         lost = sorted(place for place in self.history.acknowledged if place.offset >= ends[place.partition])
         if lost:
             raise ViolationError(
-                f"{len(lost)} acknowledged records are not there at the end, the first of them at offset {lost[0].offset} of {lost[0].partition}"
+                f"{len(lost)} acknowledged records are not there at the end, the first of them at offset "
+                f"{lost[0].offset} of {lost[0].partition}"
             )
-        world.tell("simulation", f"{len(self.history.acknowledged)} acknowledged records are there, the logs end at {list(ends.values())}")
+        world.tell(
+            "simulation",
+            f"{len(self.history.acknowledged)} acknowledged records are there, the logs end at {list(ends.values())}",
+        )
         self._go_on(lambda: self._different_log() is None, _REST_SECONDS, "not all replicas have the same log")
         self._judge_compacted()
         self._judge_clients()
@@ -323,11 +359,17 @@ class Simulation:
 
     def _different_log(self) -> str | None:
         """A partition whose replicas do not have the same bytes; None without one."""
-        names = sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()}) if self._several else ()
+        names = (
+            sorted({path.name for host in self.hosts for path in host.data.iterdir() if path.is_dir()})
+            if self._several
+            else ()
+        )
         for name in names:
             if name.startswith(f"{CHURNED}-") or (self._compacts and name.rpartition("-")[0] != TOPIC):
                 continue
-            logs = [b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self.hosts]
+            logs = [
+                b"".join(path.read_bytes() for path in sorted((host.data / name).glob("*.log"))) for host in self.hosts
+            ]
             if any(log != logs[0] for log in logs):
                 return name
         return None
@@ -350,8 +392,13 @@ class Simulation:
                     raise ViolationError(f"the newest records of {topic_partition} are not the same on all replicas")
         for writer in self._writers:
             if isinstance(writer, KeyedWriter):
-                left = [writer.judge(host.name, log, knows_tombstones=not self._clocks_were_set) for host, log in zip(self.hosts, logs[PARTITION], strict=True)]
-                self.world.tell("simulation", f"of {sum(map(len, writer.sent.values()))} records with keys {left} are left")
+                left = [
+                    writer.judge(host.name, log, knows_tombstones=not self._clocks_were_set)
+                    for host, log in zip(self.hosts, logs[PARTITION], strict=True)
+                ]
+                self.world.tell(
+                    "simulation", f"of {sum(map(len, writer.sent.values()))} records with keys {left} are left"
+                )
 
     def close(self) -> None:
         """Ends all programs and closes the files."""
@@ -518,7 +565,14 @@ class Simulation:
         if not self._several:
             return self.hosts[0]
         watch, random = self.watch, self.world.random
-        aims = (watch.controller_id, watch.leader_of(watch.offsets_partition), watch.leader_of(random.choice(self.topic_partitions)), -1, -1, -1)
+        aims = (
+            watch.controller_id,
+            watch.leader_of(watch.offsets_partition),
+            watch.leader_of(random.choice(self.topic_partitions)),
+            -1,
+            -1,
+            -1,
+        )
         number = random.choice(aims)
         if number >= 0 and self.may_be_hit(self.hosts[number]):
             return self.hosts[number]
@@ -593,7 +647,11 @@ class Simulation:
         if not alone or not all(have_synced):
             return False
         shared = [state for _, state in held if len(state.isr) > 1]
-        self._to_spare = [other for other in self.hosts if other is not host and all(other.number in state.isr for state in shared) and self._stays(other)]
+        self._to_spare = [
+            other
+            for other in self.hosts
+            if other is not host and all(other.number in state.isr for state in shared) and self._stays(other)
+        ]
         return not shared or bool(self._to_spare)
 
     def _has_synced(self, host: BrokerHost, name: TopicPartition, state: PartitionStateNode) -> bool:
@@ -608,7 +666,11 @@ class Simulation:
 
     def _stays(self, host: BrokerHost) -> bool:
         """True if nothing ends the session of a broker soon."""
-        return host.is_up and not host.program.process.is_paused and self.world.now > max(host.is_cut_off_until, self._tree_gone_until)
+        return (
+            host.is_up
+            and not host.program.process.is_paused
+            and self.world.now > max(host.is_cut_off_until, self._tree_gone_until)
+        )
 
     def lose_power_alone(self, host: BrokerHost, back_after: float) -> bool:
         """The broker that `is_left_alone` loses its power."""
@@ -708,7 +770,11 @@ class Simulation:
         """Connections of clients to a broker are cut."""
         clients = {process.name for process in self._clients()}
         ends = [sock for sock in self._network.live() if sock.peer is not None]
-        chosen = [sock for sock in ends if sock.process.name in clients and sock.peer is not None and sock.peer.process is host.program.process]
+        chosen = [
+            sock
+            for sock in ends
+            if sock.process.name in clients and sock.peer is not None and sock.peer.process is host.program.process
+        ]
         self.met(host, "cut")
         self._tell(host, f"{len(chosen)} connections of clients to {{}} are cut")
         for sock in chosen:
@@ -726,7 +792,9 @@ class Simulation:
             if not host.is_up:
                 # Its session with the tree may break before it can be renewed.
                 host.is_cut_off_until = max(host.is_cut_off_until, self.world.now)
-        chosen = live if self.world.random.random() < 0.3 else [sock for sock in live if self.world.random.random() < 0.5]
+        chosen = (
+            live if self.world.random.random() < 0.3 else [sock for sock in live if self.world.random.random() < 0.5]
+        )
         self.world.tell("fault", f"{len(chosen)} of {len(live)} connections are cut")
         for sock in chosen:
             self._network.reset(sock)
@@ -786,7 +854,11 @@ class Simulation:
         self._new_member()
 
     def _clients(self) -> list[Process]:
-        return [process for process in (*(one.process for one in self._writers), *(one.process for one in self._members)) if not process.is_dead]
+        return [
+            process
+            for process in (*(one.process for one in self._writers), *(one.process for one in self._members))
+            if not process.is_dead
+        ]
 
     def _cut_off(self) -> None:
         chosen, seconds = self.world.random.choice(self._clients()), self.world.random.uniform(1.0, 12.0)
@@ -852,9 +924,20 @@ def simulation(
 ) -> Iterator[Simulation]:
     """A simulation of a kind in its own directory, which is removed after it. `is_synced` (answers wait for a sync)
     and `min_in_sync` (min.insync.replicas) are the seed's if they are None."""
-    directory = Path(tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None))
+    directory = Path(
+        tempfile.mkdtemp(prefix="jesenska-simulation-", dir=_IN_MEMORY if Path(_IN_MEMORY).is_dir() else None)
+    )
     with _garbage_left_lying():
-        made = kind(seed, directory, seconds=seconds, faults=faults, tree_apart=tree_apart, brokers=brokers, is_synced=is_synced, min_in_sync=min_in_sync)
+        made = kind(
+            seed,
+            directory,
+            seconds=seconds,
+            faults=faults,
+            tree_apart=tree_apart,
+            brokers=brokers,
+            is_synced=is_synced,
+            min_in_sync=min_in_sync,
+        )
         try:
             yield made
         finally:

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from jesenska.metadata.zookeeper.streams import MakeProtocol
-from jesenska.testing.simulation.network import NetworkOfProcess
+from jesenska.testing.simulation.machine.network import NetworkOfProcess
 
 if TYPE_CHECKING:
     import socket

@@ -24,14 +24,23 @@ from jesenska.net.channel import Channel
 from jesenska.records.encode import encode_batch
 from jesenska.records.record import Record
 from jesenska.testing.simulation.clients import cluster_of
-from jesenska.testing.simulation.history import History
-from jesenska.testing.simulation.process import Process
-from jesenska.testing.simulation.transaction_history import KnownTransaction, ProducerName, TransactionHistory
+from jesenska.testing.simulation.machine.process import Process
+from jesenska.testing.simulation.watches.history import History
+from jesenska.testing.simulation.watches.transaction_history import KnownTransaction, ProducerName, TransactionHistory
 from jesenska.wire.language import Message
-from jesenska.wire.messages.k00_produce import ProduceRequest, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+)
 from jesenska.wire.messages.k09_offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from jesenska.wire.messages.k24_add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnRequestTopic, AddPartitionsToTxnResponse
+from jesenska.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponse,
+)
 from jesenska.wire.messages.k25_add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from jesenska.wire.messages.k26_end_txn import EndTxnRequest, EndTxnResponse
 from jesenska.wire.messages.k28_txn_offset_commit import (
@@ -84,7 +93,13 @@ class Versions(NamedTuple):
 
 
 #: Clients of 0.11, of 2.0, of 2.8, of 3.9, and of today.
-CLIENTS: Final = (Versions(0, 0, 0, 0, 3, 0), Versions(1, 1, 1, 2, 6, 1), Versions(4, 3, 3, 3, 9, 3), Versions(5, 3, 4, 4, 11, 4), Versions(5, 3, 4, 5, 12, 5))
+CLIENTS: Final = (
+    Versions(0, 0, 0, 0, 3, 0),
+    Versions(1, 1, 1, 2, 6, 1),
+    Versions(4, 3, 3, 3, 9, 3),
+    Versions(5, 3, 4, 4, 11, 4),
+    Versions(5, 3, 4, 5, 12, 5),
+)
 #: From here on InitProducerId takes the present id and epoch (KIP-360).
 _KEEPS_ID = 3
 
@@ -108,7 +123,9 @@ class _Asking:
         self._cluster.request_timeout_seconds = _REQUEST_SECONDS
         self._coordinators: dict[tuple[str, int], int] = {}
 
-    async def _ask(self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int) -> Answer | None:
+    async def _ask(
+        self, request: Message, response: type[Answer], key: str, key_type: int, at_most: int
+    ) -> Answer | None:
         """The coordinator's answer; None without one, so that the request's outcome is not known."""
         try:
             node = self._coordinators.get((key, key_type))
@@ -128,7 +145,9 @@ class _Asking:
     async def _offset_of(self, group: str, partition: TopicPartition, *, is_stable: bool) -> int | None:
         """A group's committed offset as a coordinator reports it, -1 for nothing; None without an answer."""
         request = OffsetFetchRequest(
-            group_id=group, topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])], require_stable=is_stable
+            group_id=group,
+            topics=[OffsetFetchRequestTopic(name=partition.topic, partition_indexes=[partition.partition])],
+            require_stable=is_stable,
         )
         answer = await self._ask(request, OffsetFetchResponse, group, GROUP, _OFFSET_FETCH)
         error = None if answer is None else answer.error_code or answer.topics[0].partitions[0].error_code
@@ -182,7 +201,10 @@ class TransactionalWriter(_Asking):
                 self.process.world.tell(self.process.name, f"begins anew: {error}")
                 await asyncio.sleep(self._random.uniform(0.3, 4.0))
         await self._cluster.close()
-        self.process.world.tell(self.process.name, f"has committed {self.committed} transactions, aborted {self.aborted}, and does not know of {self.unknown}")
+        self.process.world.tell(
+            self.process.name,
+            f"has committed {self.committed} transactions, aborted {self.aborted}, and does not know of {self.unknown}",
+        )
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
@@ -190,7 +212,11 @@ class TransactionalWriter(_Asking):
         """Asks until there are no errors. _GoneError if it is fenced, _DoomedError for any other failure."""
         for _ in range(_ATTEMPTS_MAX):
             codes = await ask()
-            error = None if codes is None else next((code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED), 0)
+            error = (
+                None
+                if codes is None
+                else next((code for code in codes if code and code != ErrorCode.OPERATION_NOT_ATTEMPTED), 0)
+            )
             if error == 0:
                 return
             if error in _FENCED:
@@ -208,7 +234,9 @@ class TransactionalWriter(_Asking):
             request.producer_id, request.producer_epoch = present
         while True:
             self._known.begins(self.transactional_id, self.process.name)
-            answer = await self._ask(request, InitProducerIdResponse, self.transactional_id, TRANSACTION, self._versions.init)
+            answer = await self._ask(
+                request, InitProducerIdResponse, self.transactional_id, TRANSACTION, self._versions.init
+            )
             if answer is not None:
                 if answer.error_code == ErrorCode.NONE:
                     break
@@ -317,12 +345,19 @@ class TransactionalWriter(_Asking):
 
     async def _produce(self, partition: TopicPartition, batch: bytearray) -> tuple[int | None, int]:
         """The error of the answer, None without an answer, and the offset."""
-        data = ProduceRequestTopic(name=partition.topic, partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))])
-        request = ProduceRequest(transactional_id=self.transactional_id, acks=-1, timeout_ms=int(_REQUEST_SECONDS * 1000), topic_data=[data])
+        data = ProduceRequestTopic(
+            name=partition.topic,
+            partition_data=[ProduceRequestPartition(index=partition.partition, records=memoryview(batch))],
+        )
+        request = ProduceRequest(
+            transactional_id=self.transactional_id, acks=-1, timeout_ms=int(_REQUEST_SECONDS * 1000), topic_data=[data]
+        )
         cluster = self._cluster
         try:
             channel = await cluster.channel_of((await cluster.leader_of(partition)).leader)
-            answer = await channel.request(request, ProduceResponse, timeout_seconds=_REQUEST_SECONDS, at_most=self._versions.produce)
+            answer = await channel.request(
+                request, ProduceResponse, timeout_seconds=_REQUEST_SECONDS, at_most=self._versions.produce
+            )
         except KafkaError:
             cluster.forget_topic(partition.topic)
             return None, -1
@@ -336,10 +371,22 @@ class TransactionalWriter(_Asking):
             v3_and_below_transactional_id=self.transactional_id,
             v3_and_below_producer_id=self._producer.producer_id,
             v3_and_below_producer_epoch=self._producer.epoch,
-            v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=partition.topic, partitions=[partition.partition])],
+            v3_and_below_topics=[
+                AddPartitionsToTxnRequestTopic(name=partition.topic, partitions=[partition.partition])
+            ],
         )
-        answer = await self._ask(request, AddPartitionsToTxnResponse, self.transactional_id, TRANSACTION, self._versions.add)
-        return None if answer is None else [item.partition_error_code for topic in answer.results_by_topic_v3_and_below for item in topic.results_by_partition]
+        answer = await self._ask(
+            request, AddPartitionsToTxnResponse, self.transactional_id, TRANSACTION, self._versions.add
+        )
+        return (
+            None
+            if answer is None
+            else [
+                item.partition_error_code
+                for topic in answer.results_by_topic_v3_and_below
+                for item in topic.results_by_partition
+            ]
+        )
 
     # --- offsets -----------------------------------------------------------------------------------------------------
 
@@ -348,7 +395,11 @@ class TransactionalWriter(_Asking):
             await self._until_taken(self._add_offsets, "a group")
         producer, group = self._producer, self.group
         request = TxnOffsetCommitRequest(
-            transactional_id=self.transactional_id, group_id=group, producer_id=producer.producer_id, producer_epoch=producer.epoch, topics=[self._offset()]
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            topics=[self._offset()],
         )
         self._known.sends_offset(group, transaction, self._serial)
 
@@ -371,15 +422,24 @@ class TransactionalWriter(_Asking):
         partition = self._partitions[0]
         return TxnOffsetCommitRequestTopic(
             name=partition.topic,
-            partitions=[TxnOffsetCommitRequestPartition(partition_index=partition.partition, committed_offset=self._serial, committed_metadata="")],
+            partitions=[
+                TxnOffsetCommitRequestPartition(
+                    partition_index=partition.partition, committed_offset=self._serial, committed_metadata=""
+                )
+            ],
         )
 
     async def _add_offsets(self) -> Collection[int] | None:
         producer = self._producer
         request = AddOffsetsToTxnRequest(
-            transactional_id=self.transactional_id, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id=self.group
+            transactional_id=self.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            group_id=self.group,
         )
-        answer = await self._ask(request, AddOffsetsToTxnResponse, self.transactional_id, TRANSACTION, self._versions.add_offsets)
+        answer = await self._ask(
+            request, AddOffsetsToTxnResponse, self.transactional_id, TRANSACTION, self._versions.add_offsets
+        )
         return None if answer is None else (answer.error_code,)
 
     async def _look_at_offset(self, *, is_stable: bool) -> None:
@@ -392,7 +452,12 @@ class TransactionalWriter(_Asking):
     async def _end(self, transaction: KnownTransaction, *, commits: bool) -> None:
         """Asks until the transaction's end is known, or cannot be known."""
         producer = self._producer
-        request = EndTxnRequest(transactional_id=self.transactional_id, producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=commits)
+        request = EndTxnRequest(
+            transactional_id=self.transactional_id,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=commits,
+        )
         transaction.commits = commits
         may_be_taken = False
         while True:
@@ -430,7 +495,14 @@ class Transformer:
     """A member of a group that reads committed records, and writes one for each."""
 
     def __init__(
-        self, process: Process, history: History, known: TransactionHistory, bootstrap: str, source: str, target: TopicPartition, transactional_id: str
+        self,
+        process: Process,
+        history: History,
+        known: TransactionHistory,
+        bootstrap: str,
+        source: str,
+        target: TopicPartition,
+        transactional_id: str,
     ) -> None:
         self.process = process
         self.is_stopping = False
@@ -496,7 +568,12 @@ class Transformer:
             try:
                 for partition, found in records.items():
                     for record in found:
-                        value = b"%d:%d:%s/%d" % (partition.partition, record.offset, self.process.name.encode(), self._serial)
+                        value = b"%d:%d:%s/%d" % (
+                            partition.partition,
+                            record.offset,
+                            self.process.name.encode(),
+                            self._serial,
+                        )
                         self._known.sends(transaction, value)
                         sent.append(await producer.send(self._target.topic, value, partition=self._target.partition))
                 # Not the consumer's position: a marker that it has passed may be lost with the power.
@@ -533,7 +610,14 @@ class Transformer:
 class CommittedReader:
     """Reads committed records from the beginning on; the history judges them."""
 
-    def __init__(self, process: Process, history: History, known: TransactionHistory, bootstrap: str, partitions: Sequence[TopicPartition]) -> None:
+    def __init__(
+        self,
+        process: Process,
+        history: History,
+        known: TransactionHistory,
+        bootstrap: str,
+        partitions: Sequence[TopicPartition],
+    ) -> None:
         self.process = process
         self.is_stopping = False
         self._history = history
@@ -565,7 +649,9 @@ class CommittedReader:
     def _judge(self, found: Mapping[TopicPartition, Sequence[Record]]) -> None:
         for partition, records in found.items():
             for record in records:
-                self._known.received(self.process.name, partition, self.expected[partition], record.offset, record.value or b"")
+                self._known.received(
+                    self.process.name, partition, self.expected[partition], record.offset, record.value or b""
+                )
                 self.expected[partition] = record.offset + 1
 
     async def read_all(self, ends: Mapping[TopicPartition, int]) -> None:

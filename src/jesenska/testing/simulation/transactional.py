@@ -24,16 +24,23 @@ from typing import Any, ClassVar
 
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
-from jesenska.groups.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.testing.simulation.clients import BrokerProgram, create_topic
-from jesenska.testing.simulation.history import RecordPlace
-from jesenska.testing.simulation.host import BrokerHost
-from jesenska.testing.simulation.paces import Paces
-from jesenska.testing.simulation.process import Process
+from jesenska.testing.simulation.machine.host import BrokerHost
+from jesenska.testing.simulation.machine.paces import Paces
+from jesenska.testing.simulation.machine.process import Process
 from jesenska.testing.simulation.schedule import _REST_SECONDS, TOPIC, Simulation, simulation
-from jesenska.testing.simulation.transaction_clients import CLIENTS, TRANSFORMERS, CommittedReader, OffsetReader, TransactionalWriter, Transformer
-from jesenska.testing.simulation.transaction_history import TransactionHistory, judge_results
-from jesenska.testing.simulation.transaction_watch import TransactionWatch
+from jesenska.testing.simulation.transaction_clients import (
+    CLIENTS,
+    TRANSFORMERS,
+    CommittedReader,
+    OffsetReader,
+    TransactionalWriter,
+    Transformer,
+)
+from jesenska.testing.simulation.watches.history import RecordPlace
+from jesenska.testing.simulation.watches.transaction_history import TransactionHistory, judge_results
+from jesenska.testing.simulation.watches.transaction_watch import TransactionWatch
 from jesenska.transactions.records import TRANSACTIONS_TOPIC
 
 RESULTS = TopicPartition("results", 0)
@@ -89,13 +96,17 @@ class TransactionalSimulation(Simulation):
         for number in range(2):
             self._new_transformer(f"transformer-{number}")
         process = Process(self.world, self._network, self._name("reader"))
-        self._reader = CommittedReader(process, self.history, self.known, self._bootstrap, [*self.topic_partitions, RESULTS])
+        self._reader = CommittedReader(
+            process, self.history, self.known, self._bootstrap, [*self.topic_partitions, RESULTS]
+        )
         self._start(process, self._reader.run())
 
     def _new_transactional(self, transactional_id: str) -> None:
         process = Process(self.world, self._network, self._name("writer"))
         versions = self.world.random.choice((*CLIENTS, CLIENTS[-1], CLIENTS[-1]))
-        writer = TransactionalWriter(process, self.history, self.known, self._bootstrap, self.topic_partitions, transactional_id, versions)
+        writer = TransactionalWriter(
+            process, self.history, self.known, self._bootstrap, self.topic_partitions, transactional_id, versions
+        )
         self._transactional.append(writer)
         self._start(process, writer.run())
 
@@ -126,7 +137,9 @@ class TransactionalSimulation(Simulation):
 
     def _fault(self) -> None:
         if self.world.random.random() < _AIMED:
-            self._at_moment(self.world.random.choice((_has_decided, _has_waiting_offsets)), self.world.now + _PATIENCE_SECONDS)
+            self._at_moment(
+                self.world.random.choice((_has_decided, _has_waiting_offsets)), self.world.now + _PATIENCE_SECONDS
+            )
         else:
             super()._fault()
 
@@ -141,7 +154,12 @@ class TransactionalSimulation(Simulation):
 
     def _hit_now(self, host: BrokerHost) -> None:
         random = self.world.random
-        kinds: list[Callable[[], object]] = [lambda: self.kill(host), lambda: self.kill(host), lambda: self.stop(host), self._cut]
+        kinds: list[Callable[[], object]] = [
+            lambda: self.kill(host),
+            lambda: self.kill(host),
+            lambda: self.stop(host),
+            self._cut,
+        ]
         kinds += [lambda: self.slow_down(host, 1000.0, random.uniform(1.0, 3.0)), lambda: self._fill_disk(host)]
         if self.is_synced or self._several:
             kinds += [lambda: self.lose_power(host)] * 2
@@ -199,12 +217,20 @@ class TransactionalSimulation(Simulation):
         if not self._is_in_sync():
             return False
         logs = self.transaction_watch.look()
-        return all(not scanned.open and scanned.log.last_stable_offset == scanned.log.log_end_offset for scanned in logs)
+        return all(
+            not scanned.open and scanned.log.last_stable_offset == scanned.log.log_end_offset for scanned in logs
+        )
 
     def _is_worked_on(self) -> bool:
         """True if the reader has had the result of every record whose transaction was committed."""
         made = {place for place, _ in self._results()}
-        return all(place in made for transaction in self.known.transactions if transaction.told for place in transaction.places if place.partition != RESULTS)
+        return all(
+            place in made
+            for transaction in self.known.transactions
+            if transaction.told
+            for place in transaction.places
+            if place.partition != RESULTS
+        )
 
     def _results(self) -> list[tuple[RecordPlace, int]]:
         """The input of each result, and the result's offset."""
@@ -218,11 +244,18 @@ class TransactionalSimulation(Simulation):
     def _judge_clients(self) -> None:
         process = Process(self.world, self._network, "last-committed")
         reader = CommittedReader(process, self.history, self.known, self._bootstrap, [*self.topic_partitions, RESULTS])
-        log_ends = {scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()}
-        reading = self._start(process, reader.read_all({partition: log_ends[partition] for partition in reader.expected}))
+        log_ends = {
+            scanned.log.topic_partition: scanned.log.log_end_offset for scanned in self.transaction_watch.look()
+        }
+        reading = self._start(
+            process, reader.read_all({partition: log_ends[partition] for partition in reader.expected})
+        )
         self._go_on(reading.done, _REST_SECONDS, "the last reader of committed records does not come to an end")
         asking = Process(self.world, self._network, "last-offsets")
-        groups = [*((group, self.topic_partitions[0]) for group in self.known.groups), *((TRANSFORMERS, partition) for partition in self.topic_partitions)]
+        groups = [
+            *((group, self.topic_partitions[0]) for group in self.known.groups),
+            *((TRANSFORMERS, partition) for partition in self.topic_partitions),
+        ]
         asked = self._start(asking, OffsetReader(asking, self.known, self._bootstrap).read(groups))
         self._go_on(asked.done, _REST_SECONDS, "the offsets of groups are not told")
         self._judge_tasks()
@@ -237,7 +270,9 @@ class TransactionalSimulation(Simulation):
         )
         told = [transaction.told for transaction in self.known.transactions]
         self.world.tell(
-            "simulation", f"of {len(told)} transactions {told.count(True)} were committed and {told.count(False)} aborted, {len(self._results())} results"
+            "simulation",
+            f"of {len(told)} transactions {told.count(True)} were committed and {told.count(False)} aborted, "
+            f"{len(self._results())} results",
         )
 
 
@@ -250,6 +285,15 @@ def _has_waiting_offsets(broker: Broker) -> bool:
     return any(hosted.shard._open for hosted in broker.coordinators.groups._runtime._hosted.values())
 
 
-def transactional_simulation(seed: int, *, tree_apart: bool = False, brokers: int = 1) -> AbstractContextManager[Simulation]:
+def transactional_simulation(
+    seed: int, *, tree_apart: bool = False, brokers: int = 1
+) -> AbstractContextManager[Simulation]:
     """A simulation as `schedule.simulation`."""
-    return simulation(seed, seconds=TRANSACTIONAL_SECONDS, faults=TRANSACTIONAL_FAULTS, tree_apart=tree_apart, brokers=brokers, kind=TransactionalSimulation)
+    return simulation(
+        seed,
+        seconds=TRANSACTIONAL_SECONDS,
+        faults=TRANSACTIONAL_FAULTS,
+        tree_apart=tree_apart,
+        brokers=brokers,
+        kind=TransactionalSimulation,
+    )

@@ -8,7 +8,21 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.wire.language import INT16, INT32, INT64, RECORDS, REQUEST, RESPONSE, STRING, UUID, Array, Message, Records, Struct, field
+from jesenska.wire.language import (
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    UUID,
+    Array,
+    Message,
+    Records,
+    Struct,
+    field,
+)
 
 
 class ProduceRequestPartition(Struct):

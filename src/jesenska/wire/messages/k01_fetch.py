@@ -65,7 +65,9 @@ class FetchRequest(Message, key=1, kind=REQUEST, versions=(0, 18), flexible=12):
     session_id: int = field(INT32, since=7, ignorable=True)
     session_epoch: int = field(INT32, since=7, default=-1, ignorable=True)
     topics: list[FetchRequestTopic] = field(Array(FetchRequestTopic))
-    forgotten_topics_data: list[FetchRequestForgottenTopicsData] = field(Array(FetchRequestForgottenTopicsData), since=7)
+    forgotten_topics_data: list[FetchRequestForgottenTopicsData] = field(
+        Array(FetchRequestForgottenTopicsData), since=7
+    )
     rack_id: str = field(STRING, since=11, ignorable=True)
 
 
@@ -98,7 +100,9 @@ class FetchResponsePartition(Struct):
     diverging_epoch: FetchResponseDivergingEpoch = field(FetchResponseDivergingEpoch, since=12, tag=0)
     current_leader: FetchResponseCurrentLeader = field(FetchResponseCurrentLeader, since=12, tag=1)
     snapshot_id: FetchResponseSnapshotId = field(FetchResponseSnapshotId, since=12, tag=2)
-    aborted_transactions: list[FetchResponseAbortedTransaction] | None = field(Array(FetchResponseAbortedTransaction), since=4, nullable=4, ignorable=True)
+    aborted_transactions: list[FetchResponseAbortedTransaction] | None = field(
+        Array(FetchResponseAbortedTransaction), since=4, nullable=4, ignorable=True
+    )
     preferred_read_replica: int = field(INT32, since=11, default=-1)
     records: Records = field(RECORDS, nullable=0)
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.wire.language import BOOLEAN, INT8, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, UUID, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    UUID,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class LeaderAndIsrRequestUngroupedPartitionState(Struct):
@@ -55,7 +69,9 @@ class LeaderAndIsrRequest(Message, key=4, kind=REQUEST, versions=(0, 7), flexibl
     controller_epoch: int = field(INT32)
     broker_epoch: int = field(INT64, since=2, default=-1, ignorable=True)
     type: int = field(INT8, since=5)
-    ungrouped_partition_states: list[LeaderAndIsrRequestUngroupedPartitionState] = field(Array(LeaderAndIsrRequestUngroupedPartitionState), until=1)
+    ungrouped_partition_states: list[LeaderAndIsrRequestUngroupedPartitionState] = field(
+        Array(LeaderAndIsrRequestUngroupedPartitionState), until=1
+    )
     topic_states: list[LeaderAndIsrRequestTopicState] = field(Array(LeaderAndIsrRequestTopicState), since=2)
     live_leaders: list[LeaderAndIsrRequestLiveLeader] = field(Array(LeaderAndIsrRequestLiveLeader))
 
@@ -74,10 +90,14 @@ class LeaderAndIsrResponseTopicPartitionError(Struct):
 
 class LeaderAndIsrResponseTopic(Struct):
     topic_id: uuid.UUID = field(UUID, since=5)
-    partition_errors: list[LeaderAndIsrResponseTopicPartitionError] = field(Array(LeaderAndIsrResponseTopicPartitionError), since=5)
+    partition_errors: list[LeaderAndIsrResponseTopicPartitionError] = field(
+        Array(LeaderAndIsrResponseTopicPartitionError), since=5
+    )
 
 
 class LeaderAndIsrResponse(Message, key=4, kind=RESPONSE, versions=(0, 7), flexible=4):
     error_code: int = field(INT16)
-    partition_errors: list[LeaderAndIsrResponsePartitionError] = field(Array(LeaderAndIsrResponsePartitionError), until=4)
+    partition_errors: list[LeaderAndIsrResponsePartitionError] = field(
+        Array(LeaderAndIsrResponsePartitionError), until=4
+    )
     topics: list[LeaderAndIsrResponseTopic] = field(Array(LeaderAndIsrResponseTopic), since=5)

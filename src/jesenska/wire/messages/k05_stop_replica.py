@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class StopReplicaRequestUngroupedPartition(Struct):
@@ -32,7 +44,9 @@ class StopReplicaRequest(Message, key=5, kind=REQUEST, versions=(0, 4), flexible
     controller_epoch: int = field(INT32)
     broker_epoch: int = field(INT64, since=1, default=-1, ignorable=True)
     delete_partitions: bool = field(BOOLEAN, until=2)
-    ungrouped_partitions: list[StopReplicaRequestUngroupedPartition] = field(Array(StopReplicaRequestUngroupedPartition), until=0)
+    ungrouped_partitions: list[StopReplicaRequestUngroupedPartition] = field(
+        Array(StopReplicaRequestUngroupedPartition), until=0
+    )
     topics: list[StopReplicaRequestTopic] = field(Array(StopReplicaRequestTopic), since=1, until=2)
     topic_states: list[StopReplicaRequestTopicState] = field(Array(StopReplicaRequestTopicState), since=3)
 

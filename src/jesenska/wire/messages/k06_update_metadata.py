@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.wire.language import BOOLEAN, INT8, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, UUID, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    UUID,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class UpdateMetadataRequestUngroupedPartitionState(Struct):
@@ -34,7 +48,9 @@ class UpdateMetadataRequestPartitionState(Struct):
 class UpdateMetadataRequestTopicState(Struct):
     topic_name: str = field(STRING, since=5)
     topic_id: uuid.UUID = field(UUID, since=7, ignorable=True)
-    partition_states: list[UpdateMetadataRequestPartitionState] = field(Array(UpdateMetadataRequestPartitionState), since=5)
+    partition_states: list[UpdateMetadataRequestPartitionState] = field(
+        Array(UpdateMetadataRequestPartitionState), since=5
+    )
 
 
 class UpdateMetadataRequestEndpoint(Struct):
@@ -48,7 +64,9 @@ class UpdateMetadataRequestLiveBroker(Struct):
     id: int = field(INT32)
     v0_host: str = field(STRING, until=0, ignorable=True)
     v0_port: int = field(INT32, until=0, ignorable=True)
-    endpoints: list[UpdateMetadataRequestEndpoint] = field(Array(UpdateMetadataRequestEndpoint), since=1, ignorable=True)
+    endpoints: list[UpdateMetadataRequestEndpoint] = field(
+        Array(UpdateMetadataRequestEndpoint), since=1, ignorable=True
+    )
     rack: str | None = field(STRING, since=2, nullable=0, ignorable=True)
 
 
@@ -58,7 +76,9 @@ class UpdateMetadataRequest(Message, key=6, kind=REQUEST, versions=(0, 8), flexi
     type: int = field(INT8, since=8, tag=0)
     controller_epoch: int = field(INT32)
     broker_epoch: int = field(INT64, since=5, default=-1, ignorable=True)
-    ungrouped_partition_states: list[UpdateMetadataRequestUngroupedPartitionState] = field(Array(UpdateMetadataRequestUngroupedPartitionState), until=4)
+    ungrouped_partition_states: list[UpdateMetadataRequestUngroupedPartitionState] = field(
+        Array(UpdateMetadataRequestUngroupedPartitionState), until=4
+    )
     topic_states: list[UpdateMetadataRequestTopicState] = field(Array(UpdateMetadataRequestTopicState), since=5)
     live_brokers: list[UpdateMetadataRequestLiveBroker] = field(Array(UpdateMetadataRequestLiveBroker))
 

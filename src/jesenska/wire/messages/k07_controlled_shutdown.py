@@ -18,4 +18,6 @@ class ControlledShutdownResponseRemainingPartition(Struct):
 
 class ControlledShutdownResponse(Message, key=7, kind=RESPONSE, versions=(0, 3), flexible=3):
     error_code: int = field(INT16)
-    remaining_partitions: list[ControlledShutdownResponseRemainingPartition] = field(Array(ControlledShutdownResponseRemainingPartition))
+    remaining_partitions: list[ControlledShutdownResponseRemainingPartition] = field(
+        Array(ControlledShutdownResponseRemainingPartition)
+    )

@@ -7,7 +7,20 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.wire.language import BOOLEAN, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, UUID, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    UUID,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -59,7 +72,9 @@ class OffsetFetchResponseGroupTopicPartition(Struct):
 class OffsetFetchResponseGroupTopic(Struct):
     name: str = field(STRING, since=8, until=9, ignorable=True)
     topic_id: uuid.UUID = field(UUID, since=10, ignorable=True)
-    partitions: list[OffsetFetchResponseGroupTopicPartition] = field(Array(OffsetFetchResponseGroupTopicPartition), since=8)
+    partitions: list[OffsetFetchResponseGroupTopicPartition] = field(
+        Array(OffsetFetchResponseGroupTopicPartition), since=8
+    )
 
 
 class OffsetFetchResponseGroup(Struct):

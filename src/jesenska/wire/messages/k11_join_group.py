@@ -5,7 +5,19 @@ type, 8 a reason, 9 the answer may let the leader skip the assignment."""
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, BYTES, INT16, INT32, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    BYTES,
+    INT16,
+    INT32,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class JoinGroupRequestProtocol(Struct):

@@ -4,7 +4,19 @@ Versions: 3 authorised operations, 4 static members, 5 compact, 6 error messages
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, BYTES, INT16, INT32, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    BYTES,
+    INT16,
+    INT32,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class DescribeGroupsRequest(Message, key=15, kind=REQUEST, versions=(0, 6), flexible=5):

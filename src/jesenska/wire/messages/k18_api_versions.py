@@ -5,7 +5,19 @@ Versions: 3 compact, with the client's name and with features in tagged fields; 
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class ApiVersionsRequest(Message, key=18, kind=REQUEST, versions=(0, 4), flexible=3):
@@ -35,7 +47,11 @@ class ApiVersionsResponse(Message, key=18, kind=RESPONSE, versions=(0, 4), flexi
     error_code: int = field(INT16)
     api_keys: list[ApiVersionsResponseApiKey] = field(Array(ApiVersionsResponseApiKey))
     throttle_time_ms: int = field(INT32, since=1, ignorable=True)
-    supported_features: list[ApiVersionsResponseSupportedFeature] = field(Array(ApiVersionsResponseSupportedFeature), since=3, tag=0, ignorable=True)
+    supported_features: list[ApiVersionsResponseSupportedFeature] = field(
+        Array(ApiVersionsResponseSupportedFeature), since=3, tag=0, ignorable=True
+    )
     finalized_features_epoch: int = field(INT64, since=3, tag=1, default=-1, ignorable=True)
-    finalized_features: list[ApiVersionsResponseFinalizedFeature] = field(Array(ApiVersionsResponseFinalizedFeature), since=3, tag=2, ignorable=True)
+    finalized_features: list[ApiVersionsResponseFinalizedFeature] = field(
+        Array(ApiVersionsResponseFinalizedFeature), since=3, tag=2, ignorable=True
+    )
     zk_migration_ready: bool = field(BOOLEAN, since=3, tag=3, ignorable=True)

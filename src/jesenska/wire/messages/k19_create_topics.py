@@ -7,7 +7,20 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.wire.language import BOOLEAN, INT8, INT16, INT32, REQUEST, RESPONSE, STRING, UUID, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    UUID,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class CreateTopicsRequestAssignment(Struct):
@@ -50,7 +63,9 @@ class CreateTopicsResponseTopic(Struct):
     topic_config_error_code: int = field(INT16, since=5, tag=0, ignorable=True)
     num_partitions: int = field(INT32, since=5, default=-1, ignorable=True)
     replication_factor: int = field(INT16, since=5, default=-1, ignorable=True)
-    configs: list[CreateTopicsResponseConfig] | None = field(Array(CreateTopicsResponseConfig), since=5, nullable=5, ignorable=True)
+    configs: list[CreateTopicsResponseConfig] | None = field(
+        Array(CreateTopicsResponseConfig), since=5, nullable=5, ignorable=True
+    )
 
 
 class CreateTopicsResponse(Message, key=19, kind=RESPONSE, versions=(0, 7), flexible=5):

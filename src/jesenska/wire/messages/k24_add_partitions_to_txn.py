@@ -5,7 +5,19 @@ TRANSACTION_ABORTABLE."""
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class AddPartitionsToTxnRequestTopic(Struct):
@@ -22,7 +34,9 @@ class AddPartitionsToTxnRequestTransaction(Struct):
 
 
 class AddPartitionsToTxnRequest(Message, key=24, kind=REQUEST, versions=(0, 5), flexible=3):
-    transactions: list[AddPartitionsToTxnRequestTransaction] = field(Array(AddPartitionsToTxnRequestTransaction), since=4)
+    transactions: list[AddPartitionsToTxnRequestTransaction] = field(
+        Array(AddPartitionsToTxnRequestTransaction), since=4
+    )
     v3_and_below_transactional_id: str = field(STRING, until=3)
     v3_and_below_producer_id: int = field(INT64, until=3)
     v3_and_below_producer_epoch: int = field(INT16, until=3)
@@ -47,5 +61,9 @@ class AddPartitionsToTxnResponseTransaction(Struct):
 class AddPartitionsToTxnResponse(Message, key=24, kind=RESPONSE, versions=(0, 5), flexible=3):
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16, since=4, ignorable=True)
-    results_by_transaction: list[AddPartitionsToTxnResponseTransaction] = field(Array(AddPartitionsToTxnResponseTransaction), since=4)
-    results_by_topic_v3_and_below: list[AddPartitionsToTxnResponseTopic] = field(Array(AddPartitionsToTxnResponseTopic), until=3)
+    results_by_transaction: list[AddPartitionsToTxnResponseTransaction] = field(
+        Array(AddPartitionsToTxnResponseTransaction), since=4
+    )
+    results_by_topic_v3_and_below: list[AddPartitionsToTxnResponseTopic] = field(
+        Array(AddPartitionsToTxnResponseTopic), until=3
+    )

@@ -5,7 +5,20 @@ Versions: 1 compact, 2 the transaction version, which says how strictly epochs a
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, INT8, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class WriteTxnMarkersRequestTopic(Struct):

@@ -32,7 +32,9 @@ class DescribeConfigsResponseConfig(Struct):
     is_default: bool = field(BOOLEAN, until=0)
     config_source: int = field(INT8, since=1, default=-1, ignorable=True)
     is_sensitive: bool = field(BOOLEAN)
-    synonyms: list[DescribeConfigsResponseSynonym] = field(Array(DescribeConfigsResponseSynonym), since=1, ignorable=True)
+    synonyms: list[DescribeConfigsResponseSynonym] = field(
+        Array(DescribeConfigsResponseSynonym), since=1, ignorable=True
+    )
     config_type: int = field(INT8, since=3, ignorable=True)
     documentation: str | None = field(STRING, since=3, nullable=0, ignorable=True)
 

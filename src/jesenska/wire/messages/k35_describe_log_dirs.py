@@ -4,7 +4,19 @@ Versions: 2 compact, 3 an error for the whole, 4 room on the volume (KIP-827), 5
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class DescribeLogDirsRequestTopic(Struct):

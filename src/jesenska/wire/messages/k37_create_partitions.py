@@ -14,7 +14,9 @@ class CreatePartitionsRequestAssignment(Struct):
 class CreatePartitionsRequestTopic(Struct):
     name: str = field(STRING)
     count: int = field(INT32)
-    assignments: list[CreatePartitionsRequestAssignment] | None = field(Array(CreatePartitionsRequestAssignment), nullable=0)
+    assignments: list[CreatePartitionsRequestAssignment] | None = field(
+        Array(CreatePartitionsRequestAssignment), nullable=0
+    )
 
 
 class CreatePartitionsRequest(Message, key=37, kind=REQUEST, versions=(0, 3), flexible=2):

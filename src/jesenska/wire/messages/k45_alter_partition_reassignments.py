@@ -14,7 +14,9 @@ class AlterPartitionReassignmentsRequestPartition(Struct):
 
 class AlterPartitionReassignmentsRequestTopic(Struct):
     name: str = field(STRING)
-    partitions: list[AlterPartitionReassignmentsRequestPartition] = field(Array(AlterPartitionReassignmentsRequestPartition))
+    partitions: list[AlterPartitionReassignmentsRequestPartition] = field(
+        Array(AlterPartitionReassignmentsRequestPartition)
+    )
 
 
 class AlterPartitionReassignmentsRequest(Message, key=45, kind=REQUEST, versions=(0, 1), flexible=0):
@@ -31,7 +33,9 @@ class AlterPartitionReassignmentsResponsePartition(Struct):
 
 class AlterPartitionReassignmentsResponseTopic(Struct):
     name: str = field(STRING)
-    partitions: list[AlterPartitionReassignmentsResponsePartition] = field(Array(AlterPartitionReassignmentsResponsePartition))
+    partitions: list[AlterPartitionReassignmentsResponsePartition] = field(
+        Array(AlterPartitionReassignmentsResponsePartition)
+    )
 
 
 class AlterPartitionReassignmentsResponse(Message, key=45, kind=RESPONSE, versions=(0, 1), flexible=0):

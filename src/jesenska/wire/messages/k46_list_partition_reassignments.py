@@ -12,7 +12,9 @@ class ListPartitionReassignmentsRequestTopic(Struct):
 
 class ListPartitionReassignmentsRequest(Message, key=46, kind=REQUEST, versions=(0, 0), flexible=0):
     timeout_ms: int = field(INT32, default=60000)
-    topics: list[ListPartitionReassignmentsRequestTopic] | None = field(Array(ListPartitionReassignmentsRequestTopic), nullable=0, default=None)
+    topics: list[ListPartitionReassignmentsRequestTopic] | None = field(
+        Array(ListPartitionReassignmentsRequestTopic), nullable=0, default=None
+    )
 
 
 class ListPartitionReassignmentsResponsePartition(Struct):
@@ -24,7 +26,9 @@ class ListPartitionReassignmentsResponsePartition(Struct):
 
 class ListPartitionReassignmentsResponseTopic(Struct):
     name: str = field(STRING)
-    partitions: list[ListPartitionReassignmentsResponsePartition] = field(Array(ListPartitionReassignmentsResponsePartition))
+    partitions: list[ListPartitionReassignmentsResponsePartition] = field(
+        Array(ListPartitionReassignmentsResponsePartition)
+    )
 
 
 class ListPartitionReassignmentsResponse(Message, key=46, kind=RESPONSE, versions=(0, 0), flexible=0):

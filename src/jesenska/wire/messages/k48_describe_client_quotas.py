@@ -4,7 +4,20 @@ Versions: 1 compact."""
 
 from __future__ import annotations
 
-from jesenska.wire.language import BOOLEAN, FLOAT64, INT8, INT16, INT32, REQUEST, RESPONSE, STRING, Array, Message, Struct, field
+from jesenska.wire.language import (
+    BOOLEAN,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class DescribeClientQuotasRequestComponent(Struct):
@@ -37,4 +50,6 @@ class DescribeClientQuotasResponse(Message, key=48, kind=RESPONSE, versions=(0, 
     throttle_time_ms: int = field(INT32)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)
-    entries: list[DescribeClientQuotasResponseEntry] | None = field(Array(DescribeClientQuotasResponseEntry), nullable=0)
+    entries: list[DescribeClientQuotasResponseEntry] | None = field(
+        Array(DescribeClientQuotasResponseEntry), nullable=0
+    )

@@ -11,7 +11,9 @@ class DescribeUserScramCredentialsRequestUser(Struct):
 
 
 class DescribeUserScramCredentialsRequest(Message, key=50, kind=REQUEST, versions=(0, 0), flexible=0):
-    users: list[DescribeUserScramCredentialsRequestUser] | None = field(Array(DescribeUserScramCredentialsRequestUser), nullable=0)
+    users: list[DescribeUserScramCredentialsRequestUser] | None = field(
+        Array(DescribeUserScramCredentialsRequestUser), nullable=0
+    )
 
 
 class DescribeUserScramCredentialsResponseCredential(Struct):
@@ -23,7 +25,9 @@ class DescribeUserScramCredentialsResponseResult(Struct):
     user: str = field(STRING)
     error_code: int = field(INT16)
     error_message: str | None = field(STRING, nullable=0)
-    credential_infos: list[DescribeUserScramCredentialsResponseCredential] = field(Array(DescribeUserScramCredentialsResponseCredential))
+    credential_infos: list[DescribeUserScramCredentialsResponseCredential] = field(
+        Array(DescribeUserScramCredentialsResponseCredential)
+    )
 
 
 class DescribeUserScramCredentialsResponse(Message, key=50, kind=RESPONSE, versions=(0, 0), flexible=0):

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import uuid
 
-from jesenska.wire.language import INT8, INT16, INT32, INT64, REQUEST, RESPONSE, STRING, UUID, Array, Message, Struct, field
+from jesenska.wire.language import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    REQUEST,
+    RESPONSE,
+    STRING,
+    UUID,
+    Array,
+    Message,
+    Struct,
+    field,
+)
 
 
 class AlterPartitionRequestBrokerState(Struct):
@@ -16,7 +29,9 @@ class AlterPartitionRequestPartition(Struct):
     partition_index: int = field(INT32)
     leader_epoch: int = field(INT32)
     new_isr: list[int] = field(Array(INT32), until=2)
-    new_isr_with_epochs: list[AlterPartitionRequestBrokerState] = field(Array(AlterPartitionRequestBrokerState), since=3)
+    new_isr_with_epochs: list[AlterPartitionRequestBrokerState] = field(
+        Array(AlterPartitionRequestBrokerState), since=3
+    )
     leader_recovery_state: int = field(INT8, since=1)
     partition_epoch: int = field(INT32)
 

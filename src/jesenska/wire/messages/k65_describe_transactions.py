@@ -27,4 +27,6 @@ class DescribeTransactionsResponseTransaction(Struct):
 
 class DescribeTransactionsResponse(Message, key=65, kind=RESPONSE, versions=(0, 0), flexible=0):
     throttle_time_ms: int = field(INT32)
-    transaction_states: list[DescribeTransactionsResponseTransaction] = field(Array(DescribeTransactionsResponseTransaction))
+    transaction_states: list[DescribeTransactionsResponseTransaction] = field(
+        Array(DescribeTransactionsResponseTransaction)
+    )

@@ -21,7 +21,9 @@ class DescribeTopicPartitionsRequestCursor(Struct):
 class DescribeTopicPartitionsRequest(Message, key=75, kind=REQUEST, versions=(0, 0), flexible=0):
     topics: list[DescribeTopicPartitionsRequestTopic] = field(Array(DescribeTopicPartitionsRequestTopic))
     response_partition_limit: int = field(INT32, default=2000)
-    cursor: DescribeTopicPartitionsRequestCursor | None = field(DescribeTopicPartitionsRequestCursor, nullable=0, default=None)
+    cursor: DescribeTopicPartitionsRequestCursor | None = field(
+        DescribeTopicPartitionsRequestCursor, nullable=0, default=None
+    )
 
 
 class DescribeTopicPartitionsResponsePartition(Struct):
@@ -53,4 +55,6 @@ class DescribeTopicPartitionsResponseNextCursor(Struct):
 class DescribeTopicPartitionsResponse(Message, key=75, kind=RESPONSE, versions=(0, 0), flexible=0):
     throttle_time_ms: int = field(INT32, ignorable=True)
     topics: list[DescribeTopicPartitionsResponseTopic] = field(Array(DescribeTopicPartitionsResponseTopic))
-    next_cursor: DescribeTopicPartitionsResponseNextCursor | None = field(DescribeTopicPartitionsResponseNextCursor, nullable=0, default=None)
+    next_cursor: DescribeTopicPartitionsResponseNextCursor | None = field(
+        DescribeTopicPartitionsResponseNextCursor, nullable=0, default=None
+    )

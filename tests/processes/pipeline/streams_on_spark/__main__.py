@@ -24,8 +24,21 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from tests.processes.pipeline.streams_on_spark.known_differences import ATTRIBUTES, Difference, only_ticks_differ, unexplained
-from tests.processes.pipeline.streams_on_spark.micro_batches import DifferentSidesError, KeptTasks, StateFiles, at_random, in_rounds, outcome, record_by_record
+from tests.processes.pipeline.streams_on_spark.known_differences import (
+    ATTRIBUTES,
+    Difference,
+    only_ticks_differ,
+    unexplained,
+)
+from tests.processes.pipeline.streams_on_spark.micro_batches import (
+    DifferentSidesError,
+    KeptTasks,
+    StateFiles,
+    at_random,
+    in_rounds,
+    outcome,
+    record_by_record,
+)
 from tests.processes.pipeline.streams_on_spark.on_spark import HowToRun
 from tests.units.pipeline.streams.comparison import beside, written
 from tests.units.pipeline.streams.generated_topologies import named, topologies
@@ -38,14 +51,23 @@ WAYS = (
     HowToRun(max_offsets=7),
     HowToRun(rounds=2, partitions=2),
 )
-IN_MEMORY = ((record_by_record, 1), (in_rounds(1), 1), (in_rounds(3), 1), (at_random, 1), (in_rounds(2), 3), (at_random, 2))
+IN_MEMORY = (
+    (record_by_record, 1),
+    (in_rounds(1), 1),
+    (in_rounds(3), 1),
+    (at_random, 1),
+    (in_rounds(2), 3),
+    (at_random, 2),
+)
 
 Compare = Callable[[int, Json, set[str]], list[Difference]]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.processes.pipeline.streams_on_spark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m tests.processes.pipeline.streams_on_spark",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("names", nargs="*", help="what a description is called")
     parser.add_argument("--seed", type=int, default=0)
@@ -56,7 +78,9 @@ def main() -> int:
     options = parser.parse_args()
     logging.getLogger("jesenska").addHandler(logging.NullHandler())
     logging.getLogger("jesenska").propagate = False
-    chosen = [named(name, options.seed) for name in options.names] or topologies(options.count, options.seed)[options.first :]
+    chosen = [named(name, options.seed) for name in options.names] or topologies(options.count, options.seed)[
+        options.first :
+    ]
     titles: Counter[str] = Counter()
     differing = compared = 0
     began = time.monotonic()
@@ -78,8 +102,13 @@ def main() -> int:
                         print(written(description))
                         print("\n".join(beside(*difference) for difference in found))
             if not options.in_memory and number % 25 == 24:
-                print(f"{number + 1} of {options.first + len(chosen)} after {time.monotonic() - began:.0f} s", flush=True)
-    print(f"{compared} comparisons of {len(chosen)} topologies; known differences: {dict(titles) or 'none'}; others: {differing}")
+                print(
+                    f"{number + 1} of {options.first + len(chosen)} after {time.monotonic() - began:.0f} s", flush=True
+                )
+    print(
+        f"{compared} comparisons of {len(chosen)} topologies; known differences: {dict(titles) or 'none'}; others: "
+        f"{differing}"
+    )
     return 1 if differing else 0
 
 
@@ -89,7 +118,13 @@ def in_memory(directory: Path) -> Compare:
         chance = Random(f"{way} {description['name']}")
         with TemporaryDirectory(dir=directory) as place:
             try:
-                ours = outcome(description, cuts, [StateFiles(Path(place), chance), KeptTasks()], partitions=partitions, chance=chance)
+                ours = outcome(
+                    description,
+                    cuts,
+                    [StateFiles(Path(place), chance), KeptTasks()],
+                    partitions=partitions,
+                    chance=chance,
+                )
             except DifferentSidesError as error:
                 if only_ticks_differ(description, error.outputs):
                     titles.add(ATTRIBUTES)
@@ -101,7 +136,7 @@ def in_memory(directory: Path) -> Compare:
 
 
 def on_spark(directory: Path, stack: ExitStack) -> Compare:
-    from jesenska.pipeline.spark import SHORT_RUN, session
+    from jesenska.pipeline.spark.session import SHORT_RUN, session
     from jesenska.testing import BrokerProcess
     from tests.processes.pipeline.conftest import Topics
     from tests.processes.pipeline.streams_on_spark.compared_on_spark import partitions_for, unexplained_on_spark

@@ -44,7 +44,9 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
         yield from differences(expected, ours, parts=frozenset(("error",)))
         return
     transactions = how.guarantee == "exactly_once_v2"
-    same = outcome(own, as_it_was(script), [KeptTasks()], partitions=how.partitions, chance=Random(0), transactions=transactions)
+    same = outcome(
+        own, as_it_was(script), [KeptTasks()], partitions=how.partitions, chance=Random(0), transactions=transactions
+    )
     if "error" in same:
         same["error"] = {**same["error"], "at": -1}
     for topic in {happening["topic"] for happening in own["input"] if "topic" in happening}:
@@ -65,10 +67,14 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
 def _sorted(outcome: Json, partitions: int) -> Json:
     """Stores by their keys, since each partition has an order of its own; and of several partitions the records
     without a key, which may be in any of them."""
-    found = {**outcome, "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()}}
+    found = {
+        **outcome,
+        "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()},
+    }
     if partitions > 1 and "output" in outcome:
         found["output"] = {
-            topic: [record for record in records if record[0] is not None] + sorted((record for record in records if record[0] is None), key=str)
+            topic: [record for record in records if record[0] is not None]
+            + sorted((record for record in records if record[0] is None), key=str)
             for topic, records in outcome["output"].items()
         }
     return found
@@ -80,6 +86,8 @@ def _without_clock(expected: Json, ours: Json) -> Iterator[Difference]:
     if ("error" in expected) != ("error" in ours):
         yield "error", expected.get("error"), ours.get("error")
     for topic, records in expected["output"].items():
-        one, other = ({str(record[0]) for record in some if record[0] != "tick"} for some in (records, ours["output"][topic]))
+        one, other = (
+            {str(record[0]) for record in some if record[0] != "tick"} for some in (records, ours["output"][topic])
+        )
         if not one <= other:
             yield f"output {topic}", sorted(one), sorted(other)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order
-from jesenska.pipeline.streams_on_spark.partition_task import Output
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Output
 from tests.units.pipeline.streams.comparison import differences
 from tests.units.pipeline.streams.interpreted import Interpreter
 from tests.units.pipeline.streams.interpreted import outcome as outcome_of_driver
@@ -46,7 +46,12 @@ class Facts:
         interpreter = Interpreter(description)
         parts = cut(interpreter.topology(), interpreter.settings["application.id"])
         own: list[SubTopology] = [part for part in parts if not part.is_global]
-        return cls(any(len(part.reads) > 1 for part in own), len(own) < len(parts), len(own), any(in_order([part])[1] for part in own))
+        return cls(
+            any(len(part.reads) > 1 for part in own),
+            len(own) < len(parts),
+            len(own),
+            any(in_order([part])[1] for part in own),
+        )
 
 
 def has_attributes(description: Json) -> bool:
@@ -57,7 +62,10 @@ def has_attributes(description: Json) -> bool:
 def only_ticks_differ(description: Json, outputs: Sequence[list[Output]]) -> bool:
     """Whether the two sides, which gave these for a micro-batch, differ in the ticks of a processor that counts in an
     attribute, and in nothing else."""
-    return has_attributes(description) and len({tuple(record for record in made if not _is_of_tick(record)) for made in outputs}) == 1
+    return (
+        has_attributes(description)
+        and len({tuple(record for record in made if not _is_of_tick(record)) for made in outputs}) == 1
+    )
 
 
 def _is_of_tick(record: Output) -> bool:
@@ -69,7 +77,9 @@ def asks_for_time(description: Json, *kinds: str) -> bool:
     return any(step.get("time") in kinds or step.get("processor") == "stream time" for step in description["steps"])
 
 
-def unexplained(description: Json, expected: Json, ours: Json, partitions: int, titles: set[str]) -> Iterator[Difference]:
+def unexplained(
+    description: Json, expected: Json, ours: Json, partitions: int, titles: set[str]
+) -> Iterator[Difference]:
     """What differs and is none of the known differences. The known ones that were met are added to `titles`."""
     if partitions > 1:
         expected, ours = _sorted(expected), _sorted(ours)
@@ -86,7 +96,14 @@ def unexplained(description: Json, expected: Json, ours: Json, partitions: int, 
     titles.update(why if found else ())
     if not why:
         yield from found
-    elif found and facts.sub_topologies == 1 and not facts.feeds_itself and partitions == 1 and "error" not in ours and "error" not in expected:
+    elif (
+        found
+        and facts.sub_topologies == 1
+        and not facts.feeds_itself
+        and partitions == 1
+        and "error" not in ours
+        and "error" not in expected
+    ):
         # The test driver gives the same if it gets the records in the order in which they were processed.
         yield from differences(outcome_of_driver({**description, "input": ours["taken"]}), ours, parts=PARTS)
     elif _ends_alike(description, facts):
@@ -114,8 +131,32 @@ def _written(description: Json) -> set[str]:
 #: What gives the same for a key, whatever other keys there are.
 _BY_KEY = frozenset(
     (
-        *("stream", "table", "filter", "filter_not", "map_values", "flat_map_values", "peek", "foreach", "merge", "split", "branch", "to"),
-        *("to_stream", "to_table", "join", "group_by_key", "count", "reduce", "aggregate", "transform_values", "process", "process_values"),
+        *(
+            "stream",
+            "table",
+            "filter",
+            "filter_not",
+            "map_values",
+            "flat_map_values",
+            "peek",
+            "foreach",
+            "merge",
+            "split",
+            "branch",
+            "to",
+        ),
+        *(
+            "to_stream",
+            "to_table",
+            "join",
+            "group_by_key",
+            "count",
+            "reduce",
+            "aggregate",
+            "transform_values",
+            "process",
+            "process_values",
+        ),
         "add_state_store",
     )
 )
@@ -134,7 +175,10 @@ def is_by_key(description: Json) -> bool:
 
 def _sorted(outcome: Json) -> Json:
     """Stores by their keys: each partition has an order of its own."""
-    return {**outcome, "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()}}
+    return {
+        **outcome,
+        "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()},
+    }
 
 
 def _after_error(expected: Json, ours: Json, titles: set[str]) -> Iterator[Difference]:
@@ -166,6 +210,10 @@ def _ends_alike(description: Json, facts: Facts) -> bool:
 
 def _last_values(expected: Json, ours: Json) -> Iterator[Difference]:
     for topic in expected["output"]:
-        one, other = ({str(record[0]): record[1] for record in outcome["output"][topic]} for outcome in (expected, ours))
-        if {key: value for key, value in one.items() if value is not None} != {key: value for key, value in other.items() if value is not None}:
+        one, other = (
+            {str(record[0]): record[1] for record in outcome["output"][topic]} for outcome in (expected, ours)
+        )
+        if {key: value for key, value in one.items() if value is not None} != {
+            key: value for key, value in other.items() if value is not None
+        }:
             yield f"output {topic}", one, other

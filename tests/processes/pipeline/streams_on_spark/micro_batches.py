@@ -27,12 +27,18 @@ from jesenska.pipeline.streams.engine.queues import RawRecord, ReadRecord
 from jesenska.pipeline.streams.engine.task import Task
 from jesenska.pipeline.streams.processor_topology import SourceNode
 from jesenska.pipeline.streams_on_spark.changelogs import changes, logged_stores
-from jesenska.pipeline.streams_on_spark.cutting import SubTopology, cut, in_order, partitions_of_internal_topics, tasks_of
-from jesenska.pipeline.streams_on_spark.global_tables import GlobalTables
-from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of
-from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
-from jesenska.pipeline.streams_on_spark.partition_task import Output, PartitionTask, Work, process
-from jesenska.pipeline.streams_on_spark.ways import Way, ways_of
+from jesenska.pipeline.streams_on_spark.cutting import (
+    SubTopology,
+    cut,
+    in_order,
+    partitions_of_internal_topics,
+    tasks_of,
+)
+from jesenska.pipeline.streams_on_spark.paths import Way, ways_of
+from jesenska.pipeline.streams_on_spark.queries.interactive_queries import parts_of
+from jesenska.pipeline.streams_on_spark.tasks.global_tables import GlobalTables
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Output, PartitionTask, Work, process
+from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 from tests.units.pipeline.streams.interpreted import Interpreter, failure, is_table, piped, rows, shown_description
 from tests.units.pipeline.streams.topology_spec import Json
 from tests.units.pipeline.streams_on_spark.test_direct_path import rows as source_rows
@@ -171,18 +177,31 @@ class Application:
     """A topology on topics in memory. `partitions` is the number of partitions of the topics of its input. With
     `transactions` the output of a micro-batch ends with a control record in each partition."""
 
-    def __init__(self, interpreter: Interpreter, topology: Topology, partitions: int, sides: Sequence[Side], transactions: bool = False) -> None:
+    def __init__(
+        self,
+        interpreter: Interpreter,
+        topology: Topology,
+        partitions: int,
+        sides: Sequence[Side],
+        transactions: bool = False,
+    ) -> None:
         self.config = StreamsConfig(interpreter.settings)
         everything = cut(topology, self.config.application_id)
         self.parts = [part for part in everything if not part.is_global]
         read = {topic for part in everything for topic in part.reads}
         internal = {f"{self.config.application_id}-{topic}" for topic in topology.processors.internal_topics}
-        self.counts = dict.fromkeys(read - internal, partitions) | dict.fromkeys(interpreter.written.keys() - read, partitions)
+        self.counts = dict.fromkeys(read - internal, partitions) | dict.fromkeys(
+            interpreter.written.keys() - read, partitions
+        )
         self.counts |= partitions_of_internal_topics(topology, everything, self.config.application_id, self.counts)
         #: The records of each partition by their offsets; None for the end of a transaction.
-        self.logs: dict[Place, list[RawRecord | None]] = {(topic, number): [] for topic, count in self.counts.items() for number in range(count)}
+        self.logs: dict[Place, list[RawRecord | None]] = {
+            (topic, number): [] for topic, count in self.counts.items() for number in range(count)
+        }
         self.written: dict[str, list[Record]] = {}
-        self.works = {part.number: Work.of(topology, part.number, self.config, dict(self.counts)) for part in self.parts}
+        self.works = {
+            part.number: Work.of(topology, part.number, self.config, dict(self.counts)) for part in self.parts
+        }
         self.now_ms = 0
         self.at = 0
         #: What has happened, in the order in which it was processed, where there is one sub-topology.
@@ -243,8 +262,12 @@ class Application:
     def run(self, part: SubTopology, take: Callable[[int], int] = lambda waiting: waiting) -> int:
         """A micro-batch of a sub-topology. `take` says how many of the waiting records of a partition it gets. Gives
         how many records it had."""
-        starts = {place: self._positions.get((part.number, place), 0) for place in sorted(self.logs) if part.takes(place[0])}
-        return self.run_to(part, {place: start + take(len(self.logs[place]) - start) for place, start in starts.items()})
+        starts = {
+            place: self._positions.get((part.number, place), 0) for place in sorted(self.logs) if part.takes(place[0])
+        }
+        return self.run_to(
+            part, {place: start + take(len(self.logs[place]) - start) for place, start in starts.items()}
+        )
 
     def run_to(self, part: SubTopology, ends: Mapping[Place, int]) -> int:
         """A micro-batch of a sub-topology that ends there."""
@@ -252,7 +275,9 @@ class Application:
         for place, end in ends.items():
             start = self._positions.get((part.number, place), 0)
             self._positions[part.number, place] = end
-            found.setdefault(place[1], []).extend(record for record in self.logs[place][start:end] if record is not None)
+            found.setdefault(place[1], []).extend(
+                record for record in self.logs[place][start:end] if record is not None
+            )
         count = sum(map(len, found.values()))
         is_ticking = part.number in self._ticking
         if not count and not is_ticking:
@@ -286,7 +311,8 @@ class Application:
         if any(result != results[0] for result in results):
             shown = "\n".join(map(str, results))
             raise DifferentSidesError(
-                f"sub-topology {work.number}, partition {batch.partition}, micro-batch {batch.version} of {batch.records}:\n{shown}",
+                f"sub-topology {work.number}, partition {batch.partition}, micro-batch {batch.version} of "
+                f"{batch.records}:\n{shown}",
                 [result.made for result in results],
             )
         if results[0].error is not None:
@@ -299,7 +325,12 @@ class Application:
 
     def _read_global_topics(self) -> None:
         places = self._global_places()
-        self.taken += [self._happened[where] for topic, number, _, end in places for at in range(end) if (where := (topic, number, at)) not in self._known]
+        self.taken += [
+            self._happened[where]
+            for topic, number, _, end in places
+            for at in range(end)
+            if (where := (topic, number, at)) not in self._known
+        ]
         self._known.update((topic, number, at) for topic, number, _, end in places for at in range(end))
         for tables in self._globals:
             with Dropped() as dropped:
@@ -310,14 +341,23 @@ class Application:
         return [(*place, 0, len(log)) for place, log in self.logs.items() if place[0] in self._global_topics]
 
     def _read(self, ranges: Mapping[Place, tuple[int, int]]) -> Iterable[RawRecord]:
-        return [record for place, (start, end) in ranges.items() for record in self.logs[place][start:end] if record is not None]
+        return [
+            record
+            for place, (start, end) in ranges.items()
+            for record in self.logs[place][start:end]
+            if record is not None
+        ]
 
     # What has come out
 
     def check_changelogs(self) -> None:
         """DifferentSidesError where the changelog topics would restore other stores."""
-        stores = {name: (spec, number) for number, work in self.works.items() for name, spec in work.processors.stores.items()}
-        logged = {name for work in self.works.values() for name in logged_stores(work.processors, used_stores(work), True)}
+        stores = {
+            name: (spec, number) for number, work in self.works.items() for name, spec in work.processors.stores.items()
+        }
+        logged = {
+            name for work in self.works.values() for name in logged_stores(work.processors, used_stores(work), True)
+        }
         found = []
         for side in self._sides:
             there: Changelogs = {}
@@ -348,7 +388,15 @@ class Application:
         return found[0]
 
 
-def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions: int = 1, chance: Random | None = None, transactions: bool = False) -> Json:
+def outcome(
+    description: Json,
+    cuts: Cuts,
+    sides: Sequence[Side],
+    *,
+    partitions: int = 1,
+    chance: Random | None = None,
+    transactions: bool = False,
+) -> Json:
     """What comes out of a topology: the same parts that the test driver's outcome has."""
     interpreter = Interpreter(description)
     found: Json = {}
@@ -362,7 +410,9 @@ def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions:
         cuts(application, description["input"], chance or Random(0))
     except StreamsError as error:
         found["error"] = failure("input", application.at, error)
-    found["output"] = {topic: interpreter.read(topic, application.written.get(topic, ())) for topic in interpreter.written}
+    found["output"] = {
+        topic: interpreter.read(topic, application.written.get(topic, ())) for topic in interpreter.written
+    }
     found["seen"] = interpreter.seen
     if "error" not in found:
         found["stores"] = application.stores()
@@ -374,7 +424,11 @@ def outcome(description: Json, cuts: Cuts, sides: Sequence[Side], *, partitions:
 
 def used_stores(work: Work) -> list[str]:
     """The stores of a sub-topology's own."""
-    return [name for name in work.processors.stores if name not in work.processors.global_stores and any(_uses(work, node, name) for node in work.names)]
+    return [
+        name
+        for name in work.processors.stores
+        if name not in work.processors.global_stores and any(_uses(work, node, name) for node in work.names)
+    ]
 
 
 def _store_of(topic: str) -> str:
@@ -427,14 +481,18 @@ class _Handler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if "dropped" in record.msg:
-            self.count += record.args[0] if record.args and isinstance(record.args, tuple) and isinstance(record.args[0], int) else 1
+            self.count += (
+                record.args[0]
+                if record.args and isinstance(record.args, tuple) and isinstance(record.args[0], int)
+                else 1
+            )
 
 
 _LOGGERS = (
     "jesenska.pipeline.streams.engine.task",
-    "jesenska.pipeline.streams_on_spark.partition_task",
-    "jesenska.pipeline.streams_on_spark.direct_path",
-    "jesenska.pipeline.streams_on_spark.columns_path",
+    "jesenska.pipeline.streams_on_spark.tasks.partition_task",
+    "jesenska.pipeline.streams_on_spark.direct.direct_path",
+    "jesenska.pipeline.streams_on_spark.columns.columns_path",
 )
 
 
@@ -492,7 +550,9 @@ class StateFiles:
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]:
         for name in used_stores(work):
             if is_table(name):
-                for store in parts_of(work.processors.stores[name], work.plan, work.config, self._directory / str(work.number)):
+                for store in parts_of(
+                    work.processors.stores[name], work.plan, work.config, self._directory / str(work.number)
+                ):
                     yield name, store
 
 

@@ -17,12 +17,20 @@ from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import JesenskaError
 from jesenska.client.partitioner import partition_of_key
-from jesenska.pipeline.options import source_options
+from jesenska.pipeline.connector.options import source_options
 from jesenska.pipeline.streams import Record, Topology
 from jesenska.pipeline.streams_on_spark import KafkaStreams
-from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
+from jesenska.pipeline.streams_on_spark.queries.spark_task import read_ranges
 from tests.processes.pipeline.streams_on_spark.micro_batches import Happening, Place
-from tests.units.pipeline.streams.interpreted import Interpreter, failure, is_table, piped, rows, shown_description, shown_key
+from tests.units.pipeline.streams.interpreted import (
+    Interpreter,
+    failure,
+    is_table,
+    piped,
+    rows,
+    shown_description,
+    shown_key,
+)
 from tests.units.pipeline.streams.topology_spec import Json
 
 if TYPE_CHECKING:
@@ -74,7 +82,11 @@ def with_own_topics(description: Json) -> Json:
 
     def named(step: Json) -> Json:
         renamed = {"topic": prefix + step["topic"]} if "topic" in step else {}
-        return {**step, **renamed, **({"topics": [prefix + topic for topic in step["topics"]]} if "topics" in step else {})}
+        return {
+            **step,
+            **renamed,
+            **({"topics": [prefix + topic for topic in step["topics"]]} if "topics" in step else {}),
+        }
 
     return {
         **description,
@@ -87,7 +99,11 @@ def with_own_topics(description: Json) -> Json:
 
 def topics_of(description: Json) -> set[str]:
     """The topics that its steps name."""
-    return {topic for step in description["steps"] for topic in [*step.get("topics", ()), *([step["topic"]] if "topic" in step else ())]}
+    return {
+        topic
+        for step in description["steps"]
+        for topic in [*step.get("topics", ()), *([step["topic"]] if "topic" in step else ())]
+    }
 
 
 class OnSpark:
@@ -132,7 +148,9 @@ class OnSpark:
                 found["error"] = failure("input", -1, error)
             else:
                 found["stores"] = _stores(streams, topology)
-        found["output"] = {topic: interpreter.read(topic, self._written(topic, how.partitions)) for topic in interpreter.written}
+        found["output"] = {
+            topic: interpreter.read(topic, self._written(topic, how.partitions)) for topic in interpreter.written
+        }
         found["seen"] = interpreter.read_witnesses()
         return found, script
 
@@ -142,13 +160,20 @@ class OnSpark:
             if "advance_ms" not in happening:
                 topic, record = piped(happening)
                 partition = 0 if record.key is None else partition_of_key(record.key, partitions)
-                places.setdefault((topic, partition), []).append((record.value, record.key, record.headers, record.timestamp))
+                places.setdefault((topic, partition), []).append(
+                    (record.value, record.key, record.headers, record.timestamp)
+                )
         for (topic, partition), records in places.items():
             self._topics.send(topic, records, partition)
 
     def _written(self, topic: str, partitions: int) -> Iterator[Record]:
         source = source_options(
-            {"kafka.bootstrap.servers": self._topics.bootstrap, "subscribe": topic, "includeHeaders": "true", "kafka.isolation.level": "read_committed"},
+            {
+                "kafka.bootstrap.servers": self._topics.bootstrap,
+                "subscribe": topic,
+                "includeHeaders": "true",
+                "kafka.isolation.level": "read_committed",
+            },
             streaming=False,
         )
         ends = self._topics.offsets(topic, partitions)
@@ -184,7 +209,11 @@ class _Batches:
 
     def new(self) -> list[Happening]:
         """Those that were not told before, in the order of their time."""
-        files = [path for path in self._directory.glob("*/checkpoint/offsets/*") if path.name.isdigit() and path not in self._known]
+        files = [
+            path
+            for path in self._directory.glob("*/checkpoint/offsets/*")
+            if path.name.isdigit() and path not in self._known
+        ]
         self._known.update(files)
         found: list[Happening] = []
         for path in sorted(files, key=lambda path: path.stat().st_mtime_ns):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jesenska.cli import kafka_streams_application_reset
+from jesenska.cli.kafka.groups import kafka_streams_application_reset
 from jesenska.pipeline.streams import StreamsError, Topology
 from jesenska.pipeline.streams_on_spark import KafkaStreams
 from tests.processes.pipeline.conftest import Topics
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def test_an_application_begins_anew_where_its_offsets_are_set(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_an_application_begins_anew_where_its_offsets_are_set(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     source, sink = topics.create(), topics.create()
     name, topology = f"anew-{source}", word_count(source, sink)
     topics.send(source, [b"one two", b"two three", b"three three"])
@@ -51,7 +53,9 @@ def test_an_application_begins_anew_where_its_offsets_are_set(spark: SparkSessio
         assert counts(streams) == {"two": 1, "three": 3}
 
 
-def test_a_state_of_another_topology_says_how_to_begin_anew(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_a_state_of_another_topology_says_how_to_begin_anew(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     source, sink, other = topics.create(), topics.create(), topics.create()
     config = settings(topics.bootstrap, tmp_path, f"changed-{source}")
 

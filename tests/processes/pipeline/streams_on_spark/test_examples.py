@@ -45,7 +45,9 @@ def sold_and_shipped() -> list[Given]:
     given: list[Given] = []
     for number in range(200):
         topic, quantity = ("shipments", 12) if number % 7 == 0 else ("sales", number * 5 % 4 + 1)
-        given.append((topic, b"article %d" % (number % 5), json.dumps({"quantity": quantity}).encode(), number * 120_000))
+        given.append(
+            (topic, b"article %d" % (number % 5), json.dumps({"quantity": quantity}).encode(), number * 120_000)
+        )
     return given
 
 
@@ -68,7 +70,9 @@ def known_planes(of: list[Given]) -> list[Given]:
 def values(topology: Topology, given: list[Given], topic: str) -> dict[str, list[Any]]:
     """What the test driver gives: by key the values."""
     found = expected(topology, given, topic)
-    return {(key or b"").decode(): [json.loads(value or b"null") for value, _ in records] for key, records in found.items()}
+    return {
+        (key or b"").decode(): [json.loads(value or b"null") for value, _ in records] for key, records in found.items()
+    }
 
 
 def test_what_is_low_is_reordered_and_what_sells_well_costs_more() -> None:
@@ -111,10 +115,18 @@ def test_working_days_are_the_flights_between_two_silences() -> None:
     wanted = {
         tail: found
         for tail, of_plane in days.items()
-        if (found := [(len(day), sum(miles for _, miles in day), models.get(tail)) for day in of_plane if day[-1][0] + program.SILENCE_MS < end])
+        if (
+            found := [
+                (len(day), sum(miles for _, miles in day), models.get(tail))
+                for day in of_plane
+                if day[-1][0] + program.SILENCE_MS < end
+            ]
+        )
     }
     given_days = values(program.working_days(), planes + given, "working-days")
-    assert {tail: [(day["flights"], day["miles"], day["model"]) for day in found] for tail, found in given_days.items()} == wanted
+    assert {
+        tail: [(day["flights"], day["miles"], day["model"]) for day in found] for tail, found in given_days.items()
+    } == wanted
     assert max(len(day) for of_plane in days.values() for day in of_plane) > 2
 
 
@@ -141,7 +153,9 @@ def test_flights_that_leave_unusually_late_are_told_of() -> None:
 
 @pytest.mark.parametrize("name", ["streams_word_count", "streams_reorders", "streams_aircraft", "streams_alerts"])
 def test_a_program_says_what_it_gives(name: str) -> None:
-    said = subprocess.run([sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, timeout=100, check=True)
+    said = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py")], capture_output=True, text=True, timeout=100, check=True
+    )
     assert said.stdout.count("\n") > 1
 
 
@@ -157,9 +171,16 @@ def own_topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
 @pytest.mark.spark
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize(
-    ("name", "sinks"), [("streams_reorders", ["reorders", "price-adjustments"]), ("streams_aircraft", ["working-days"]), ("streams_alerts", ["alerts"])]
+    ("name", "sinks"),
+    [
+        ("streams_reorders", ["reorders", "price-adjustments"]),
+        ("streams_aircraft", ["working-days"]),
+        ("streams_alerts", ["alerts"]),
+    ],
 )
-def test_spark_gives_the_same(spark: SparkSession, own_topics: Topics, tmp_path: Path, name: str, sinks: list[str]) -> None:
+def test_spark_gives_the_same(
+    spark: SparkSession, own_topics: Topics, tmp_path: Path, name: str, sinks: list[str]
+) -> None:
     program = example(name)
     program.ENOUGH, program.MANY = 5, 10
     given = sold_and_shipped() if name == "streams_reorders" else flown(FLIGHTS)

@@ -32,7 +32,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
         ("stream-global left join, null right value", False, HowToRun(rounds=2)),
     ],
 )
-def test_spark_gives_what_kafka_streams_gives(name: str, expressions: bool, how: HowToRun, spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_spark_gives_what_kafka_streams_gives(
+    name: str, expressions: bool, how: HowToRun, spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     description = {**named(name), "expressions": expressions}
     how = replace(how, partitions=partitions_for(description, how.partitions))
     titles: set[str] = set()

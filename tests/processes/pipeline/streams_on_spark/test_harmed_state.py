@@ -51,14 +51,21 @@ class Pair:
             streams.process_available()
 
     def _streams(self, name: str) -> KafkaStreams:
-        config: dict[str, Any] = {**settings(self.topics.bootstrap, self.directory, f"{name}-{self.source}"), "processing.guarantee": self.guarantee}
+        config: dict[str, Any] = {
+            **settings(self.topics.bootstrap, self.directory, f"{name}-{self.source}"),
+            "processing.guarantee": self.guarantee,
+        }
         return KafkaStreams(named_counts(self.source, self.sink, name), config, spark=self.spark)
 
     def mistakes(self, name: str) -> str:
         """What is wrong with the output and with the store, when all is processed; nothing where all is right."""
         words = " ".join(LINES[number % 3] for number in range(self.sent)).split()
         found = written(self.topics, self.sink, 2, **{"kafka.isolation.level": "read_committed"})
-        counts = {key.decode(): [int.from_bytes(value or b"", "big") for value, _ in values] for key, values in found.items() if key is not None}
+        counts = {
+            key.decode(): [int.from_bytes(value or b"", "big") for value, _ in values]
+            for key, values in found.items()
+            if key is not None
+        }
         exactly = self.guarantee == "exactly_once_v2"
         told = []
         for word, count in Counter(words).items():
@@ -72,7 +79,9 @@ class Pair:
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_a_harmed_state_is_refused_or_right(spark: SparkSession, topics: Topics, tmp_path: Path, guarantee: str) -> None:
+def test_a_harmed_state_is_refused_or_right(
+    spark: SparkSession, topics: Topics, tmp_path: Path, guarantee: str
+) -> None:
     """The other application has come further than this one, so what is taken from it is not told by being old."""
     seed = first_seed()
     pair = Pair(spark, topics, tmp_path, guarantee)

@@ -11,14 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from jesenska.pipeline.streams import Serdes, SessionWindows, SettingError, StreamsBuilder, StreamsConfig, StreamsError, TimeWindows, Topology
+from jesenska.pipeline.streams import (
+    Serdes,
+    SessionWindows,
+    SettingError,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    TimeWindows,
+    Topology,
+)
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.plan import Store
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams_on_spark import KafkaStreams
-from jesenska.pipeline.streams_on_spark.http_queries import HttpQueries
-from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of, read_only_store
-from jesenska.pipeline.streams_on_spark.partition_task import Work, process
+from jesenska.pipeline.streams_on_spark.queries.http_queries import HttpQueries
+from jesenska.pipeline.streams_on_spark.queries.interactive_queries import parts_of, read_only_store
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work, process
 from tests.processes.pipeline.conftest import Topics
 from tests.processes.pipeline.streams_on_spark.word_count import settings, word_count
 
@@ -34,7 +43,12 @@ def stores() -> Topology:
     grouped.count(store="counts")
     grouped.windowed_by(TimeWindows(10)).count(store="windows", retention=1000)
     grouped.windowed_by(SessionWindows(5)).count(store="sessions", retention=1000)
-    for name, serde in {"longs": Serdes.long(), "json": Serdes.json(), "bytes": Serdes.bytes(), "own": Serde.of(bytes, bytes)}.items():
+    for name, serde in {
+        "longs": Serdes.long(),
+        "json": Serdes.json(),
+        "bytes": Serdes.bytes(),
+        "own": Serde.of(bytes, bytes),
+    }.items():
         builder.table(name, key=serde, value=Serdes.bytes(), store=name)
     return builder.build()
 
@@ -47,7 +61,10 @@ class State:
         self.config = StreamsConfig({"application.id": "app"})
         self.directory = directory
         records = [
-            *(RawRecord("in", number, key.encode(), bytes(8), at) for number, (key, at) in enumerate([("a", 0), ("b c/d", 3), ("a", 9), ("é", 25)])),
+            *(
+                RawRecord("in", number, key.encode(), bytes(8), at)
+                for number, (key, at) in enumerate([("a", 0), ("b c/d", 3), ("a", 9), ("é", 25)])
+            ),
             RawRecord("longs", 0, (-7).to_bytes(8, signed=True), b"l", 0),
             RawRecord("json", 0, b'{"x": 1}', b"j", 0),
             RawRecord("bytes", 0, b"\xff", b"b", 0),
@@ -68,9 +85,13 @@ class State:
         spec = self.topology.processors.stores[name]
         sub_topologies = self.topology.processors.sub_topologies()
         number = next(
-            number for number, names in enumerate(sub_topologies) if any(name in getattr(self.topology.processors.nodes[node], "stores", ()) for node in names)
+            number
+            for number, names in enumerate(sub_topologies)
+            if any(name in getattr(self.topology.processors.nodes[node], "stores", ()) for node in names)
         )
-        return read_only_store(spec, lambda: parts_of(spec, self.topology.plan, self.config, self.directory / str(number)), False)
+        return read_only_store(
+            spec, lambda: parts_of(spec, self.topology.plan, self.config, self.directory / str(number)), False
+        )
 
     def summary(self) -> dict[str, Any]:
         return {"application": "app", "state": "RUNNING"}
@@ -139,10 +160,16 @@ def test_a_key_value_store_is_asked_by_key_and_by_range(address: str) -> None:
 def test_windows_and_sessions_are_asked_by_key_and_by_time(address: str) -> None:
     assert get(address, "/stores/windows/a") == (200, {"records": [{"start": 0, "value": 2}], "more": False})
     assert get(address, "/stores/windows/a?from=1") == (200, {"records": [], "more": False})
-    assert get(address, "/stores/windows?from=20&to=20") == (200, {"records": [{"key": "é", "start": 20, "end": 30, "value": 1}], "more": False})
+    assert get(address, "/stores/windows?from=20&to=20") == (
+        200,
+        {"records": [{"key": "é", "start": 20, "end": 30, "value": 1}], "more": False},
+    )
     assert get(address, "/stores/sessions/a") == (
         200,
-        {"records": [{"key": "a", "start": 0, "end": 0, "value": 1}, {"key": "a", "start": 9, "end": 9, "value": 1}], "more": False},
+        {
+            "records": [{"key": "a", "start": 0, "end": 0, "value": 1}, {"key": "a", "start": 9, "end": 9, "value": 1}],
+            "more": False,
+        },
     )
     assert get(address, "/stores/sessions?limit=1")[1]["more"] is True
 

@@ -15,7 +15,7 @@ import pytest
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.pipeline import exactly_once
-from jesenska.pipeline.options import source_options
+from jesenska.pipeline.connector.options import source_options
 from jesenska.pipeline.streams import (
     Processor,
     PunctuationType,
@@ -33,7 +33,7 @@ from jesenska.pipeline.streams import (
     value,
 )
 from jesenska.pipeline.streams_on_spark.kafka_streams import KafkaStreams, State
-from jesenska.pipeline.streams_on_spark.spark_task import read_ranges
+from jesenska.pipeline.streams_on_spark.queries.spark_task import read_ranges
 from tests.processes.pipeline.conftest import Topics
 from tests.processes.pipeline.streams_on_spark.word_count import LINES, STRINGS, word_count
 
@@ -75,14 +75,22 @@ def send(topics: Topics, given: Sequence[Given], partitions: Mapping[str, int]) 
 
     for topic, count in partitions.items():
         for number in range(count):
-            mine = [(value, key, None, at) for name, key, value, at in given if name == topic and partition_of_key(key or b"", count) == number]
+            mine = [
+                (value, key, None, at)
+                for name, key, value, at in given
+                if name == topic and partition_of_key(key or b"", count) == number
+            ]
             if mine:
                 topics.send(topic, mine, number)
 
 
-def written(topics: Topics, topic: str, partitions: int = 1, **options: str) -> dict[bytes | None, list[tuple[bytes | None, int]]]:
+def written(
+    topics: Topics, topic: str, partitions: int = 1, **options: str
+) -> dict[bytes | None, list[tuple[bytes | None, int]]]:
     """What a topic has: by key the values with their times."""
-    source = source_options({"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}, streaming=False)
+    source = source_options(
+        {"kafka.bootstrap.servers": topics.bootstrap, "subscribe": topic, **options}, streaming=False
+    )
     ends = topics.offsets(topic, partitions)
     found: dict[bytes | None, list[tuple[bytes | None, int]]] = {}
     for record in read_ranges(source, {(topic, number): ends[number] for number in ends}):
@@ -90,7 +98,9 @@ def written(topics: Topics, topic: str, partitions: int = 1, **options: str) -> 
     return found
 
 
-def expected(topology: Topology, given: Sequence[Given], topic: str) -> dict[bytes | None, list[tuple[bytes | None, int]]]:
+def expected(
+    topology: Topology, given: Sequence[Given], topic: str
+) -> dict[bytes | None, list[tuple[bytes | None, int]]]:
     """What the test driver gives for the same."""
     found: dict[bytes | None, list[tuple[bytes | None, int]]] = {}
     with TopologyTestDriver(topology) as driver:
@@ -102,7 +112,9 @@ def expected(topology: Topology, given: Sequence[Given], topic: str) -> dict[byt
 
 
 def lines(topic: str, count: int = 3, first: int = 0) -> list[Given]:
-    return [(topic, b"%d" % number, LINES[number % 3].encode(), 1000 + number) for number in range(first, first + count)]
+    return [
+        (topic, b"%d" % number, LINES[number % 3].encode(), 1000 + number) for number in range(first, first + count)
+    ]
 
 
 def last_values(found: Mapping[bytes | None, Sequence[tuple[bytes | None, int]]]) -> dict[bytes | None, bytes | None]:
@@ -119,7 +131,9 @@ def test_word_count_goes_on_where_it_was_stopped(spark: SparkSession, topics: To
     application.run(topology)
     found, wanted = written(topics, sink, 2), expected(topology, lines(source, 12), sink)
     assert last_values(found) == last_values(wanted)
-    assert {key: [value for value, _ in values] for key, values in found.items()} == {key: [value for value, _ in values] for key, values in wanted.items()}
+    assert {key: [value for value, _ in values] for key, values in found.items()} == {
+        key: [value for value, _ in values] for key, values in wanted.items()
+    }
 
 
 def orders(source: str, prices: str, rates: str, sink: str) -> Topology:
@@ -159,11 +173,16 @@ def test_streams_meet_tables(spark: SparkSession, topics: Topics, tmp_path: Path
 def test_windows_are_counted_and_asked_for(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
     source, sink = topics.create(1), topics.create(1)
     builder = StreamsBuilder()
-    windows = builder.stream(source, **STRINGS).group_by_key().windowed_by(TimeWindows(10, grace=5)).count(store="counts")
+    windows = (
+        builder.stream(source, **STRINGS).group_by_key().windowed_by(TimeWindows(10, grace=5)).count(store="counts")
+    )
     final = windows.suppress(Suppressed.until_window_closes())
     final.to_stream().map(lambda key, count: (str(key), str(count))).to(sink, **STRINGS)
     topology = builder.build()
-    given: list[Given] = [(source, key, b"", at) for key, at in ((b"a", 1), (b"b", 2), (b"a", 11), (b"a", 3), (b"a", 17), (b"b", 4), (b"b", 40))]
+    given: list[Given] = [
+        (source, key, b"", at)
+        for key, at in ((b"a", 1), (b"b", 2), (b"a", 11), (b"a", 3), (b"a", 17), (b"b", 4), (b"b", 40))
+    ]
     application = Application(spark, topics, tmp_path, f"windows-{source}")
     for part in (given[:3], given[3:]):
         send(topics, part, {source: 1})
@@ -204,7 +223,9 @@ def wait_until(holds: Callable[[], bool]) -> None:
         threading.Event().wait(0.1)
 
 
-def test_exactly_once_writes_nothing_twice(spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exactly_once_writes_nothing_twice(
+    spark: SparkSession, topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The driver ends behind the commit of a micro-batch, and before Spark has heard of it."""
     source, sink = topics.create(2), topics.create(2)
     topology = word_count(source, sink)
@@ -238,10 +259,16 @@ def test_a_function_that_fails_is_told_in_a_sentence(spark: SparkSession, topics
     send(topics, [(source, b"a", b"one", 1)], {source: 1})
     streams = application.streams(builder.build())
     streams.set_uncaught_exception_handler(errors.append)
-    with pytest.raises(StreamsError, match=rf"test_kafka_streams.py, line \d+: KSTREAM-MAPVALUES-0000000001 raised ValueError .* {source}-0, offset 0: mend"):
+    with pytest.raises(
+        StreamsError,
+        match=rf"test_kafka_streams.py, line \d+: KSTREAM-MAPVALUES-0000000001 raised ValueError .* {source}-0, offset "
+        rf"0: mend",
+    ):
         streams.process_available()
     assert streams.state() is State.ERROR
-    assert len(errors) == 1 and "\n" not in str(errors[0]) and str(errors[0]).endswith("or leave such records out before.")
+    assert (
+        len(errors) == 1 and "\n" not in str(errors[0]) and str(errors[0]).endswith("or leave such records out before.")
+    )
 
 
 def test_what_cannot_run_is_said_before_anything_runs(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
@@ -265,14 +292,19 @@ def test_what_cannot_run_is_said_before_anything_runs(spark: SparkSession, topic
         application.run(other.build())
 
 
-def test_explain_says_why_neither_way_before_the_engine_fits(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_explain_says_why_neither_way_before_the_engine_fits(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     source = topics.create(1)
     builder = StreamsBuilder()
     seen = builder.stream(source, **STRINGS).peek(lambda key, value: None, name="look")
     seen.group_by_key().windowed_by(TimeWindows(5)).count(name="counted")
     with Application(spark, topics, tmp_path, f"explained-{source}").streams(builder.build()) as streams:
         told = streams.explain()
-    assert "the engine, record by record, since look has no form for columns, and counted is not one of the simple steps" in told
+    assert (
+        "the engine, record by record, since look has no form for columns, and counted is not one of the simple steps"
+        in told
+    )
 
 
 def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
@@ -284,7 +316,8 @@ def test_a_changed_topology_or_a_lost_state_is_refused(spark: SparkSession, topi
     topology = builder.build()
     with application.streams(topology) as streams:
         assert streams.explain() == (
-            f"Sub-topology: 0\n    reads   {source}: 1 partitions\n    steps   as columns, each step for all records of a micro-batch at once\n"
+            f"Sub-topology: 0\n    reads   {source}: 1 partitions\n    steps   as columns, each step for all records "
+            f"of a micro-batch at once\n"
             f"    stores  KSTREAM-AGGREGATE-STATE-STORE-0000000001\n    writes  {source}-out, at least once\n"
         )
         streams.process_available()
@@ -315,14 +348,23 @@ class Ticks(Processor):
         self.context.forward(Record("all", self.store.get("all") or 0, now_ms))
 
 
-def test_punctuations_on_wall_clock_time_come_without_records(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_punctuations_on_wall_clock_time_come_without_records(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     """And a source may be a pattern, and a partitioner may choose."""
     source, sink = topics.create(1), topics.create(3)
     topology = Topology()
     topology.add_source("source", re.compile(f"{source}|{source}-no"), **STRINGS)
     topology.add_processor("ticks", Ticks, "source")
     topology.add_state_store(Stores.key_value_store("seen", key=Serdes.string(), value=Serdes.int()), "ticks")
-    topology.add_sink("sink", sink, "ticks", key=Serdes.string(), value=Serdes.int(), partitioner=lambda topic, key, value, count: min(value, count - 1))
+    topology.add_sink(
+        "sink",
+        sink,
+        "ticks",
+        key=Serdes.string(),
+        value=Serdes.int(),
+        partitioner=lambda topic, key, value, count: min(value, count - 1),
+    )
     application = Application(spark, topics, tmp_path, f"ticks-{source}")
     with application.streams(topology) as streams:
         streams.start()
@@ -336,7 +378,9 @@ def test_what_internal_topics_had_is_deleted(spark: SparkSession, topics: Topics
     """Once it was read; and records that cannot be read go where the settings say."""
     source, sink, dead = topics.create(1), topics.create(1), topics.create(1)
     topology = word_count(source, sink)
-    application = Application(spark, topics, tmp_path, f"deletes-{source}", default_deserialization_exception_handler=dead_letter_topic(dead))
+    application = Application(
+        spark, topics, tmp_path, f"deletes-{source}", default_deserialization_exception_handler=dead_letter_topic(dead)
+    )
     for start in (0, 3):
         send(topics, [*lines(source, 3, start), (source, b"bad", b"\xff", 2000)], {source: 1})
         application.run(topology)

@@ -21,7 +21,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once_v2", "at_least_once"])
-def test_a_lost_state_is_restored_and_an_old_one_refused(spark: SparkSession, topics: Topics, tmp_path: Path, guarantee: str) -> None:
+def test_a_lost_state_is_restored_and_an_old_one_refused(
+    spark: SparkSession, topics: Topics, tmp_path: Path, guarantee: str
+) -> None:
     source, sink = topics.create(1), topics.create(1)
     topology, name, copied = word_count(source, sink), f"lost-{source}", tmp_path / "copied"
 
@@ -30,8 +32,13 @@ def test_a_lost_state_is_restored_and_an_old_one_refused(spark: SparkSession, to
         return KafkaStreams(topology, config, spark=spark)
 
     def is_right(count: int) -> None:
-        found, wanted = written(topics, sink, 1, **{"kafka.isolation.level": "read_committed"}), expected(topology, lines(source, count), sink)
-        assert {key: [value for value, _ in values] for key, values in found.items()} == {key: [value for value, _ in values] for key, values in wanted.items()}
+        found, wanted = (
+            written(topics, sink, 1, **{"kafka.isolation.level": "read_committed"}),
+            expected(topology, lines(source, count), sink),
+        )
+        assert {key: [value for value, _ in values] for key, values in found.items()} == {
+            key: [value for value, _ in values] for key, values in wanted.items()
+        }
 
     send(topics, lines(source, 3), {source: 1})
     with streams("first") as running:
@@ -58,10 +65,15 @@ def test_a_lost_state_is_restored_and_an_old_one_refused(spark: SparkSession, to
         running.process_available()
 
 
-def test_a_directory_that_was_put_back_from_a_copy_and_a_group_that_is_gone_are_refused(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_a_directory_that_was_put_back_from_a_copy_and_a_group_that_is_gone_are_refused(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     """At least once, where no transaction knows what was written."""
     source, sink = topics.create(1), topics.create(1)
-    config = {**settings(topics.bootstrap, tmp_path / "state", f"copied-{source}"), "processing.guarantee": "at_least_once"}
+    config = {
+        **settings(topics.bootstrap, tmp_path / "state", f"copied-{source}"),
+        "processing.guarantee": "at_least_once",
+    }
 
     def run() -> None:
         with KafkaStreams(word_count(source, sink), config, spark=spark) as streams:
@@ -79,5 +91,7 @@ def test_a_directory_that_was_put_back_from_a_copy_and_a_group_that_is_gone_are_
     # Without the group nobody knows how far it was.
     shutil.rmtree(tmp_path / "state")
     topics.delete_group(f"copied-{source}")
-    with pytest.raises(StreamsError, match=r"the topic .* has records of an earlier run .*kafka-streams-application-reset"):
+    with pytest.raises(
+        StreamsError, match=r"the topic .* has records of an earlier run .*kafka-streams-application-reset"
+    ):
         run()

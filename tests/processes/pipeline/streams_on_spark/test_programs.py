@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from jesenska.cli import streams
+from jesenska.cli.commands import streams
 from jesenska.cli.jesenska import main
 from tests.processes.pipeline.conftest import Topics
 from tests.processes.pipeline.streams_on_spark.test_kafka_streams import written
@@ -28,7 +28,7 @@ strings = dict(key=Serdes.string(), value=Serdes.string())
 topology = StreamsBuilder()
 topology.stream({source!r}, **strings).map_values(lambda text: cleaned(text)).to({sink!r}, **strings)
 config = {{"application.id": {name!r}, "bootstrap.servers": {bootstrap!r}, "state.dir": {state!r}, "commit.interval.ms": 0}}
-"""
+"""  # noqa: E501
 
 
 def program(topics: Topics, directory: Path, source: str, sink: str) -> list[str]:
@@ -37,15 +37,33 @@ def program(topics: Topics, directory: Path, source: str, sink: str) -> list[str
     beside = f"beside_{source.replace('-', '_')}"
     (directory / f"{beside}.py").write_text("def cleaned(text):\n    return text.strip().lower()\n")
     file = directory / f"{name}.py"
-    file.write_text(PROGRAM.format(beside=beside, source=source, sink=sink, name=name, bootstrap=topics.bootstrap, state=str(directory / "state")))
+    file.write_text(
+        PROGRAM.format(
+            beside=beside,
+            source=source,
+            sink=sink,
+            name=name,
+            bootstrap=topics.bootstrap,
+            state=str(directory / "state"),
+        )
+    )
     return ["streams", "run", str(file)]
 
 
 def test_a_program_runs_until_it_is_told_to_end(topics: Topics, tmp_path: Path) -> None:
     source, sink = topics.create(), topics.create()
     topics.send(source, [b" One", b"TWO "])
-    command = [sys.executable, "-m", "jesenska.cli.jesenska", *program(topics, tmp_path, source, sink), "--output", "json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska.cli.jesenska",
+        *program(topics, tmp_path, source, sink),
+        "--output",
+        "json",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         try:
             assert process.stderr is not None and process.stdout is not None
             said = next((line for line in process.stderr if "runs; Ctrl-C ends it" in line), None)
@@ -58,12 +76,21 @@ def test_a_program_runs_until_it_is_told_to_end(topics: Topics, tmp_path: Path) 
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    assert [line.split('"state":"')[1].split('"')[0] for line in states.splitlines()] == ["REBALANCING", "RUNNING", "PENDING_SHUTDOWN", "NOT_RUNNING"]
+    assert [line.split('"state":"')[1].split('"')[0] for line in states.splitlines()] == [
+        "REBALANCING",
+        "RUNNING",
+        "PENDING_SHUTDOWN",
+        "NOT_RUNNING",
+    ]
     assert [value for value, _ in written(topics, sink)[None]] == [b"one", b"two"]
 
 
 def test_a_program_runs_once_and_is_explained(
-    spark: SparkSession, topics: Topics, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,
+    topics: Topics,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "heeded_signals", lambda: ())
     source, sink = topics.create(), topics.create()

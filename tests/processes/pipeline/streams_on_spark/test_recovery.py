@@ -26,7 +26,9 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(300)]
 LINES = 150
 
 
-def test_a_killed_application_goes_on_and_writes_nothing_twice(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_a_killed_application_goes_on_and_writes_nothing_twice(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     source, sink = topics.create(2), topics.create(2)
     name = f"killed-{source}"
     given = lines(source, LINES)
@@ -35,9 +37,13 @@ def test_a_killed_application_goes_on_and_writes_nothing_twice(spark: SparkSessi
     with said.open("w") as output:
         command = [sys.executable, "-m", "tests.processes.pipeline.streams_on_spark.killed_application"]
         arguments = [topics.bootstrap, str(tmp_path), name, source, sink]
-        with subprocess.Popen([*command, *arguments], start_new_session=True, stdout=output, stderr=subprocess.STDOUT) as process:
+        with subprocess.Popen(
+            [*command, *arguments], start_new_session=True, stdout=output, stderr=subprocess.STDOUT
+        ) as process:
             try:
-                wait_until(lambda: process.poll() is not None or sum(end for _, end in topics.offsets(sink, 2).values()) > 20)
+                wait_until(
+                    lambda: process.poll() is not None or sum(end for _, end in topics.offsets(sink, 2).values()) > 20
+                )
                 assert process.poll() is None, said.read_text()[-3000:]
             finally:
                 os.killpg(process.pid, signal.SIGKILL)
@@ -48,17 +54,23 @@ def test_a_killed_application_goes_on_and_writes_nothing_twice(spark: SparkSessi
     found = written(topics, sink, 2, **{"kafka.isolation.level": "read_committed"})
     wanted = expected(topology, given, sink)
     assert before < sum(len(values) for values in wanted.values()), "it was killed when all was done"
-    assert {key: [value for value, _ in values] for key, values in found.items()} == {key: [value for value, _ in values] for key, values in wanted.items()}
+    assert {key: [value for value, _ in values] for key, values in found.items()} == {
+        key: [value for value, _ in values] for key, values in wanted.items()
+    }
 
 
-def test_state_that_is_begun_anew_is_not_taken_for_the_old_one(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
+def test_state_that_is_begun_anew_is_not_taken_for_the_old_one(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
     """Its micro-batches have the numbers of those that were committed before. It goes on where the lost one was."""
     source, sink = topics.create(1), topics.create(1)
     builder = StreamsBuilder()
     builder.stream(source, **STRINGS).to(sink)
     for number in range(2):
         send(topics, lines(source, 1, number), {source: 1})
-        with KafkaStreams(builder.build(), settings(topics.bootstrap, tmp_path, f"anew-{source}"), spark=spark) as streams:
+        with KafkaStreams(
+            builder.build(), settings(topics.bootstrap, tmp_path, f"anew-{source}"), spark=spark
+        ) as streams:
             streams.process_available()
         shutil.rmtree(tmp_path / f"anew-{source}")
     assert written(topics, sink) == expected(builder.build(), lines(source, 2), sink)

@@ -15,7 +15,9 @@ def word_count(source: str, sink: str) -> Topology:
     """As the documents have it."""
     builder = StreamsBuilder()
     words = builder.stream(source, **STRINGS).flat_map_values(lambda line: line.lower().split())
-    words.group_by(lambda key, word: word, **STRINGS).count(store="counts").to_stream().to(sink, key=Serdes.string(), value=Serdes.long())
+    words.group_by(lambda key, word: word, **STRINGS).count(store="counts").to_stream().to(
+        sink, key=Serdes.string(), value=Serdes.long()
+    )
     return builder.build()
 
 

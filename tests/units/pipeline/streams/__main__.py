@@ -22,7 +22,11 @@ from tests.units.pipeline.streams.topology_spec import Json
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.units.pipeline.streams", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.units.pipeline.streams",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("names", nargs="*", help="what a description is called; @FILE reads one from a file of JSON")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=300, help="how many, where no name is given")
@@ -42,8 +46,16 @@ def main() -> int:
         for description in chosen:
             expected = judge.outcome(description)
             ours = None if options.theirs else _ours(description)
-            found = [] if ours is None else list(differences(expected, ours, in_one_order="on_disk" not in description, parts=compared(description)))
-            titles = {item.title for item in (known(description, difference) for difference in found) if item is not None}
+            found = (
+                []
+                if ours is None
+                else list(
+                    differences(expected, ours, in_one_order="on_disk" not in description, parts=compared(description))
+                )
+            )
+            titles = {
+                item.title for item in (known(description, difference) for difference in found) if item is not None
+            }
             known_ones.update(titles)
             unknown = [difference for difference in found if known(description, difference) is None]
             differing.update({name.split()[0] for name, _, _ in unknown})
@@ -51,12 +63,17 @@ def main() -> int:
                 print(written(description))
                 print("# Kafka gives")
                 print(_shown(expected))
-                print("\n".join(beside(*difference) for difference in found) or "# nothing differs" * (ours is not None))
+                print(
+                    "\n".join(beside(*difference) for difference in found) or "# nothing differs" * (ours is not None)
+                )
                 print("\n".join(f"# known: {title}" for title in sorted(titles)))
             elif unknown:
                 print(f"{description['name']}: {', '.join(name for name, _, _ in unknown)}")
     if not options.names:
-        print(f"{len(chosen)} topologies; known differences: {dict(known_ones) or 'none'}; others: {dict(differing) or 'none'}")
+        print(
+            f"{len(chosen)} topologies; known differences: {dict(known_ones) or 'none'}; others: "
+            f"{dict(differing) or 'none'}"
+        )
     return 1 if differing else 0
 
 

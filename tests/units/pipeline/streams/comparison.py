@@ -23,7 +23,9 @@ def compared(description: Json) -> frozenset[str] | None:
     return _ON_DISK if description.get("on_disk") else None
 
 
-def differences(expected: Json, ours: Json, *, in_one_order: bool = False, parts: frozenset[str] | None = None) -> Iterator[tuple[str, Any, Any]]:
+def differences(
+    expected: Json, ours: Json, *, in_one_order: bool = False, parts: frozenset[str] | None = None
+) -> Iterator[tuple[str, Any, Any]]:
     """What differs: its name, what is expected and what is ours. `parts` names those that are compared: describe,
     error, output, seen, stores, dropped; all without it."""
     for part in ("error", "describe", "output", "seen", "internal", "stores", "dropped"):
@@ -69,7 +71,9 @@ def written(description: Json) -> str:
     if description.get("settings"):
         lines.append(f"settings {description['settings']}")
     for step in description["steps"]:
-        arguments = {name: value for name, value in step.items() if name not in ("do", "of", "as", "key", "value", "size_ms")}
+        arguments = {
+            name: value for name, value in step.items() if name not in ("do", "of", "as", "key", "value", "size_ms")
+        }
         of = step.get("of", "")
         made = f"{step['as']} = " if "as" in step else ""
         types = f"   <{step['key']}, {step['value']}>" if "key" in step else ""
@@ -79,7 +83,10 @@ def written(description: Json) -> str:
         if "advance_ms" in record:
             lines.append(f"  {at:3} the clock goes on by {record['advance_ms']} ms")
         else:
-            lines.append(f"  {at:3} {record['topic']:10} {json.dumps(record['key']):8} {json.dumps(record['value']):12} @ {record['timestamp']}")
+            lines.append(
+                f"  {at:3} {record['topic']:10} {json.dumps(record['key']):8} {json.dumps(record['value']):12} @ "
+                f"{record['timestamp']}"
+            )
     return "\n".join(lines)
 
 

@@ -10,7 +10,19 @@ from tests.units.pipeline.streams.topology_spec import JOINS, WINDOWS, Json, inp
 
 _OF_STREAMS = (
     *("filter", "filter_not", "map", "map_values", "flat_map", "flat_map_values", "select_key", "peek", "foreach"),
-    *("merge", "split", "branch", "through", "repartition", "to", "to_table", "process", "process_values", "group_by", "group_by_key"),
+    *(
+        "merge",
+        "split",
+        "branch",
+        "through",
+        "repartition",
+        "to",
+        "to_table",
+        "process",
+        "process_values",
+        "group_by",
+        "group_by_key",
+    ),
     *("transform", "flat_transform", "transform_values", "flat_transform_values"),
 )
 _OF_TABLES = ["filter", "filter_not", "map_values", "transform_values", "to_stream", "group_by", "suppress"]
@@ -22,19 +34,48 @@ WANTED = frozenset(
         *("stream", "table", "global_table", "add_state_store", "cogroup of a grouped stream"),
         *(f"{call} of a stream" for call in _OF_STREAMS),
         *(f"{call} of a table" for call in _OF_TABLES),
-        *(f"{call} of a {grouped}" for call in ("count", "reduce", "aggregate") for grouped in ("grouped stream", "grouped table", "windowed")),
+        *(
+            f"{call} of a {grouped}"
+            for call in ("count", "reduce", "aggregate")
+            for grouped in ("grouped stream", "grouped table", "windowed")
+        ),
         *(f"aggregate of a {grouped}" for grouped in ("cogrouped",)),
-        *(f"{call} of a table with a store" for call in ("filter", "filter_not", "map_values", "transform_values", "join", "table", "to_table")),
+        *(
+            f"{call} of a table with a store"
+            for call in ("filter", "filter_not", "map_values", "transform_values", "join", "table", "to_table")
+        ),
         *(f"{left}-{right} {how} join, {case}" for left, right, how in JOINS for case in (*_NULLS, *_ORDERS)),
-        *(f"{kind} windows, {call}, {late}" for kind in WINDOWS for call in ("count", "reduce", "aggregate") for late in ("late within grace", "too late")),
+        *(
+            f"{kind} windows, {call}, {late}"
+            for kind in WINDOWS
+            for call in ("count", "reduce", "aggregate")
+            for late in ("late within grace", "too late")
+        ),
         *(f"suppress until {kind} windows close" for kind in WINDOWS),
         *(f"{kind} windows give results when closed" for kind in WINDOWS),
-        *("suppress until a time limit", *(f"suppress with {bound}, {what}" for bound in ("max_records", "max_bytes") for what in ("emit early", "shut down"))),
-        *(f"{call} of a grouped table, {case}" for call in ("count", "reduce", "aggregate") for case in ("tombstone", "tombstone of nothing", "changed")),
+        *(
+            "suppress until a time limit",
+            *(
+                f"suppress with {bound}, {what}"
+                for bound in ("max_records", "max_bytes")
+                for what in ("emit early", "shut down")
+            ),
+        ),
+        *(
+            f"{call} of a grouped table, {case}"
+            for call in ("count", "reduce", "aggregate")
+            for case in ("tombstone", "tombstone of nothing", "changed")
+        ),
         *("null value aggregated", "null key aggregated"),
         *(f"repartition before {call}" for call in ("a join", "an aggregate", "to_table")),
         *(f"punctuator by {time} time" for time in ("stream", "wall clock")),
-        *("window store", "key value store", "session store", "store of a table in a process", "records that cannot be read"),
+        *(
+            "window store",
+            "key value store",
+            "session store",
+            "store of a table in a process",
+            "records that cannot be read",
+        ),
     ]
 )
 
@@ -54,7 +95,11 @@ def covered(description: Json) -> set[str]:
             found.add("repartition before an aggregate")
         if step["do"] == "to_table" and _has_new_key(step["of"], steps):
             found.add("repartition before to_table")
-        if step["do"] == "join" and any(_has_new_key(name, steps) for name in step["of"]) and node_kinds[step["of"][0]] == "stream":
+        if (
+            step["do"] == "join"
+            and any(_has_new_key(name, steps) for name in step["of"])
+            and node_kinds[step["of"][0]] == "stream"
+        ):
             found.add("repartition before a join")
     if any(isinstance(record.get("value"), int) for record in description["input"]) and description.get("settings"):
         found.add("records that cannot be read")
@@ -94,7 +139,18 @@ def _has_new_key(name: str, steps: dict[str, Json]) -> bool:
     step = steps[name]
     if step["do"] in ("map", "flat_map", "select_key", "process"):
         return True
-    if step["do"] in ("filter", "filter_not", "map_values", "flat_map_values", "peek", "merge", "split", "branch", "process_values", "group_by_key"):
+    if step["do"] in (
+        "filter",
+        "filter_not",
+        "map_values",
+        "flat_map_values",
+        "peek",
+        "merge",
+        "split",
+        "branch",
+        "process_values",
+        "group_by_key",
+    ):
         return any(_has_new_key(before, steps) for before in inputs_of(step))
     return False
 
@@ -161,8 +217,14 @@ def _aggregate(description: Json, step: Json, steps: dict[str, Json], node_kinds
     if node_kinds[step["of"]] == "grouped table":
         yield from (f"{step['do']} of a grouped table, {case}" for case in _changes(record for _, record in records))
     if windows is not None:
-        yield from (f"{windows['kind']} windows, {step['do']}, {late}" for late in _late([record["timestamp"] for _, record in records], windows))
-        if any(other["do"] == "suppress" and other["of"] == step["as"] and other["until"] == "window closes" for other in description["steps"]):
+        yield from (
+            f"{windows['kind']} windows, {step['do']}, {late}"
+            for late in _late([record["timestamp"] for _, record in records], windows)
+        )
+        if any(
+            other["do"] == "suppress" and other["of"] == step["as"] and other["until"] == "window closes"
+            for other in description["steps"]
+        ):
             yield f"suppress until {windows['kind']} windows close"
 
 

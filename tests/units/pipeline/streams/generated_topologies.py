@@ -13,7 +13,9 @@ from tests.units.pipeline.streams.sketch import Node, Sketch
 from tests.units.pipeline.streams.topology_spec import JOINS, WINDOWS, Json
 
 _KEYS = ("a", "b", "c", "d")
-CONTINUE = {"default.deserialization.exception.handler": "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"}
+CONTINUE = {
+    "default.deserialization.exception.handler": "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"
+}
 #: Their order as bytes is not that of their letters.
 _FURTHER_KEYS = ("B", "é", "žluť", "中", "a b", "aa")
 _VALUES = ("x", "yy", "zzz", "one two", "b", "c cc", "xx", "w", "")
@@ -55,7 +57,10 @@ def _written_down(seed: int) -> Iterator[Json]:
 
 def _with_headers(description: Json) -> Json:
     """Every record of the input has a header that says which it is."""
-    records = [record if "advance_ms" in record else {**record, "headers": [["number", str(number)]]} for number, record in enumerate(description["input"])]
+    records = [
+        record if "advance_ms" in record else {**record, "headers": [["number", str(number)]]}
+        for number, record in enumerate(description["input"])
+    ]
     return {**description, "headers": True, "input": records}
 
 
@@ -94,7 +99,9 @@ def _chance(seed: int, name: str) -> random.Random:
     return random.Random(f"{seed} {name}")
 
 
-def _plain(seed: int, name: str, write: Callable[[Sketch, random.Random], None], count: int = 24, *, clock: bool = False) -> Json:
+def _plain(
+    seed: int, name: str, write: Callable[[Sketch, random.Random], None], count: int = 24, *, clock: bool = False
+) -> Json:
     sketch, chance = Sketch(name), _chance(seed, name)
     write(sketch, chance)
     return sketch.description(_without_empty_values(sketch, some_input(chance, sketch.topics, count, clock=clock)))
@@ -107,12 +114,16 @@ def _calls(seed: int) -> Iterator[Json]:
     for call, functions in _STREAM_CALLS.items():
         for function, value in functions:
             name = f"{call} of a stream: {function}"
-            yield _plain(seed, name, partial(_called, call=call, function=function, value=value, store=None, source="stream"))
+            yield _plain(
+                seed, name, partial(_called, call=call, function=function, value=value, store=None, source="stream")
+            )
     for call, functions in _TABLE_CALLS.items():
         for function, value in functions:
             for store in (None, "kept"):
                 name = f"{call} of a table{' with a store' if store else ''}: {function}"
-                yield _plain(seed, name, partial(_called, call=call, function=function, value=value, store=store, source="table"))
+                yield _plain(
+                    seed, name, partial(_called, call=call, function=function, value=value, store=store, source="table")
+                )
     for name, write in _SINGLE.items():
         yield _plain(seed, name, write, 80 if "joins" in name else 24, clock="transform" in name)
     for name, write in _SINGLE.items():
@@ -120,7 +131,9 @@ def _calls(seed: int) -> Iterator[Json]:
             yield {**_plain(seed, f"{name}, unreadable ones left out", write, 40), "settings": CONTINUE}
 
 
-def _called(sketch: Sketch, chance: random.Random, *, call: str, function: str, value: str, store: str | None, source: str) -> None:
+def _called(
+    sketch: Sketch, chance: random.Random, *, call: str, function: str, value: str, store: str | None, source: str
+) -> None:
     of = sketch.stream("left") if source == "stream" else sketch.table("left")
     argument = {"predicate" if call.startswith("filter") else "function": function}
     sketch.end(sketch.step(call, of, value, store=store, **argument), "out")
@@ -227,23 +240,31 @@ def _grouped_by(call: str, function: str | None, aggregate: str) -> Callable[[Sk
 
 def _group_by_key_after_new_key(sketch: Sketch, chance: random.Random) -> None:
     keyed = sketch.step("select_key", sketch.stream("left"), function="first letter")
-    sketch.end(_aggregate(sketch, sketch.step("group_by_key", keyed, kind="grouped stream", name="by-letter"), "append"), "out")
+    sketch.end(
+        _aggregate(sketch, sketch.step("group_by_key", keyed, kind="grouped stream", name="by-letter"), "append"), "out"
+    )
 
 
 def _word_count(sketch: Sketch, chance: random.Random) -> None:
-    words = sketch.step("flat_map_values", sketch.step("map_values", sketch.stream("left"), function="upper"), function="words")
+    words = sketch.step(
+        "flat_map_values", sketch.step("map_values", sketch.stream("left"), function="upper"), function="words"
+    )
     grouped = sketch.step("group_by", words, kind="grouped stream", function="value")
     sketch.end(sketch.aggregated("count", grouped, "long", store="counts"), "out")
 
 
 def _cogroup(sketch: Sketch, chance: random.Random) -> None:
     grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
-    sketch.end(sketch.aggregated("aggregate", sketch.cogroup(grouped, ["append", "cut"]), initial="", store="both"), "out")
+    sketch.end(
+        sketch.aggregated("aggregate", sketch.cogroup(grouped, ["append", "cut"]), initial="", store="both"), "out"
+    )
 
 
 def _cogroup_in_windows(sketch: Sketch, chance: random.Random) -> None:
     grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
-    windowed = sketch.windowed_by(sketch.cogroup(grouped, ["append", "cut"]), {"kind": "tumbling", "size_ms": 10, "grace_ms": 5})
+    windowed = sketch.windowed_by(
+        sketch.cogroup(grouped, ["append", "cut"]), {"kind": "tumbling", "size_ms": 10, "grace_ms": 5}
+    )
     sketch.end(sketch.aggregated("aggregate", windowed, initial="", store="both"), "out")
 
 
@@ -259,15 +280,28 @@ def _cogroup_after_new_keys(sketch: Sketch, chance: random.Random) -> None:
 
 def _cogroup_in_sessions(sketch: Sketch, chance: random.Random) -> None:
     grouped = [sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream") for topic in ("left", "right")]
-    windowed = sketch.windowed_by(sketch.cogroup(grouped, ["append", "cut"]), {"kind": "session", "gap_ms": 5, "grace_ms": 5})
+    windowed = sketch.windowed_by(
+        sketch.cogroup(grouped, ["append", "cut"]), {"kind": "session", "gap_ms": 5, "grace_ms": 5}
+    )
     sketch.end(sketch.aggregated("aggregate", windowed, initial="", merger="merge"), "out")
 
 
 def _named_streams(sketch: Sketch, chance: random.Random) -> None:
-    stream = sketch.step("filter", sketch.stream("left", named="reads-left"), predicate="value is there", named="only-values")
-    stream = sketch.step("map", sketch.step("peek", stream, named="looks"), function="first letter and value", named="by-letter")
-    words = sketch.step("flat_map_values", sketch.step("map_values", stream, function="upper", named="loud"), function="words", named="words")
-    one, other = sketch.split(sketch.step("select_key", words, function="value", named="by-word"), ["long value"], True, named="parts-")
+    stream = sketch.step(
+        "filter", sketch.stream("left", named="reads-left"), predicate="value is there", named="only-values"
+    )
+    stream = sketch.step(
+        "map", sketch.step("peek", stream, named="looks"), function="first letter and value", named="by-letter"
+    )
+    words = sketch.step(
+        "flat_map_values",
+        sketch.step("map_values", stream, function="upper", named="loud"),
+        function="words",
+        named="words",
+    )
+    one, other = sketch.split(
+        sketch.step("select_key", words, function="value", named="by-word"), ["long value"], True, named="parts-"
+    )
     both = sketch.merge(one, sketch.step("flat_map", other, function="letters", named="spelt"), named="together")
     grouped = sketch.step("group_by_key", both, kind="grouped stream", name="group")
     counts = sketch.aggregated("count", grouped, "long", named="counting")
@@ -282,7 +316,15 @@ def _named_joins(sketch: Sketch, chance: random.Random) -> None:
     keyed = sketch.step("select_key", right, function="first letter")
     windows = {"before_ms": 5, "after_ms": 5, "grace_ms": 2}
     joined = sketch.join("outer", left, keyed, windows=windows, named="pairs", store="kept-pairs")
-    sketch.to(sketch.join("left", sketch.step("select_key", joined, function="key"), sketch.table("third", named="reads-third"), named="looked-up"), "out")
+    sketch.to(
+        sketch.join(
+            "left",
+            sketch.step("select_key", joined, function="key"),
+            sketch.table("third", named="reads-third"),
+            named="looked-up",
+        ),
+        "out",
+    )
     sketch.to(sketch.join("left", left, right, windows=windows, named="more-pairs"), "out-1")
 
 
@@ -291,20 +333,37 @@ def _named_tables(sketch: Sketch, chance: random.Random) -> None:
     kept = sketch.step("filter", left, predicate="value is there", named="only-values")
     loud = sketch.step("map_values", kept, function="upper", store="loud", named="louder")
     described = sketch.step("transform_values", loud, named="described", store="described")
-    right = sketch.step("filter_not", sketch.table("right", named="reads-right"), predicate="odd length", store="even", named="only-even")
+    right = sketch.step(
+        "filter_not",
+        sketch.table("right", named="reads-right"),
+        predicate="odd length",
+        store="even",
+        named="only-even",
+    )
     joined = sketch.join("outer", described, right, named="both", store="both-kept")
     foreign = sketch.join("left", left, right, foreign_key="first letter", named="by-letter", store="foreign")
     grouped = sketch.step("group_by", foreign, kind="grouped table", function="constant and value", name="all")
     counts = sketch.aggregated("count", grouped, "long", named="counting")
     for number, table in enumerate((joined, foreign, counts)):
-        sketch.to(sketch.step("to_stream", table, kind="stream", named=f"changes-{number}"), f"out-{number}", named=f"writes-{number}")
+        sketch.to(
+            sketch.step("to_stream", table, kind="stream", named=f"changes-{number}"),
+            f"out-{number}",
+            named=f"writes-{number}",
+        )
 
 
 def _named_windows(sketch: Sketch, chance: random.Random) -> None:
-    grouped = sketch.step("group_by", sketch.stream("left"), kind="grouped stream", function="first letter", name="letters")
+    grouped = sketch.step(
+        "group_by", sketch.stream("left"), kind="grouped stream", function="first letter", name="letters"
+    )
     for number, kind in enumerate(WINDOWS):
         windowed = sketch.windowed_by(grouped, windows_of(kind, 5))
-        sketch.end(sketch.aggregated("count", windowed, "long", named=f"counting-{kind}", store="kept" if number == 1 else None), f"out-{number}")
+        sketch.end(
+            sketch.aggregated(
+                "count", windowed, "long", named=f"counting-{kind}", store="kept" if number == 1 else None
+            ),
+            f"out-{number}",
+        )
 
 
 def _two_aggregates(sketch: Sketch, chance: random.Random) -> None:
@@ -326,7 +385,13 @@ def _tables_joined_with_themselves(sketch: Sketch, chance: random.Random) -> Non
 
 def _windows_joined(sketch: Sketch, chance: random.Random) -> None:
     counts = [
-        _aggregate(sketch, sketch.windowed_by(sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream"), windows_of("tumbling", 5)), what)
+        _aggregate(
+            sketch,
+            sketch.windowed_by(
+                sketch.step("group_by_key", sketch.stream(topic), kind="grouped stream"), windows_of("tumbling", 5)
+            ),
+            what,
+        )
         for topic, what in (("left", "count"), ("right", "append"))
     ]
     sketch.end(sketch.join("outer", counts[0], counts[1]), "out")
@@ -335,7 +400,9 @@ def _windows_joined(sketch: Sketch, chance: random.Random) -> None:
 def _join_of_joins(sketch: Sketch, chance: random.Random) -> None:
     """Nothing is kept but the sources: what a join looks up is worked out from them."""
     left, right, third = (sketch.table(topic) for topic in ("left", "right", "third"))
-    pairs = sketch.join("outer", sketch.step("filter", left, predicate="odd length"), sketch.step("map_values", right, function="upper"))
+    pairs = sketch.join(
+        "outer", sketch.step("filter", left, predicate="odd length"), sketch.step("map_values", right, function="upper")
+    )
     sketch.end(sketch.join("outer", pairs, third), "out")
     sketch.end(sketch.join("left", sketch.step("transform_values", third), pairs), "out-1")
     sketch.to(sketch.join("left", sketch.stream("fourth"), pairs), "out-2")
@@ -361,14 +428,18 @@ def _written_and_read(sketch: Sketch, chance: random.Random) -> None:
 
 def _transform(sketch: Sketch, chance: random.Random) -> None:
     store = sketch.add_store("seen", value="long")
-    made = sketch.step("transform", sketch.stream("left"), stores=[store], every_ms=10, time="stream", named="old-program")
+    made = sketch.step(
+        "transform", sketch.stream("left"), stores=[store], every_ms=10, time="stream", named="old-program"
+    )
     sketch.end(_aggregate(sketch, sketch.step("group_by_key", made, kind="grouped stream"), "count"), "out")
     sketch.to(made, "out-1")
 
 
 def _flat_transform(sketch: Sketch, chance: random.Random) -> None:
     store = sketch.add_store("seen", value="long")
-    sketch.to(sketch.step("flat_transform", sketch.stream("left"), stores=[store], every_ms=7, time="wall clock"), "out")
+    sketch.to(
+        sketch.step("flat_transform", sketch.stream("left"), stores=[store], every_ms=7, time="wall clock"), "out"
+    )
 
 
 def _transform_values_of_a_stream(sketch: Sketch, chance: random.Random) -> None:
@@ -378,7 +449,12 @@ def _transform_values_of_a_stream(sketch: Sketch, chance: random.Random) -> None
 
 
 def _named_suppress(sketch: Sketch, chance: random.Random) -> None:
-    sketch.end(sketch.step("suppress", sketch.table("left", "kept", "reads-left"), until="time limit", time_limit_ms=5, named="held"), "out")
+    sketch.end(
+        sketch.step(
+            "suppress", sketch.table("left", "kept", "reads-left"), until="time limit", time_limit_ms=5, named="held"
+        ),
+        "out",
+    )
 
 
 _SINGLE: dict[str, Callable[[Sketch, random.Random], None]] = {
@@ -445,11 +521,17 @@ def _aggregate(sketch: Sketch, of: Node, what: str, store: str | None = None) ->
         case "reduce to null":
             return sketch.aggregated("reduce", of, adder="null if longer than five", store=store)
         case "aggregate to null":
-            return sketch.aggregated("aggregate", of, initial="", adder="null if longer than five", merger=merger, store=store)
+            return sketch.aggregated(
+                "aggregate", of, initial="", adder="null if longer than five", merger=merger, store=store
+            )
         case "from null":
-            return sketch.aggregated("aggregate", of, "string", initial=None, adder="append", merger=merger, store=store)
+            return sketch.aggregated(
+                "aggregate", of, "string", initial=None, adder="append", merger=merger, store=store
+            )
         case "lengths":
-            return sketch.aggregated("aggregate", of, "long", initial=0, adder="add length", merger="sum" if merger else None, store=store)
+            return sketch.aggregated(
+                "aggregate", of, "long", initial=0, adder="add length", merger="sum" if merger else None, store=store
+            )
         case _:
             return sketch.aggregated("aggregate", of, "string", initial="", adder="append", merger=merger, store=store)
 
@@ -521,7 +603,12 @@ def _join_input(chance: random.Random, null: str, right: str) -> list[Json]:
             records.append({**other, "value": f"{key}S", "timestamp": start + chance.choice((-8, 0, 5, 6, 11))})
         if chance.random() < 0.4:
             records.append(_record("left", left["key"], f"{chance.choice('pqrst')}3", start + 7))
-    records += [_record("left", "z", "zz", 1000), _record("right", "z", "zz", 1000), _record("left", "p", "late", 12), _record("right", "p", "late", 14)]
+    records += [
+        _record("left", "z", "zz", 1000),
+        _record("right", "z", "zz", 1000),
+        _record("left", "p", "late", 12),
+        _record("right", "p", "late", 14),
+    ]
     return records
 
 
@@ -531,7 +618,9 @@ def _nulls(chance: random.Random, null: str, key: str, start: int, right: str) -
     _, side, what = null.split()
     name = f"{key}{key}" if right == "foreign" and side == "left" else key
     times = [start + 4] + ([start + chance.choice((0, 6, 9))] if chance.random() < 0.5 else [])
-    return [_record(side, None if what == "key" else name, f"{key}n" if what == "key" else None, time) for time in times]
+    return [
+        _record(side, None if what == "key" else name, f"{key}n" if what == "key" else None, time) for time in times
+    ]
 
 
 def _empty_foreign_values(seed: int) -> Json:
@@ -539,7 +628,9 @@ def _empty_foreign_values(seed: int) -> Json:
     sketch = Sketch("foreign values that are empty")
     sketch.end(_joined(sketch, "table", "foreign", "left", {}, "joined"), "out")
     rights = [_record("right", "a", "", 1), _record("right", "b", "B", 1)]
-    return sketch.description([*rights, *(_record("left", key, f"{key}1", 2) for key in "abc"), _record("right", "b", "", 3)])
+    return sketch.description(
+        [*rights, *(_record("left", key, f"{key}1", 2) for key in "abc"), _record("right", "b", "", 3)]
+    )
 
 
 def _without_empty_values(sketch: Sketch, records: list[Json]) -> list[Json]:
@@ -559,7 +650,11 @@ def windows_of(kind: str, grace_ms: int, number: int = 0) -> Json:
         case "hopping":
             return {
                 "kind": kind,
-                **({"size_ms": 10, "advance_ms": 5}, {"size_ms": 10, "advance_ms": 4}, {"size_ms": 12, "advance_ms": 3})[number % 3],
+                **(
+                    {"size_ms": 10, "advance_ms": 5},
+                    {"size_ms": 10, "advance_ms": 4},
+                    {"size_ms": 12, "advance_ms": 3},
+                )[number % 3],
                 "grace_ms": grace_ms,
             }
         case "sliding":
@@ -570,12 +665,21 @@ def windows_of(kind: str, grace_ms: int, number: int = 0) -> Json:
 
 def _windowed(seed: int) -> Iterator[Json]:
     for kind in WINDOWS:
-        for number, (aggregate, grace_ms) in enumerate((what, grace) for what in ("count", "reduce", "append", "aggregate to null") for grace in (0, 15)):
+        for number, (aggregate, grace_ms) in enumerate(
+            (what, grace) for what in ("count", "reduce", "append", "aggregate to null") for grace in (0, 15)
+        ):
             name = f"{aggregate} in {kind} windows, grace {grace_ms}"
             sketch, chance = Sketch(name), _chance(seed, name)
             stream = sketch.stream("left")
-            grouped = sketch.step("group_by_key", stream, kind="grouped stream") if number % 3 else _by_letter(sketch, stream)
-            table = _aggregate(sketch, sketch.windowed_by(grouped, windows_of(kind, grace_ms, number)), aggregate, "kept" if number % 2 else None)
+            grouped = (
+                sketch.step("group_by_key", stream, kind="grouped stream") if number % 3 else _by_letter(sketch, stream)
+            )
+            table = _aggregate(
+                sketch,
+                sketch.windowed_by(grouped, windows_of(kind, grace_ms, number)),
+                aggregate,
+                "kept" if number % 2 else None,
+            )
             if number % 4 == 3:
                 stream = sketch.step("to_stream", table, kind="stream", key="string", function="window text")
                 sketch.to(stream, "out")
@@ -586,19 +690,31 @@ def _windowed(seed: int) -> Iterator[Json]:
             name = f"{kind} windows give results when closed, grace {grace_ms}"
             sketch, chance = Sketch(name), _chance(seed, name)
             grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
-            table = _aggregate(sketch, sketch.windowed_by(grouped, {**windows_of(kind, grace_ms, number), "emit": "when closed"}), "append")
+            table = _aggregate(
+                sketch,
+                sketch.windowed_by(grouped, {**windows_of(kind, grace_ms, number), "emit": "when closed"}),
+                "append",
+            )
             sketch.end(table, "out")
             # Kafka's stores in memory forget windows at the moment when they close, and final results are lost.
             yield sketch.description(_late_input(chance), on_disk=True)
         name = f"{kind} windows give results when closed, time without jumps"
         sketch, chance = Sketch(name), _chance(seed, name)
         grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
-        sketch.end(_aggregate(sketch, sketch.windowed_by(grouped, {**windows_of(kind, 7), "emit": "when closed"}), "append"), "out")
+        sketch.end(
+            _aggregate(sketch, sketch.windowed_by(grouped, {**windows_of(kind, 7), "emit": "when closed"}), "append"),
+            "out",
+        )
         yield sketch.description(_dense_input(chance), on_disk=True)
         name = f"{kind} windows in a store with a longer retention"
         sketch, chance = Sketch(name), _chance(seed, name)
         grouped = sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream")
-        sketch.end(sketch.aggregated("count", sketch.windowed_by(grouped, windows_of(kind, 5)), "long", store="kept", retention_ms=60), "out")
+        sketch.end(
+            sketch.aggregated(
+                "count", sketch.windowed_by(grouped, windows_of(kind, 5)), "long", store="kept", retention_ms=60
+            ),
+            "out",
+        )
         yield sketch.description(_late_input(chance)[:-2])
 
 
@@ -624,7 +740,11 @@ def _dense_input(chance: random.Random) -> list[Json]:
     for now in range(60):
         records.append(_record("left", chance.choice("ab"), chance.choice(_VALUES), now))
         if chance.random() < 0.4:
-            records.append(_record("left", chance.choice("ab"), chance.choice(_VALUES), max(0, now - chance.choice((1, 3, 6, 9, 20)))))
+            records.append(
+                _record(
+                    "left", chance.choice("ab"), chance.choice(_VALUES), max(0, now - chance.choice((1, 3, 6, 9, 20)))
+                )
+            )
     return records
 
 
@@ -636,7 +756,9 @@ def _suppressions(seed: int) -> Iterator[Json]:
         for grace_ms in (0, 15):
             name = f"suppress until {kind} windows close, grace {grace_ms}"
             sketch, chance = Sketch(name), _chance(seed, name)
-            windowed = sketch.windowed_by(sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), windows_of(kind, grace_ms))
+            windowed = sketch.windowed_by(
+                sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), windows_of(kind, grace_ms)
+            )
             table = _aggregate(sketch, windowed, "count" if grace_ms else "append")
             sketch.end(sketch.step("suppress", table, until="window closes"), "out")
             yield sketch.description(_late_input(chance))
@@ -651,22 +773,34 @@ def _suppressions(seed: int) -> Iterator[Json]:
             name = f"suppress {source} until a time limit {number}"
             sketch, chance = Sketch(name), _chance(seed, name)
             if source == "counts":
-                table = sketch.aggregated("count", sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), "long")
+                table = sketch.aggregated(
+                    "count", sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), "long"
+                )
             else:
                 table = sketch.table("left")
             sketch.end(sketch.step("suppress", table, **limit), "out")
             yield sketch.description(_late_input(chance) if number % 2 else some_input(chance, sketch.topics))
     name = "suppress windows with a bound"
     sketch, chance = Sketch(name), _chance(seed, name)
-    windowed = sketch.windowed_by(sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), windows_of("hopping", 5))
-    table = sketch.step("suppress", _aggregate(sketch, windowed, "count"), until="window closes", max_records=3, when_full="shut down")
+    windowed = sketch.windowed_by(
+        sketch.step("group_by_key", sketch.stream("left"), kind="grouped stream"), windows_of("hopping", 5)
+    )
+    table = sketch.step(
+        "suppress", _aggregate(sketch, windowed, "count"), until="window closes", max_records=3, when_full="shut down"
+    )
     sketch.end(table, "out")
     yield sketch.description(_late_input(chance))
 
 
 _BYTE_LIMITS: tuple[Json, ...] = tuple(
     {"until": "time limit", "time_limit_ms": 50, "max_bytes": size, "when_full": what}
-    for size, what in ((150, "emit early"), (260, "emit early"), (330, "emit early"), (150, "shut down"), (420, "shut down"))
+    for size, what in (
+        (150, "emit early"),
+        (260, "emit early"),
+        (330, "emit early"),
+        (150, "shut down"),
+        (420, "shut down"),
+    )
 )
 
 
@@ -676,7 +810,11 @@ _OF_TABLES: dict[str, tuple[str, str | None, Json]] = {
     "count": ("count", "long", {}),
     "aggregate": ("aggregate", "string", {"initial": "", "adder": "append", "subtractor": "cut"}),
     "aggregate numbers": ("aggregate", "long", {"initial": 0, "adder": "add length", "subtractor": "cut length"}),
-    "aggregate to null": ("aggregate", "string", {"initial": "", "adder": "null if longer than five", "subtractor": "cut"}),
+    "aggregate to null": (
+        "aggregate",
+        "string",
+        {"initial": "", "adder": "null if longer than five", "subtractor": "cut"},
+    ),
     "reduce": ("reduce", None, {"adder": "append", "subtractor": "cut"}),
     "reduce to null": ("reduce", None, {"adder": "null if longer than five", "subtractor": "newest"}),
 }
@@ -694,7 +832,9 @@ def _table_aggregates(seed: int) -> Iterator[Json]:
 def _grouped_table(sketch: Sketch, chance: random.Random, *, function: str, what: str) -> None:
     call, value, arguments = _OF_TABLES[what]
     grouped = sketch.step("group_by", sketch.table("left"), kind="grouped table", function=function)
-    sketch.end(sketch.aggregated(call, grouped, value, store="kept" if function == "swap" else None, **arguments), "out")
+    sketch.end(
+        sketch.aggregated(call, grouped, value, store="kept" if function == "swap" else None, **arguments), "out"
+    )
 
 
 # ---- processors ----
@@ -707,7 +847,14 @@ def _programs(seed: int) -> Iterator[Json]:
             sketch, chance = Sketch(name), _chance(seed, name)
             stream = program(sketch, sketch.stream("left"), processor, chance)
             sketch.to(stream, "out")
-            yield sketch.description(some_input(chance, sketch.topics, 30, clock="wall clock" in processor or "two ticks" in processor or number == 1))
+            yield sketch.description(
+                some_input(
+                    chance,
+                    sketch.topics,
+                    30,
+                    clock="wall clock" in processor or "two ticks" in processor or number == 1,
+                )
+            )
 
 
 PROGRAMS = (
@@ -735,7 +882,13 @@ def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> 
     match processor:
         case "count seen" | "count seen values":
             sketch.add_store(store, value="long")
-            return sketch.step("process" if processor == "count seen" else "process_values", of, "string", processor="count seen", stores=[store])
+            return sketch.step(
+                "process" if processor == "count seen" else "process_values",
+                of,
+                "string",
+                processor="count seen",
+                stores=[store],
+            )
         case "hold by stream time" | "hold by wall clock":
             sketch.add_store(store)
             return sketch.step(
@@ -807,7 +960,14 @@ def _final_results_without_windows(sketch: Sketch, chance: random.Random) -> Non
 
 def _two_sinks_on_a_source(sketch: Sketch, chance: random.Random) -> None:
     """This one can be built, and is a circle: what is written is read again."""
-    sketch.to(sketch.step("filter", sketch.step("map_values", sketch.stream("left"), function="null if even"), predicate="value is there"), "right")
+    sketch.to(
+        sketch.step(
+            "filter",
+            sketch.step("map_values", sketch.stream("left"), function="null if even"),
+            predicate="value is there",
+        ),
+        "right",
+    )
     sketch.to(sketch.stream("right"), "out")
 
 
@@ -834,12 +994,21 @@ def random_topology(seed: int, number: int) -> Json:
     for _ in range(chance.randint(2, 5)):
         new = _stage(sketch, chance, nodes)
         nodes += new
-    used = {name for step in sketch.steps for name in ([step["of"]] if isinstance(step.get("of"), str) else step.get("of", []))}
+    used = {
+        name
+        for step in sketch.steps
+        for name in ([step["of"]] if isinstance(step.get("of"), str) else step.get("of", []))
+    }
     leaves = [node for node in nodes if node.name not in used and node.kind in ("stream", "table")]
     for at, node in enumerate(leaves):
         _leaf(sketch, chance, node, f"out-{at}")
     description = sketch.description(
-        _without_empty_values(sketch, some_input(chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3))
+        _without_empty_values(
+            sketch,
+            some_input(
+                chance, sketch.topics, chance.randint(12, 20) + 8 * len(sketch.topics), clock=chance.random() < 0.3
+            ),
+        )
     )
     return _with_headers(description) if number % 5 == 0 else description
 
@@ -871,7 +1040,21 @@ def _stage(sketch: Sketch, chance: random.Random, nodes: list[Node]) -> list[Nod
 
 def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> list[Node]:
     is_text = of.value == "string"
-    calls = ["filter", "filter_not", "map_values", "peek", "merge", "split", "branch", "through", "repartition", "to_table", "join", "join", "join"]
+    calls = [
+        "filter",
+        "filter_not",
+        "map_values",
+        "peek",
+        "merge",
+        "split",
+        "branch",
+        "through",
+        "repartition",
+        "to_table",
+        "join",
+        "join",
+        "join",
+    ]
     calls += ["aggregate"] * 5
     if is_text:
         calls += ["map", "flat_map", "flat_map_values", "select_key", "select_key", "program", "program", "transform"]
@@ -883,7 +1066,11 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
         case "peek":
             return [sketch.step("peek", of)]
         case "merge":
-            others = [node for node in nodes if (node.kind, node.key, node.value) == (of.kind, of.key, of.value) and node is not of]
+            others = [
+                node
+                for node in nodes
+                if (node.kind, node.key, node.value) == (of.kind, of.key, of.value) and node is not of
+            ]
             other = (
                 chance.choice(others)
                 if others
@@ -893,7 +1080,9 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
             )
             return [sketch.merge(of, other)]
         case "split":
-            return sketch.split(of, [_predicate(chance, of) for _ in range(chance.randint(1, 2))], chance.random() < 0.5)
+            return sketch.split(
+                of, [_predicate(chance, of) for _ in range(chance.randint(1, 2))], chance.random() < 0.5
+            )
         case "branch":
             return sketch.branch(of, [_predicate(chance, of) for _ in range(2)])
         case "through":
@@ -904,7 +1093,12 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
             return [sketch.step("to_table", of, kind="table", store=_store(sketch, chance))]
         case "map":
             function, value = chance.choice(
-                (("swap", "string"), ("key and length", "long"), ("first letter and value", "string"), ("constant and value", "string"))
+                (
+                    ("swap", "string"),
+                    ("key and length", "long"),
+                    ("first letter and value", "string"),
+                    ("constant and value", "string"),
+                )
             )
             return [sketch.step("map", of, value, function=function)]
         case "flat_map":
@@ -912,12 +1106,22 @@ def _stream_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: 
         case "flat_map_values":
             return [sketch.step("flat_map_values", of, function=chance.choice(("words", "each letter")))]
         case "select_key":
-            return [sketch.step("select_key", of, function=chance.choice(("first letter", "value", "constant", "null key if even")))]
+            return [
+                sketch.step(
+                    "select_key", of, function=chance.choice(("first letter", "value", "constant", "null key if even"))
+                )
+            ]
         case "program":
             return [program(sketch, of, chance.choice(PROGRAMS), chance)]
         case "transform":
             store = sketch.add_store(sketch.fresh("store-"), value="long")
-            return [sketch.step(chance.choice(("transform", "flat_transform", "transform_values", "flat_transform_values")), of, stores=[store])]
+            return [
+                sketch.step(
+                    chance.choice(("transform", "flat_transform", "transform_values", "flat_transform_values")),
+                    of,
+                    stores=[store],
+                )
+            ]
         case "aggregate":
             return _random_aggregates(sketch, chance, of)
         case _:
@@ -950,7 +1154,11 @@ def _random_aggregates(sketch: Sketch, chance: random.Random, of: Node) -> list[
     if chance.random() < 0.5:
         grouped = sketch.step("group_by_key", of, kind="grouped stream", name=name)
     else:
-        function = chance.choice(("first letter", "value", "constant")) if of.value == "string" else chance.choice(("constant", "key"))
+        function = (
+            chance.choice(("first letter", "value", "constant"))
+            if of.value == "string"
+            else chance.choice(("constant", "key"))
+        )
         grouped = sketch.step("group_by", of, kind="grouped stream", function=function, name=name)
     if name is None and of.value == "string" and chance.random() < 0.1:
         return [_random_cogroup(sketch, chance, grouped)]
@@ -958,21 +1166,32 @@ def _random_aggregates(sketch: Sketch, chance: random.Random, of: Node) -> list[
 
 
 def _random_cogroup(sketch: Sketch, chance: random.Random, grouped: Node) -> Node:
-    other = sketch.step("group_by", sketch.stream(f"in-{len(sketch.topics)}"), kind="grouped stream", function=chance.choice(("key", "first letter")))
+    other = sketch.step(
+        "group_by",
+        sketch.stream(f"in-{len(sketch.topics)}"),
+        kind="grouped stream",
+        function=chance.choice(("key", "first letter")),
+    )
     together = sketch.cogroup([grouped, other], ["append", chance.choice(("append", "cut"))])
     if chance.random() < 0.6:
-        together = sketch.windowed_by(together, windows_of(chance.choice(WINDOWS), chance.choice((0, 5)), chance.randrange(6)))
+        together = sketch.windowed_by(
+            together, windows_of(chance.choice(WINDOWS), chance.choice((0, 5)), chance.randrange(6))
+        )
     merger = "merge" if together.key == "session" else None
     return sketch.aggregated("aggregate", together, initial="", merger=merger, store=_store(sketch, chance))
 
 
 def _random_aggregate(sketch: Sketch, chance: random.Random, grouped: Node) -> Node:
     if chance.random() < 0.6:
-        grouped = sketch.windowed_by(grouped, windows_of(chance.choice(WINDOWS), chance.choice((0, 5, 15)), chance.randrange(6)))
+        grouped = sketch.windowed_by(
+            grouped, windows_of(chance.choice(WINDOWS), chance.choice((0, 5, 15)), chance.randrange(6))
+        )
     if grouped.value == "long":
         what = chance.choice(("count", "append"))
     else:
-        what = chance.choice(("count", "reduce", "append", "lengths", "aggregate to null", "reduce to null", "from null"))
+        what = chance.choice(
+            ("count", "reduce", "append", "lengths", "aggregate to null", "reduce to null", "from null")
+        )
     table = _aggregate(sketch, grouped, what, _store(sketch, chance))
     if table.is_windowed and chance.random() < 0.3:
         return sketch.step("suppress", table, until="window closes")
@@ -985,8 +1204,12 @@ def _random_join(sketch: Sketch, chance: random.Random, nodes: list[Node], of: N
     right = chance.choice(("stream", "table", "global"))
     if right == "stream":
         streams = [node for node in others if node.kind == "stream"]
-        other = chance.choice(streams) if streams and chance.random() < 0.7 else sketch.stream(f"in-{len(sketch.topics)}")
-        return sketch.join(chance.choice(("inner", "left", "outer")), of, other, joiner, windows=chance.choice(_JOIN_WINDOWS))
+        other = (
+            chance.choice(streams) if streams and chance.random() < 0.7 else sketch.stream(f"in-{len(sketch.topics)}")
+        )
+        return sketch.join(
+            chance.choice(("inner", "left", "outer")), of, other, joiner, windows=chance.choice(_JOIN_WINDOWS)
+        )
     if right == "table":
         tables = [node for node in others if node.kind == "table"]
         other = chance.choice(tables) if tables and chance.random() < 0.7 else sketch.table(f"in-{len(sketch.topics)}")
@@ -1016,10 +1239,18 @@ def _table_stage(sketch: Sketch, chance: random.Random, nodes: list[Node], of: N
         case "foreign":
             return [_random_foreign_join(sketch, chance, nodes, of)]
         case _:
-            tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and (node is not of or chance.random() < 0.1)]
-            other = chance.choice(tables) if tables and chance.random() < 0.6 else sketch.table(f"in-{len(sketch.topics)}")
+            tables = [
+                node
+                for node in nodes
+                if node.kind == "table" and not node.is_windowed and (node is not of or chance.random() < 0.1)
+            ]
+            other = (
+                chance.choice(tables) if tables and chance.random() < 0.6 else sketch.table(f"in-{len(sketch.topics)}")
+            )
             joiner = chance.choice(("pair", "null if same"))
-            return [sketch.join(chance.choice(("inner", "left", "outer")), of, other, joiner, store=_store(sketch, chance))]
+            return [
+                sketch.join(chance.choice(("inner", "left", "outer")), of, other, joiner, store=_store(sketch, chance))
+            ]
 
 
 def _random_table_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> Node:
@@ -1035,7 +1266,11 @@ def _random_table_aggregate(sketch: Sketch, chance: random.Random, of: Node) -> 
 def _random_foreign_join(sketch: Sketch, chance: random.Random, nodes: list[Node], of: Node) -> Node:
     if of.value == "long":
         of = sketch.step("map_values", of, "string", function="text")
-    tables = [node for node in nodes if node.kind == "table" and not node.is_windowed and (node is not of or chance.random() < 0.1)]
+    tables = [
+        node
+        for node in nodes
+        if node.kind == "table" and not node.is_windowed and (node is not of or chance.random() < 0.1)
+    ]
     other = chance.choice(tables) if tables and chance.random() < 0.5 else sketch.table(f"in-{len(sketch.topics)}")
     extract = chance.choice(("first letter", "value"))
     return sketch.join(chance.choice(("inner", "left")), of, other, foreign_key=extract, store=_store(sketch, chance))

@@ -26,7 +26,7 @@ from jesenska.pipeline.streams import (
     Topology,
     TopologyTestDriver,
 )
-from jesenska.pipeline.streams.expressions import Expression
+from jesenska.pipeline.streams.dsl.expressions import Expression
 from jesenska.pipeline.streams.plan import Store
 from tests.units.pipeline.streams import named_expressions
 from tests.units.pipeline.streams.named_functions import FUNCTIONS, PREDICATES
@@ -60,7 +60,12 @@ class Interpreter:
     @property
     def settings(self) -> dict[str, str]:
         """Those of the application."""
-        return {"application.id": "judge", "default.key.serde": "string", "default.value.serde": "string", **self.description.get("settings", {})}
+        return {
+            "application.id": "judge",
+            "default.key.serde": "string",
+            "default.value.serde": "string",
+            **self.description.get("settings", {}),
+        }
 
     def topology(self) -> Topology:
         """Calls the steps; an error of ours where they cannot be called. Once only."""
@@ -90,7 +95,10 @@ class Interpreter:
         found["output"] = {topic: self.read(topic, _raw(driver, topic)) for topic in self.written}
         found["seen"] = self.seen
         found["internal"] = {
-            topic: [[_hexadecimal(record.key), _hexadecimal(record.value), record.timestamp] for record in _raw(driver, topic)]
+            topic: [
+                [_hexadecimal(record.key), _hexadecimal(record.value), record.timestamp]
+                for record in _raw(driver, topic)
+            ]
             for topic in sorted(driver.produced_topic_names())
             if topic.startswith("judge-") and not any(part in topic for part in NOT_COMPARED)
         }
@@ -105,7 +113,11 @@ class Interpreter:
         keys, values = self._keys(types), _serde(types["value"])
         rows = []
         for record in records:
-            row = [_shown_in_topic(keys.deserialize(topic, record.key), types["key"]), values.deserialize(topic, record.value), record.timestamp]
+            row = [
+                _shown_in_topic(keys.deserialize(topic, record.key), types["key"]),
+                values.deserialize(topic, record.value),
+                record.timestamp,
+            ]
             if self.description.get("headers"):
                 row.append([[name, None if value is None else value.decode()] for name, value in record.headers])
             rows.append(row)
@@ -117,7 +129,11 @@ class Interpreter:
         result = getattr(self, f"_{step['do']}")(step)
         names = list(made(step))
         self.steps.update(dict.fromkeys(names, step))
-        self.nodes.update(zip(names, result if isinstance(result, list) else [result], strict=bool(names) and isinstance(result, list)))
+        self.nodes.update(
+            zip(
+                names, result if isinstance(result, list) else [result], strict=bool(names) and isinstance(result, list)
+            )
+        )
 
     def _of(self, step: Json) -> Any:
         return self.nodes[step["of"]]
@@ -132,13 +148,27 @@ class Interpreter:
         return {"key": self._keys(self.steps[name]), "value": _serde(self.steps[name]["value"])}
 
     def _stream(self, step: Json) -> KStream:
-        return self.builder.stream(step["topics"], key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("named"))
+        return self.builder.stream(
+            step["topics"], key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("named")
+        )
 
     def _table(self, step: Json) -> KTable:
-        return self.builder.table(step["topic"], key=_serde(step["key"]), value=_serde(step["value"]), store=step.get("store"), name=step.get("named"))
+        return self.builder.table(
+            step["topic"],
+            key=_serde(step["key"]),
+            value=_serde(step["value"]),
+            store=step.get("store"),
+            name=step.get("named"),
+        )
 
     def _global_table(self, step: Json) -> GlobalKTable:
-        return self.builder.global_table(step["topic"], key=_serde(step["key"]), value=_serde(step["value"]), store=step.get("store"), name=step.get("named"))
+        return self.builder.global_table(
+            step["topic"],
+            key=_serde(step["key"]),
+            value=_serde(step["value"]),
+            store=step.get("store"),
+            name=step.get("named"),
+        )
 
     def _add_state_store(self, step: Json) -> None:
         self.builder.add_state_store(_store(step))
@@ -158,7 +188,9 @@ class Interpreter:
     def _map_values(self, step: Json) -> Any:
         mapper, value = self._function(step), _serde(step["value"])
         if "store" in step:
-            return self._of(step).map_values(mapper, store=step["store"], key=self._keys(self.steps[step["of"]]), value=value, name=step.get("named"))
+            return self._of(step).map_values(
+                mapper, store=step["store"], key=self._keys(self.steps[step["of"]]), value=value, name=step.get("named")
+            )
         return self._of(step).map_values(mapper, name=step.get("named"))
 
     def _map(self, step: Json) -> Any:
@@ -229,7 +261,9 @@ class Interpreter:
         kept: Json = {}
         if "store" in step:
             kept = {"store": step["store"], "key": self._keys(self.steps[step["of"]]), "value": _serde(step["value"])}
-        return self._of(step).transform_values(lambda: TableProgram(step), *step.get("stores", ()), name=step.get("named"), **kept)
+        return self._of(step).transform_values(
+            lambda: TableProgram(step), *step.get("stores", ()), name=step.get("named"), **kept
+        )
 
     def _flat_transform_values(self, step: Json) -> Any:
         return self._of(step).flat_transform_values(lambda: TableProgram(step), *step.get("stores", ()))
@@ -259,7 +293,11 @@ class Interpreter:
     def _function(self, step: Json) -> Any:
         """Of key and value."""
         name = step["function"]
-        return named_expressions.FUNCTIONS[name] if self._says_expressions(step) and name in named_expressions.FUNCTIONS else FUNCTIONS[name]
+        return (
+            named_expressions.FUNCTIONS[name]
+            if self._says_expressions(step) and name in named_expressions.FUNCTIONS
+            else FUNCTIONS[name]
+        )
 
     def _of_two(self, step: Json, argument: str, roots: tuple[Expression, Expression]) -> Any:
         """Of two values."""
@@ -271,7 +309,9 @@ class Interpreter:
     def _foreign_key(self, step: Json) -> Any:
         name = step["foreign_key"]
         function = FUNCTIONS[name]
-        return named_expressions.FUNCTIONS[name] if self._says_expressions(step) else lambda value: function(None, value)
+        return (
+            named_expressions.FUNCTIONS[name] if self._says_expressions(step) else lambda value: function(None, value)
+        )
 
     def _aggregator(self, name: str) -> Any:
         if self.description.get("expressions") and name in named_expressions.OF_TWO:
@@ -292,7 +332,9 @@ class Interpreter:
         return self._of(step).group_by_key(name=step.get("name"), **self._serdes_of(step["of"]))
 
     def _group_by(self, step: Json) -> Any:
-        return self._of(step).group_by(self._function(step), key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("name"))
+        return self._of(step).group_by(
+            self._function(step), key=_serde(step["key"]), value=_serde(step["value"]), name=step.get("name")
+        )
 
     def _cogroup(self, step: Json) -> Any:
         first, *others = zip(step["of"], step["aggregators"], strict=True)
@@ -312,11 +354,17 @@ class Interpreter:
             case _:
                 chosen = TimeWindows(windows["size_ms"], windows.get("advance_ms"), windows["grace_ms"])
         windowed = self._of(step).windowed_by(chosen)
-        return windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE) if windows.get("emit") == "when closed" else windowed
+        return (
+            windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE) if windows.get("emit") == "when closed" else windowed
+        )
 
     def _kept(self, step: Json) -> Json:
         kept = {"store": step.get("store"), "key": Serdes.string(), "value": _serde(step["value"])}
-        return kept | ({"retention": step["retention_ms"]} if "retention_ms" in step else {}) | ({"name": step["named"]} if "named" in step else {})
+        return (
+            kept
+            | ({"retention": step["retention_ms"]} if "retention_ms" in step else {})
+            | ({"name": step["named"]} if "named" in step else {})
+        )
 
     def _count(self, step: Json) -> Any:
         return self._of(step).count(**self._kept(step))
@@ -338,10 +386,16 @@ class Interpreter:
     def _suppress(self, step: Json) -> Any:
         buffer = None
         if "max_records" in step or "max_bytes" in step:
-            buffer = BufferConfig(max_records=step.get("max_records"), max_bytes=step.get("max_bytes"), emit_early_when_full=step["when_full"] == "emit early")
+            buffer = BufferConfig(
+                max_records=step.get("max_records"),
+                max_bytes=step.get("max_bytes"),
+                emit_early_when_full=step["when_full"] == "emit early",
+            )
         if step["until"] == "window closes":
             return self._of(step).suppress(Suppressed.until_window_closes(buffer, name=step.get("named")))
-        return self._of(step).suppress(Suppressed.until_time_limit(step["time_limit_ms"], buffer, name=step.get("named")))
+        return self._of(step).suppress(
+            Suppressed.until_time_limit(step["time_limit_ms"], buffer, name=step.get("named"))
+        )
 
     # ---- joins ----
 
@@ -363,7 +417,14 @@ class Interpreter:
             serdes = {"key": self._keys(self.steps[left]), "value": _serde(step["value"])}
             return call(other, joiner, foreign_key=self._foreign_key(step), store=step.get("store"), **serdes, **named)
         if "store" in step:
-            return call(other, joiner, store=step["store"], key=self._keys(self.steps[left]), value=_serde(step["value"]), **named)
+            return call(
+                other,
+                joiner,
+                store=step["store"],
+                key=self._keys(self.steps[left]),
+                value=_serde(step["value"]),
+                **named,
+            )
         return call(other, joiner, **named)
 
 
@@ -375,7 +436,9 @@ def _store(step: Json) -> Store:
     keys, values = Serdes.string(), _serde(step["value"])
     match step["kind"]:
         case "window":
-            return Stores.window_store(step["store"], retention=step["retention_ms"], window_size=step["size_ms"], key=keys, value=values)
+            return Stores.window_store(
+                step["store"], retention=step["retention_ms"], window_size=step["size_ms"], key=keys, value=values
+            )
         case "session":
             return Stores.session_store(step["store"], retention=step["retention_ms"], key=keys, value=values)
         case _:

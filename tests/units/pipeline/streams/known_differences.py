@@ -31,13 +31,18 @@ def _jumps_and_closes(description: Json) -> bool:
 
 
 def _plain_steps(description: Json) -> list[Json]:
-    return [{name: value for name, value in step.items() if not isinstance(value, list)} for step in description["steps"]]
+    return [
+        {name: value for name, value in step.items() if not isinstance(value, list)} for step in description["steps"]
+    ]
 
 
 def _no_result_is_lost(part: str, expected: Any, ours: Any) -> bool:
     """What Kafka Streams gives is among ours, in each key's order, and ours has each window of a key once."""
     windows = [json.dumps(record[0], sort_keys=True) for record in ours]
-    in_order = all(_is_among([record for record in expected if record[0]["key"] == key], ours) for key in {record[0]["key"] for record in expected})
+    in_order = all(
+        _is_among([record for record in expected if record[0]["key"] == key], ours)
+        for key in {record[0]["key"] for record in expected}
+    )
     return part.startswith("output") and in_order and len(windows) == len(set(windows))
 
 
@@ -54,7 +59,11 @@ def _only_empty_values(part: str, expected: Any, ours: Any) -> bool:
 
 KNOWN: tuple[Known, ...] = (
     Known("Results on window close: none is lost when time jumps", _jumps_and_closes, _no_result_is_lost),
-    Known("Empty values in foreign-key joins", lambda description: description["name"] == "foreign values that are empty", _only_empty_values),
+    Known(
+        "Empty values in foreign-key joins",
+        lambda description: description["name"] == "foreign values that are empty",
+        _only_empty_values,
+    ),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jesenska.pipeline.streams import aggregate, coalesce, concat, if_else, key, left, lit, right, value
-from jesenska.pipeline.streams.expressions import Expression
+from jesenska.pipeline.streams.dsl.expressions import Expression
 
 
 def _text(given: Expression) -> Expression:
@@ -60,7 +60,9 @@ OF_TWO: dict[str, Callable[[Expression, Expression], Expression]] = {
     "merge": lambda one, other: concat(_text(one), "|", _text(other)),
     "newest": lambda one, other: other,
     "oldest": lambda one, other: one,
-    "null if longer than five": lambda one, other: if_else(_size(one) + _size(other) > 5, None, concat(_text(one), "+", _text(other))),
+    "null if longer than five": lambda one, other: if_else(
+        _size(one) + _size(other) > 5, None, concat(_text(one), "+", _text(other))
+    ),
     "add length": lambda one, other: one + _size(other),
     "cut length": lambda one, other: one - _size(other),
     "sum": lambda one, other: one + other,

@@ -87,7 +87,9 @@ FUNCTIONS: dict[str, Function] = {
     "newest": lambda one, other: other,
     "oldest": lambda one, other: one,
     "larger": lambda one, other: max(one, other),
-    "null if longer than five": lambda one, other: None if _size(one) + _size(other) > 5 else f"{text(one)}+{text(other)}",
+    "null if longer than five": lambda one, other: (
+        None if _size(one) + _size(other) > 5 else f"{text(one)}+{text(other)}"
+    ),
     "add length": lambda one, other: one + _size(other),
     "cut length": lambda one, other: one - _size(other),
     "sum": lambda one, other: one + other,

@@ -15,7 +15,7 @@ from jesenska.pipeline.streams import (
     ValueTransformerWithKey,
     Windowed,
 )
-from jesenska.pipeline.streams.processing import Cancellable
+from jesenska.pipeline.streams.dsl.processing import Cancellable
 from tests.units.pipeline.streams.named_functions import text
 from tests.units.pipeline.streams.topology_spec import Json
 
@@ -69,7 +69,11 @@ class Program(Processor):
                     self.context.forward(record.with_value(" ".join(f"{time}:{item}" for time, item in found)))
             case "look up":
                 kept = None if key is None else self.store.get(key)
-                self.context.forward(record.with_value(f"{text(value)}/{'nothing' if kept is None else f'{kept.value}@{kept.timestamp}'}"))
+                self.context.forward(
+                    record.with_value(
+                        f"{text(value)}/{'nothing' if kept is None else f'{kept.value}@{kept.timestamp}'}"
+                    )
+                )
             case "store calls":
                 if key is not None:
                     self.context.forward(record.with_value(store_calls(self.store, key, value)))
@@ -81,13 +85,21 @@ class Program(Processor):
                     self.context.forward(record.with_value(session_calls(self.store, record)))
             case "metadata":
                 at = self.context.record_metadata
-                self.context.forward(record.with_value("nowhere" if at is None or at.topic is None else f"{at.topic}-{at.partition}@{at.offset}"))
+                self.context.forward(
+                    record.with_value(
+                        "nowhere" if at is None or at.topic is None else f"{at.topic}-{at.partition}@{at.offset}"
+                    )
+                )
             case "later":
                 self.context.forward(record.with_timestamp(record.timestamp + 5))
             case "two ticks":
                 self.context.forward(record)
             case "stream time":
-                self.context.forward(record.with_value(f"{self.context.current_stream_time_ms()};{self.context.current_system_time_ms()}"))
+                self.context.forward(
+                    record.with_value(
+                        f"{self.context.current_stream_time_ms()};{self.context.current_system_time_ms()}"
+                    )
+                )
             case _:
                 raise ValueError(f"no processor is called {self.name}")
 
@@ -132,7 +144,13 @@ def session_calls(store: Any, record: Record) -> str:
     for session, _ in near:
         store.remove(session)
     store.put(Windowed(key, SessionWindow(start, end)), "+".join([text(record.value), *(value for _, value in near)]))
-    return " | ".join([f"one {text(store.fetch_session(key, start, end))}", f"key {listed(store.fetch(key))}", f"keys {listed(store.fetch('a', 'c'))}"])
+    return " | ".join(
+        [
+            f"one {text(store.fetch_session(key, start, end))}",
+            f"key {listed(store.fetch(key))}",
+            f"keys {listed(store.fetch('a', 'c'))}",
+        ]
+    )
 
 
 def counted(store: Any, key: Any, value: Any) -> Any:

@@ -24,7 +24,10 @@ Row = tuple[str, Any, Any, int]
 
 
 def driver_of(builder: StreamsBuilder, **settings: Any) -> TopologyTestDriver:
-    return TopologyTestDriver(builder.build(), {"application.id": "test", **{name.replace("__", "."): value for name, value in settings.items()}})
+    return TopologyTestDriver(
+        builder.build(),
+        {"application.id": "test", **{name.replace("__", "."): value for name, value in settings.items()}},
+    )
 
 
 def pipe(driver: TopologyTestDriver, rows: Iterable[Row]) -> None:
@@ -32,16 +35,23 @@ def pipe(driver: TopologyTestDriver, rows: Iterable[Row]) -> None:
         driver.create_input_topic(topic, **S).pipe_input(key, value, timestamp)
 
 
-def read(driver: TopologyTestDriver, topic: str = "out", key: Serde = STRING, value: Serde = STRING) -> list[tuple[Any, Any, int]]:
+def read(
+    driver: TopologyTestDriver, topic: str = "out", key: Serde = STRING, value: Serde = STRING
+) -> list[tuple[Any, Any, int]]:
     """What came out since the last time: key, value, timestamp. Windowed keys are (key, start, end)."""
-    return [(shown(record.key), record.value, record.timestamp) for record in driver.create_output_topic(topic, key=key, value=value).read_records_to_list()]
+    return [
+        (shown(record.key), record.value, record.timestamp)
+        for record in driver.create_output_topic(topic, key=key, value=value).read_records_to_list()
+    ]
 
 
 def shown(key: Any) -> Any:
     return (key.key, key.window.start, key.window.end) if hasattr(key, "window") else key
 
 
-def outcome(builder: StreamsBuilder, rows: Iterable[Row], key: Serde = STRING, value: Serde = STRING) -> list[tuple[Any, Any, int]]:
+def outcome(
+    builder: StreamsBuilder, rows: Iterable[Row], key: Serde = STRING, value: Serde = STRING
+) -> list[tuple[Any, Any, int]]:
     """What the topology writes to the topic `out` when these records come."""
     with driver_of(builder) as driver:
         pipe(driver, rows)

@@ -80,7 +80,15 @@ class Sketch:
 
     # ---- one node from one ----
 
-    def step(self, call: str, of: Node, value: str | None = None, key: str | None = None, kind: str | None = None, **arguments: Any) -> Node:
+    def step(
+        self,
+        call: str,
+        of: Node,
+        value: str | None = None,
+        key: str | None = None,
+        kind: str | None = None,
+        **arguments: Any,
+    ) -> Node:
         """A call whose node is of the same kind and types but for what is said. A key of another type has no size."""
         made = Node(
             self.fresh(),
@@ -106,7 +114,11 @@ class Sketch:
 
     def split(self, of: Node, predicates: list[str], is_default: bool, named: str | None = None) -> list[Node]:
         made = [Node(self.fresh(), "stream", of.key, of.value, of.size_ms) for _ in range(len(predicates) + is_default)]
-        step: Json = {"do": "split", "of": of.name, "branches": [[name, node.name] for name, node in zip(predicates, made, strict=False)]}
+        step: Json = {
+            "do": "split",
+            "of": of.name,
+            "branches": [[name, node.name] for name, node in zip(predicates, made, strict=False)],
+        }
         if is_default:
             step["default"] = made[-1].name
         if named is not None:
@@ -146,7 +158,11 @@ class Sketch:
 
     def windowed_by(self, of: Node, windows: Json) -> Node:
         kind = windows["kind"]
-        key, size = ("session", None) if kind == "session" else ("window", windows["difference_ms"] if kind == "sliding" else windows["size_ms"])
+        key, size = (
+            ("session", None)
+            if kind == "session"
+            else ("window", windows["difference_ms"] if kind == "sliding" else windows["size_ms"])
+        )
         made = Node(self.fresh(), "windowed", key, of.value, size, windows=windows)
         self._write("windowed_by", of, made, {"windows": windows})
         return made

@@ -6,7 +6,18 @@ from typing import Any
 
 import pytest
 
-from jesenska.pipeline.streams import Serdes, SessionWindows, SlidingWindows, StreamsBuilder, TimeWindows, TopologyError, aggregate, concat, key, value
+from jesenska.pipeline.streams import (
+    Serdes,
+    SessionWindows,
+    SlidingWindows,
+    StreamsBuilder,
+    TimeWindows,
+    TopologyError,
+    aggregate,
+    concat,
+    key,
+    value,
+)
 from tests.units.pipeline.streams.running import LONG, STRING, S, append, driver_of, outcome, pipe, read
 
 
@@ -19,7 +30,10 @@ def test_count_leaves_out_null_keys_and_null_values() -> None:
     builder, grouped = _grouped()
     grouped.count(store="counts").to_stream().to("out")
     with driver_of(builder) as driver:
-        pipe(driver, [("in", "a", "x", 1), ("in", None, "x", 2), ("in", "a", None, 3), ("in", "b", "y", 4), ("in", "a", "z", 0)])
+        pipe(
+            driver,
+            [("in", "a", "x", 1), ("in", None, "x", 2), ("in", "a", None, 3), ("in", "b", "y", 4), ("in", "a", "z", 0)],
+        )
         assert read(driver, value=LONG) == [("a", 1, 1), ("b", 1, 4), ("a", 2, 1)]
         assert driver.get_key_value_store("counts").all() == [("a", 2), ("b", 1)]
         assert driver.dropped_records == 2
@@ -40,9 +54,12 @@ def test_aggregate_takes_expressions() -> None:
 
 def test_an_aggregate_of_none_deletes_the_key() -> None:
     builder, grouped = _grouped()
-    grouped.aggregate("", lambda key, value, aggregate: None if value == "yyy" else f"{aggregate}+{value}", store="kept", value=Serdes.string()).to_stream().to(
-        "out"
-    )
+    grouped.aggregate(
+        "",
+        lambda key, value, aggregate: None if value == "yyy" else f"{aggregate}+{value}",
+        store="kept",
+        value=Serdes.string(),
+    ).to_stream().to("out")
     with driver_of(builder) as driver:
         pipe(driver, [("in", "a", "xxx", 1), ("in", "a", "yyy", 2), ("in", "a", "z", 3)])
         assert read(driver) == [("a", "+xxx", 1), ("a", None, 2), ("a", "+z", 3)]
@@ -78,11 +95,23 @@ def test_a_named_repartition_serves_all_aggregations_of_a_group() -> None:
 
 def test_cogrouped_streams_share_one_aggregate() -> None:
     builder = StreamsBuilder()
-    purchases, returns = builder.stream("in", **S).group_by_key(), builder.stream("back", **S).group_by(value, name="returns", **S)
+    purchases, returns = (
+        builder.stream("in", **S).group_by_key(),
+        builder.stream("back", **S).group_by(value, name="returns", **S),
+    )
     together = purchases.cogroup(append).cogroup(returns, lambda key, value, aggregate: f"{aggregate}-{value}")
     together.aggregate("", store="kept", value=Serdes.string()).to_stream().to("out")
     with driver_of(builder) as driver:
-        pipe(driver, [("in", "a", "x", 5), ("back", "k", "a", 3), ("in", "a", "y", 7), ("in", None, "z", 8), ("back", "k", "b", 9)])
+        pipe(
+            driver,
+            [
+                ("in", "a", "x", 5),
+                ("back", "k", "a", 3),
+                ("in", "a", "y", 7),
+                ("in", None, "z", 8),
+                ("back", "k", "b", 9),
+            ],
+        )
         assert read(driver) == [("a", "+x", 5), ("a", "+x-a", 5), ("a", "+x-a+y", 7), ("b", "-b", 9)]
         assert driver.get_key_value_store("kept").all() == [("a", "+x-a+y"), ("b", "-b")]
         assert driver.dropped_records == 1
@@ -99,12 +128,18 @@ def test_cogrouped_streams_are_aggregated_by_windows_and_sessions() -> None:
 
     builder, together = cogrouped()
     together.windowed_by(TimeWindows(10)).aggregate("", value=STRING).to_stream().to("out")
-    assert outcome(builder, rows, key=windowed) == [(("a", 0, 10), "+x", 1), (("a", 0, 10), "+x+y", 3), (("a", 10, 20), "+z", 12)]
+    assert outcome(builder, rows, key=windowed) == [
+        (("a", 0, 10), "+x", 1),
+        (("a", 0, 10), "+x+y", 3),
+        (("a", 10, 20), "+z", 12),
+    ]
     builder, together = cogrouped()
     together.windowed_by(SlidingWindows(10, grace=20)).aggregate("", value=STRING).to_stream().to("out")
     assert {key[1]: value for key, value, _ in outcome(builder, rows, key=windowed)} == {0: "+x+y", 2: "+y+z", 4: "+z"}
     builder, together = cogrouped()
-    together.windowed_by(SessionWindows(5)).aggregate("", lambda key, left, right: left + right, value=STRING).to_stream().to("out")
+    together.windowed_by(SessionWindows(5)).aggregate(
+        "", lambda key, left, right: left + right, value=STRING
+    ).to_stream().to("out")
     assert outcome(builder, rows, key=Serdes.session_windowed(STRING)) == [
         (("a", 1, 1), "+x", 1),
         (("a", 1, 1), None, 1),
@@ -135,12 +170,16 @@ TABLE_ROWS = [
 
 def _by_first_letter() -> tuple[StreamsBuilder, Any]:
     builder = StreamsBuilder()
-    return builder, builder.table("in", **S).group_by(lambda key, value: (value[0], value) if value else (None, value), **S)
+    return builder, builder.table("in", **S).group_by(
+        lambda key, value: (value[0], value) if value else (None, value), **S
+    )
 
 
 def test_an_aggregation_of_a_table_takes_the_old_value_out_and_puts_the_new_one_in() -> None:
     builder, grouped = _by_first_letter()
-    grouped.aggregate("", append, lambda key, value, aggregate: f"{aggregate}-{value}", store="kept", value=Serdes.string()).to_stream().to("out")
+    grouped.aggregate(
+        "", append, lambda key, value, aggregate: f"{aggregate}-{value}", store="kept", value=Serdes.string()
+    ).to_stream().to("out")
     with driver_of(builder) as driver:
         pipe(driver, TABLE_ROWS)
         assert read(driver) == [
@@ -158,7 +197,15 @@ def test_an_aggregation_of_a_table_takes_the_old_value_out_and_puts_the_new_one_
 def test_a_count_of_a_table_goes_down_to_zero() -> None:
     builder, grouped = _by_first_letter()
     grouped.count().to_stream().to("out")
-    assert outcome(builder, TABLE_ROWS, value=LONG) == [("x", 1, 2), ("x", 1, 5), ("x", 0, 5), ("y", 1, 4), ("y", 2, 9), ("y", 1, 9), ("y", 0, 10)]
+    assert outcome(builder, TABLE_ROWS, value=LONG) == [
+        ("x", 1, 2),
+        ("x", 1, 5),
+        ("x", 0, 5),
+        ("y", 1, 4),
+        ("y", 2, 9),
+        ("y", 1, 9),
+        ("y", 0, 10),
+    ]
 
 
 def test_a_reduction_of_a_table_begins_with_the_first_value_and_subtracts_by_its_function() -> None:
@@ -173,6 +220,9 @@ def test_a_reduction_of_a_table_begins_with_the_first_value_and_subtracts_by_its
 def test_a_subtraction_that_gives_none_deletes_the_group() -> None:
     builder, grouped = _by_first_letter()
     grouped.aggregate(
-        "", append, lambda key, value, aggregate: None if aggregate.count("+") == 1 else f"{aggregate}-{value}", value=Serdes.string()
+        "",
+        append,
+        lambda key, value, aggregate: None if aggregate.count("+") == 1 else f"{aggregate}-{value}",
+        value=Serdes.string(),
     ).to_stream().to("out")
     assert outcome(builder, TABLE_ROWS[:4]) == [("x", "+xa", 2), ("x", "+xb", 5), ("x", None, 5), ("y", "+yc", 4)]

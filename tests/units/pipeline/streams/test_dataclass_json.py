@@ -13,8 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jesenska.pipeline.streams import Serdes, SerializationError, StreamsBuilder, StreamsError, TopologyError, TopologyTestDriver, value
-from jesenska.pipeline.streams_on_spark.sent_modules import pickled, unpickled
+from jesenska.pipeline.streams import (
+    Serdes,
+    SerializationError,
+    StreamsBuilder,
+    StreamsError,
+    TopologyError,
+    TopologyTestDriver,
+    value,
+)
+from jesenska.pipeline.streams_on_spark.queries.sent_modules import pickled, unpickled
 
 
 class Size(Enum):
@@ -133,7 +141,10 @@ def test_a_type_without_a_form_is_refused_where_the_serde_is_made() -> None:
     class Odd:
         tags: set[str]
 
-    with pytest.raises(TopologyError, match=r"the field tags of Odd has the type .*set.*, for which Serdes.dataclass has no form in JSON: use str"):
+    with pytest.raises(
+        TopologyError,
+        match=r"the field tags of Odd has the type .*set.*, for which Serdes.dataclass has no form in JSON: use str",
+    ):
         Serdes.dataclass(Odd)
     with pytest.raises(TopologyError, match="takes a dataclass, and not"):
         Serdes.dataclass(dict)

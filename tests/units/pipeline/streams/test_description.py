@@ -75,7 +75,9 @@ def stateless(b: StreamsBuilder) -> None:
 
 def branches(b: StreamsBuilder) -> None:
     s = b.stream("in", name="reader", **S)
-    named = s.split(name="by-").branch(_yes, name="one").branch(_yes).branch(_yes, name="three").default_branch(name="rest")
+    named = (
+        s.split(name="by-").branch(_yes, name="one").branch(_yes).branch(_yes, name="three").default_branch(name="rest")
+    )
     for name in sorted(named):
         named[name].to(f"out-{name}", name=f"sink-{name}")
     old = s.branch(_yes, _yes, name="old")
@@ -101,7 +103,9 @@ def windows(b: StreamsBuilder) -> None:
     g.windowed_by(TimeWindows(10, grace=5)).count().suppress(Suppressed.until_window_closes()).to_stream().to("a")
     held = Suppressed.until_time_limit(3, BufferConfig(max_records=2, emit_early_when_full=True), name="held")
     g.windowed_by(SlidingWindows(10)).reduce(_first, name="reducing", store="kept").suppress(held).to_stream().to("b")
-    g.windowed_by(SessionWindows(10)).aggregate("", lambda key, value, aggregate: aggregate, lambda key, left, right: left).to_stream().to("c")
+    g.windowed_by(SessionWindows(10)).aggregate(
+        "", lambda key, value, aggregate: aggregate, lambda key, left, right: left
+    ).to_stream().to("c")
     tumbling = s.map(_pair).group_by_key(**S).windowed_by(TimeWindows(10))
     tumbling.count(key=Serdes.string(), value=Serdes.long()).to_stream().to("d")
 
@@ -142,7 +146,9 @@ def joins_of_tables(b: StreamsBuilder) -> None:
     t.group_by(_swap).count().to_stream().to("e")
     g = t.group_by(_swap, name="regrouped")
     g.reduce(_first, _first).to_stream().to("f")
-    g.aggregate("", lambda key, value, aggregate: value, lambda key, value, aggregate: value, name="agg").to_stream().to("g")
+    g.aggregate(
+        "", lambda key, value, aggregate: value, lambda key, value, aggregate: value, name="agg"
+    ).to_stream().to("g")
 
 
 def foreign_keys(b: StreamsBuilder) -> None:
@@ -204,7 +210,9 @@ def _without_extractor(text: str) -> str:
 def test_the_text_is_kafkas(program: Callable[[StreamsBuilder], None]) -> None:
     builder = StreamsBuilder()
     program(builder)
-    assert _without_extractor(builder.build().describe()) == _without_extractor(_expected()[program.__name__.replace("_", " ")])
+    assert _without_extractor(builder.build().describe()) == _without_extractor(
+        _expected()[program.__name__.replace("_", " ")]
+    )
 
 
 def test_all_texts_are_compared() -> None:
@@ -212,10 +220,16 @@ def test_all_texts_are_compared() -> None:
 
 
 def test_a_topology_that_is_put_together_by_hand_is_described_as_well() -> None:
-    topology = Topology().add_source("in", ["a", "b"], **S).add_processor("work", _Idle, "in").add_sink("out", "c", "work", **S)
+    topology = (
+        Topology()
+        .add_source("in", ["a", "b"], **S)
+        .add_processor("work", _Idle, "in")
+        .add_sink("out", "c", "work", **S)
+    )
     topology.add_state_store(Stores.key_value_store("kept", **S), "work")
     assert topology.describe() == (
-        "Topologies:\n   Sub-topology: 0\n    Source: in (topics: [a, b])\n      --> work\n    Processor: work (stores: [kept])\n"
+        "Topologies:\n   Sub-topology: 0\n    Source: in (topics: [a, b])\n      --> work\n    Processor: work "
+        "(stores: [kept])\n"
         "      --> out\n      <-- in\n    Sink: out (topic: c)\n      <-- work\n\n"
     )
 
@@ -223,4 +237,18 @@ def test_a_topology_that_is_put_together_by_hand_is_described_as_well() -> None:
 def test_names_are_in_the_order_of_javas_hash_set() -> None:
     # As Java prints new HashSet<>(List.of(…)) of these.
     assert hash_order(["orders", "payments", "refunds"]) == ["payments", "orders", "refunds"]
-    assert hash_order([str(number) for number in range(13)]) == ["11", "12", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10"]
+    assert hash_order([str(number) for number in range(13)]) == [
+        "11",
+        "12",
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "5",
+        "6",
+        "7",
+        "8",
+        "9",
+        "10",
+    ]

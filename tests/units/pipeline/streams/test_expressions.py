@@ -8,10 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from jesenska.pipeline.streams import Expression, StreamsError, TopologyError, array, coalesce, concat, if_else, key, lit, struct, value
-from jesenska.pipeline.streams.expressions import evaluate, roots_of
+from jesenska.pipeline.streams import (
+    Expression,
+    StreamsError,
+    TopologyError,
+    array,
+    coalesce,
+    concat,
+    if_else,
+    key,
+    lit,
+    struct,
+    value,
+)
+from jesenska.pipeline.streams.dsl.expressions import evaluate, roots_of
 
-ORDER = {"id": "o1", "amount": 12, "price": 2.5, "paid": True, "note": None, "lines": [{"sku": "a"}, {"sku": "b"}], "text": " Ab,c "}
+ORDER = {
+    "id": "o1",
+    "amount": 12,
+    "price": 2.5,
+    "paid": True,
+    "note": None,
+    "lines": [{"sku": "a"}, {"sku": "b"}],
+    "text": " Ab,c ",
+}
 
 
 def _of(expression: Expression, of_value: Any = ORDER) -> Any:
@@ -117,7 +137,9 @@ def test_none_in_gives_none_and_so_do_zero_divisors_and_results_beyond_64_bits(e
     assert _of(expression, None) is None
 
 
-@pytest.mark.parametrize("expression", [value & False, lit(False) & value, value | True, lit(True) | value, lit(1).is_in(1, value)], ids=str)
+@pytest.mark.parametrize(
+    "expression", [value & False, lit(False) & value, value | True, lit(True) | value, lit(1).is_in(1, value)], ids=str
+)
 def test_what_decides_alone_decides_beside_none(expression: Expression) -> None:
     assert _of(expression, None) is not None
 
@@ -125,7 +147,11 @@ def test_what_decides_alone_decides_beside_none(expression: Expression) -> None:
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        (value["id"] + 1, r"\(value\['id'\] \+ 1\) cannot be computed of 'o1', 1 \('o1' is no number; concat joins strings\): cast the operands"),
+        (
+            value["id"] + 1,
+            r"\(value\['id'\] \+ 1\) cannot be computed of 'o1', 1 \('o1' is no number; concat joins strings\): cast "
+            r"the operands",
+        ),
         (value["id"] < 1, "'o1' and 1 have no order"),
         (value["paid"] < 1, "True and 1 have no order"),
         (value["paid"] + 1, "True is no number"),

@@ -62,7 +62,13 @@ def test_steps_name_nodes_that_are_there_and_functions_that_exist() -> None:
 
 
 def outcome(**parts: Any) -> Json:
-    return {"describe": "", "output": {"out": [["a", "1", 1], ["b", "2", 2], ["a", "3", 3]]}, "seen": {}, "stores": {}, "dropped": 0} | parts
+    return {
+        "describe": "",
+        "output": {"out": [["a", "1", 1], ["b", "2", 2], ["a", "3", 3]]},
+        "seen": {},
+        "stores": {},
+        "dropped": 0,
+    } | parts
 
 
 def test_equal_outcomes_do_not_differ() -> None:

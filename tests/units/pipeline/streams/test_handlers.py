@@ -74,8 +74,13 @@ def test_the_innermost_operation_asks_and_nobody_asks_again() -> None:
         return Decision.fail()
 
     builder = StreamsBuilder()
-    builder.stream("in", **S).map_values(str.upper, name="outer").map_values(int, name="inner").filter(lambda key, number: True).to("out", value=LONG)
-    with driver_of(builder, processing__exception__handler=handler) as driver, pytest.raises(StreamsError, match="inner raised ValueError"):
+    builder.stream("in", **S).map_values(str.upper, name="outer").map_values(int, name="inner").filter(
+        lambda key, number: True
+    ).to("out", value=LONG)
+    with (
+        driver_of(builder, processing__exception__handler=handler) as driver,
+        pytest.raises(StreamsError, match="inner raised ValueError"),
+    ):
         pipe(driver, [("in", "a", "x", 1)])
     assert asked == ["inner"]
 
@@ -135,8 +140,13 @@ def test_a_record_that_cannot_be_written_is_decided_about_by_another_handler() -
         return Decision.resume()
 
     builder = StreamsBuilder()
-    builder.stream("in", **S).map_values(lambda text: int(text) if text.isdigit() else text, name="numbers").to("out", value=LONG)
-    with driver_of(builder, **PROCESSING) as driver, pytest.raises(StreamsError, match="cannot be written to out as long"):
+    builder.stream("in", **S).map_values(lambda text: int(text) if text.isdigit() else text, name="numbers").to(
+        "out", value=LONG
+    )
+    with (
+        driver_of(builder, **PROCESSING) as driver,
+        pytest.raises(StreamsError, match="cannot be written to out as long"),
+    ):
         pipe(driver, [("in", "a", "x", 1)])
     with driver_of(builder, production__exception__handler=handler) as driver:
         pipe(driver, [("in", "a", "x", 1), ("in", "a", "7", 2)])
@@ -152,16 +162,25 @@ def test_a_record_that_cannot_be_written_is_decided_about_by_another_handler() -
 def test_dead_letters_go_to_the_topic_of_the_settings(kind: str) -> None:
     builder = StreamsBuilder()
     numbers = builder.stream("in", key=STRING, value=LONG)
-    numbers.map_values(lambda number: {1: "text", 2: 4 // (number - 2) if number != 1 else 0}.get(number, number)).to("out", value=LONG)
+    numbers.map_values(lambda number: {1: "text", 2: 4 // (number - 2) if number != 1 else 0}.get(number, number)).to(
+        "out", value=LONG
+    )
     value = {"deserialization": b"odd", "processing": b"\0" * 7 + b"\2", "production": b"\0" * 7 + b"\1"}[kind]
-    config: dict[str, Any] = {f"{kind}__exception__handler": "log_and_continue", "errors__dead__letter__queue__topic__name": "dead"}
+    config: dict[str, Any] = {
+        f"{kind}__exception__handler": "log_and_continue",
+        "errors__dead__letter__queue__topic__name": "dead",
+    }
     with driver_of(builder, **config) as driver:
         driver.pipe_raw("in", b"a", value, 3, (("h", b"1"),))
         (dead,) = driver.read_raw("dead")
     assert (dead.key, dead.value, dead.timestamp) == (b"a", value, 3)
     headers = dict(dead.headers)
     assert (headers["h"], headers["__streams.errors.topic"], headers["__streams.errors.offset"]) == (b"1", b"in", b"0")
-    with driver_of(builder, **{f"{kind}__exception__handler": dead_letter_topic("mine")}, errors__dead__letter__queue__topic__name="dead") as driver:
+    with driver_of(
+        builder,
+        **{f"{kind}__exception__handler": dead_letter_topic("mine")},
+        errors__dead__letter__queue__topic__name="dead",
+    ) as driver:
         driver.pipe_raw("in", b"a", value, 3)
         assert len(driver.read_raw("mine")) == 1 and not driver.read_raw("dead")
     with driver_of(builder, errors__dead__letter__queue__topic__name="dead") as driver, pytest.raises(StreamsError):
@@ -171,9 +190,16 @@ def test_dead_letters_go_to_the_topic_of_the_settings(kind: str) -> None:
 def test_names_that_are_generated_are_refused_where_the_settings_want_none() -> None:
     config = {"ensure.explicit.internal.resource.naming": True}
     builder = StreamsBuilder()
-    builder.stream("in", **S).group_by(lambda key, text: text, name="by-text", **S).count().to_stream().to("out", value=Serdes.long())
-    with pytest.raises(SettingError, match=r"are generated ones: KSTREAM-AGGREGATE-STATE-STORE-\d{10}\. Give the operations name= and store="):
+    builder.stream("in", **S).group_by(lambda key, text: text, name="by-text", **S).count().to_stream().to(
+        "out", value=Serdes.long()
+    )
+    with pytest.raises(
+        SettingError,
+        match=r"are generated ones: KSTREAM-AGGREGATE-STATE-STORE-\d{10}\. Give the operations name= and store=",
+    ):
         TopologyTestDriver(builder.build(), config)
     builder = StreamsBuilder()
-    builder.stream("in", **S).group_by(lambda key, text: text, name="by-text", **S).count(store="counts").to_stream().to("out", value=Serdes.long())
+    builder.stream("in", **S).group_by(lambda key, text: text, name="by-text", **S).count(
+        store="counts"
+    ).to_stream().to("out", value=Serdes.long())
     TopologyTestDriver(builder.build(), config).close()

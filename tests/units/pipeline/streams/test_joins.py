@@ -19,7 +19,9 @@ def _call(this: Any, kind: str) -> Any:
 
 def _streams(kind: str, windows: JoinWindows) -> StreamsBuilder:
     builder = StreamsBuilder()
-    _call(builder.stream("l", **S), kind)(builder.stream("r", **S), pair, windows, other_value=STRING, **S).to("out", **S)
+    _call(builder.stream("l", **S), kind)(builder.stream("r", **S), pair, windows, other_value=STRING, **S).to(
+        "out", **S
+    )
     return builder
 
 
@@ -41,7 +43,16 @@ LATE: list[Row] = [
     ("kind", "expected"),
     [
         ("inner", [("d", "(x,x)", 20), ("d", "(x,x)", 20)]),
-        ("left", [("a", "(l1,None)", 10), ("d", "(x,x)", 20), ("d", "(x,x)", 20), ("a", "(late,None)", 10), ("b", "(l2,None)", 11)]),
+        (
+            "left",
+            [
+                ("a", "(l1,None)", 10),
+                ("d", "(x,x)", 20),
+                ("d", "(x,x)", 20),
+                ("a", "(late,None)", 10),
+                ("b", "(l2,None)", 11),
+            ],
+        ),
         (
             "outer",
             [
@@ -63,12 +74,24 @@ def test_records_without_a_partner_come_out_when_their_window_is_closed(kind: st
 
 def test_a_join_may_look_back_and_ahead_differently_far() -> None:
     windows = JoinWindows(0, grace=100).before(2).after(10)
-    rows: list[Row] = [("l", "a", "l", 10), ("r", "a", "7", 7), ("r", "a", "8", 8), ("r", "a", "20", 20), ("r", "a", "21", 21)]
+    rows: list[Row] = [
+        ("l", "a", "l", 10),
+        ("r", "a", "7", 7),
+        ("r", "a", "8", 8),
+        ("r", "a", "20", 20),
+        ("r", "a", "21", 21),
+    ]
     assert outcome(_streams("inner", windows), rows) == [("a", "(l,8)", 10), ("a", "(l,20)", 20)]
 
 
 def test_a_record_waits_for_a_partner_as_long_as_its_window_is_open() -> None:
-    rows: list[Row] = [("l", "a", "1", 10), ("r", "a", "2", 10), ("l", "a", "3", 12), ("r", "z", "end", 100), ("l", "z", "end", 200)]
+    rows: list[Row] = [
+        ("l", "a", "1", 10),
+        ("r", "a", "2", 10),
+        ("l", "a", "3", 12),
+        ("r", "z", "end", 100),
+        ("l", "z", "end", 200),
+    ]
     assert outcome(_streams("left", JoinWindows(0, grace=5)), rows) == [("a", "(1,2)", 10), ("a", "(3,None)", 12)]
 
 
@@ -81,7 +104,11 @@ def test_a_joiner_may_see_the_key_and_may_be_an_expression() -> None:
 @pytest.mark.parametrize("kind", ["inner", "left", "outer"])
 def test_null_values_are_dropped_and_null_keys_have_no_partner(kind: str) -> None:
     rows: list[Row] = [("l", "k", None, 10), ("r", "k", None, 11), ("l", None, "kN", 12), ("r", None, "kM", 13)]
-    expected = {"inner": [], "left": [(None, "(kN,None)", 12)], "outer": [(None, "(kN,None)", 12), (None, "(None,kM)", 13)]}[kind]
+    expected = {
+        "inner": [],
+        "left": [(None, "(kN,None)", 12)],
+        "outer": [(None, "(kN,None)", 12), (None, "(None,kM)", 13)],
+    }[kind]
     with driver_of(_streams(kind, JoinWindows(5, grace=10))) as driver:
         pipe(driver, rows)
         assert read(driver) == expected
@@ -92,7 +119,12 @@ def test_a_stream_joins_itself() -> None:
     builder = StreamsBuilder()
     stream = builder.stream("l", **S)
     stream.join(stream, pair, JoinWindows(5)).to("out", **S)
-    assert outcome(builder, [("l", "a", "1", 1), ("l", "a", "2", 2)]) == [("a", "(1,1)", 1), ("a", "(2,1)", 2), ("a", "(1,2)", 2), ("a", "(2,2)", 2)]
+    assert outcome(builder, [("l", "a", "1", 1), ("l", "a", "2", 2)]) == [
+        ("a", "(1,1)", 1),
+        ("a", "(2,1)", 2),
+        ("a", "(1,2)", 2),
+        ("a", "(2,2)", 2),
+    ]
 
 
 def test_streams_with_new_keys_are_joined_through_internal_topics() -> None:
@@ -113,7 +145,9 @@ def test_records_without_a_key_pass_the_internal_topic_in_front_of_a_left_join_a
         with driver_of(builder) as driver:
             pipe(driver, [("l", "k", "x", 1)])
             assert read(driver) == expected
-            assert ("test-KSTREAM-KEY-SELECT-0000000001-repartition" in driver.produced_topic_names()) is (kind == "left")
+            assert ("test-KSTREAM-KEY-SELECT-0000000001-repartition" in driver.produced_topic_names()) is (
+                kind == "left"
+            )
 
 
 # Streams with tables
@@ -122,7 +156,13 @@ def test_records_without_a_key_pass_the_internal_topic_in_front_of_a_left_join_a
 def test_a_record_is_joined_with_what_the_table_has_at_that_moment() -> None:
     builder = StreamsBuilder()
     builder.stream("l", **S).join(builder.table("r", **S), pair).to("out", **S)
-    rows: list[Row] = [("l", "a", "1", 10), ("r", "a", "t", 20), ("l", "a", "2", 5), ("r", "a", None, 30), ("l", "a", "3", 40)]
+    rows: list[Row] = [
+        ("l", "a", "1", 10),
+        ("r", "a", "t", 20),
+        ("l", "a", "2", 5),
+        ("r", "a", None, 30),
+        ("l", "a", "3", 40),
+    ]
     assert outcome(builder, rows) == [("a", "(2,t)", 5)]
 
 
@@ -130,7 +170,10 @@ def test_a_left_join_with_a_table_gives_every_record_with_a_value() -> None:
     builder = StreamsBuilder()
     builder.stream("l", **S).left_join(builder.table("r", **S), pair).to("out", **S)
     with driver_of(builder) as driver:
-        pipe(driver, [("l", "a", "1", 10), ("l", None, "2", 11), ("l", "a", None, 12), ("r", "a", "t", 13), ("l", "a", "4", 14)])
+        pipe(
+            driver,
+            [("l", "a", "1", 10), ("l", None, "2", 11), ("l", "a", None, 12), ("r", "a", "t", 13), ("l", "a", "4", 14)],
+        )
         assert read(driver) == [("a", "(1,None)", 10), (None, "(2,None)", 11), ("a", "(4,t)", 14)]
         assert driver.dropped_records == 1
 
@@ -149,8 +192,13 @@ def test_a_global_table_is_joined_by_a_key_that_the_record_gives(kind: str) -> N
     users = builder.global_table("r", store="users", **S)
     _call(builder.stream("l", **S), kind)(users, pair, key_selector=value.substring(0, 1)).to("out", **S)
     with driver_of(builder) as driver:
-        pipe(driver, [("r", "u", "Till", 1), ("l", "k", "u1", 2), ("l", "k", "v2", 3), ("l", "k", None, 4), ("r", None, "x", 5)])
-        assert read(driver) == ([("k", "(u1,Till)", 2)] if kind == "inner" else [("k", "(u1,Till)", 2), ("k", "(v2,None)", 3)])
+        pipe(
+            driver,
+            [("r", "u", "Till", 1), ("l", "k", "u1", 2), ("l", "k", "v2", 3), ("l", "k", None, 4), ("r", None, "x", 5)],
+        )
+        assert read(driver) == (
+            [("k", "(u1,Till)", 2)] if kind == "inner" else [("k", "(u1,Till)", 2), ("k", "(v2,None)", 3)]
+        )
         assert driver.get_key_value_store("users").all() == [("u", "Till")]
         assert driver.dropped_records == 2
 
@@ -162,14 +210,33 @@ def test_a_global_table_is_joined_by_a_key_that_the_record_gives(kind: str) -> N
     ("kind", "expected"),
     [
         ("inner", [("k", "(1,2)", 11), ("k", None, 13), ("k", "(1,3)", 14), ("k", None, 14)]),
-        ("left", [("k", "(1,None)", 10), ("k", "(1,2)", 11), ("k", "(1,None)", 13), ("k", "(1,3)", 14), ("k", None, 14)]),
-        ("outer", [("k", "(1,None)", 10), ("k", "(1,2)", 11), ("k", "(1,None)", 13), ("k", "(1,3)", 14), ("k", "(None,3)", 14)]),
+        (
+            "left",
+            [("k", "(1,None)", 10), ("k", "(1,2)", 11), ("k", "(1,None)", 13), ("k", "(1,3)", 14), ("k", None, 14)],
+        ),
+        (
+            "outer",
+            [
+                ("k", "(1,None)", 10),
+                ("k", "(1,2)", 11),
+                ("k", "(1,None)", 13),
+                ("k", "(1,3)", 14),
+                ("k", "(None,3)", 14),
+            ],
+        ),
     ],
 )
 def test_a_change_of_either_table_changes_the_result(kind: str, expected: list[Any]) -> None:
     builder = StreamsBuilder()
     _call(builder.table("l", **S), kind)(builder.table("r", **S), pair, store="kept", **S).to_stream().to("out")
-    rows: list[Row] = [("l", "k", "1", 10), ("r", "k", "2", 11), ("r", "k", None, 13), ("r", "k", "3", 14), ("l", "k", None, 12), ("l", None, "x", 20)]
+    rows: list[Row] = [
+        ("l", "k", "1", 10),
+        ("r", "k", "2", 11),
+        ("r", "k", None, 13),
+        ("r", "k", "3", 14),
+        ("l", "k", None, 12),
+        ("l", None, "x", 20),
+    ]
     with driver_of(builder) as driver:
         pipe(driver, rows)
         assert read(driver) == expected
@@ -200,7 +267,9 @@ def test_a_deletion_of_what_neither_table_has_gives_nothing(kind: str) -> None:
 def _by_foreign_key(kind: str) -> StreamsBuilder:
     builder = StreamsBuilder()
     first = lambda value: value[0] if value else None  # noqa: E731
-    _call(builder.table("l", **S), kind)(builder.table("r", **S), pair, foreign_key=first, store="kept", **S).to_stream().to("out")
+    _call(builder.table("l", **S), kind)(
+        builder.table("r", **S), pair, foreign_key=first, store="kept", **S
+    ).to_stream().to("out")
     return builder
 
 
@@ -273,11 +342,20 @@ def test_an_empty_value_of_the_other_table_is_not_taken_for_none() -> None:
     [
         (lambda s, t, g: s.join(t, pair, JoinWindows(5)), "join with a table takes no windows"),
         (lambda s, t, g: s.join(g, pair), "needs key_selector="),
-        (lambda s, t, g: s.left_join(g, lambda k, v: k, pair), "give the function for the table's key as key_selector="),
-        (lambda s, t, g: s.join(t, pair, key_selector=value), "join with a table has no use for key_selector=: it takes key=, value=, name="),
+        (
+            lambda s, t, g: s.left_join(g, lambda k, v: k, pair),
+            "give the function for the table's key as key_selector=",
+        ),
+        (
+            lambda s, t, g: s.join(t, pair, key_selector=value),
+            "join with a table has no use for key_selector=: it takes key=, value=, name=",
+        ),
         (lambda s, t, g: s.outer_join(t, pair), "outer_join of a stream takes a KStream, and not"),
         (lambda s, t, g: t.join(s, pair), "join of a table takes a KTable"),
-        (lambda s, t, g: s.join(s, lambda one: one, JoinWindows(5)), r"it is called with \(key, left, right\) or \(left, right\)"),
+        (
+            lambda s, t, g: s.join(s, lambda one: one, JoinWindows(5)),
+            r"it is called with \(key, left, right\) or \(left, right\)",
+        ),
         (lambda s, t, g: t.join(t, value), "join has no value: the expression may use left, right"),
         (lambda s, t, g: s.join(s, pair, JoinWindows(5).before(-6)), "is never met"),
     ],

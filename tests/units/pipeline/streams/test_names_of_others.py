@@ -47,13 +47,25 @@ DRIVER: Any = TopologyTestDriver
         (lambda: TABLE.to("out"), "KTable has no to: write to_stream().to(…)."),
         (lambda: SERDES.String(), "Serdes has no String: it is written string here."),
         (lambda: SERDES.ByteArray(), "Serdes has no ByteArray: write Serdes.bytes()."),
-        (lambda: TIMES.ofSizeWithNoGrace(5), "TimeWindows has no ofSizeWithNoGrace: it is written of_size_with_no_grace here."),
+        (
+            lambda: TIMES.ofSizeWithNoGrace(5),
+            "TimeWindows has no ofSizeWithNoGrace: it is written of_size_with_no_grace here.",
+        ),
         (lambda: TIMES.of(5), "TimeWindows has no of: write TimeWindows(…)."),
         (lambda: TIMES.of_size(5), "TimeWindows has no of_size: write TimeWindows(…)."),
-        (lambda: STORES.persistentKeyValueStore("s"), "Stores has no persistentKeyValueStore: write Stores.key_value_store(…)."),
-        (lambda: STORES.in_memory_session_store("s"), "Stores has no in_memory_session_store: write Stores.session_store(…)."),
+        (
+            lambda: STORES.persistentKeyValueStore("s"),
+            "Stores has no persistentKeyValueStore: write Stores.key_value_store(…).",
+        ),
+        (
+            lambda: STORES.in_memory_session_store("s"),
+            "Stores has no in_memory_session_store: write Stores.session_store(…).",
+        ),
         (lambda: STORES.windowStoreBuilder("s"), "Stores has no windowStoreBuilder: write Stores.window_store(…)."),
-        (lambda: SUPPRESSED.untilWindowCloses(), "Suppressed has no untilWindowCloses: it is written until_window_closes here."),
+        (
+            lambda: SUPPRESSED.untilWindowCloses(),
+            "Suppressed has no untilWindowCloses: it is written until_window_closes here.",
+        ),
         (lambda: JOINS.of(5), "JoinWindows has no of: write JoinWindows(…)."),
         (lambda: SESSIONS.nothing, "'SessionWindows' object has no attribute 'nothing'"),
         (lambda: ANY.amount, "an expression has no amount: a field is written value['amount']."),
@@ -69,7 +81,9 @@ def test_a_name_of_others_is_answered_with_ours(written: Callable[[], object], s
 
 
 def test_a_builder_in_place_of_a_topology_is_told_to_be_built() -> None:
-    with pytest.raises(TopologyError, match=r"TopologyTestDriver takes a Topology, and not a StreamsBuilder: give what build\(\)"):
+    with pytest.raises(
+        TopologyError, match=r"TopologyTestDriver takes a Topology, and not a StreamsBuilder: give what build\(\)"
+    ):
         DRIVER(StreamsBuilder())
 
 
@@ -88,7 +102,10 @@ def test_an_expression_says_what_python_cannot_do_with_it(written: Callable[[], 
 
 @pytest.mark.parametrize("name", ["persistentVersionedKeyValueStore", "versioned_key_value_store"])
 def test_a_versioned_store_is_answered_with_what_does_the_same(name: str) -> None:
-    with pytest.raises(AttributeError, match=r"write Stores\.window_store\(…\), put each value with its time .* backward_fetch\(key, 0, as_of\)"):
+    with pytest.raises(
+        AttributeError,
+        match=r"write Stores\.window_store\(…\), put each value with its time .* backward_fetch\(key, 0, as_of\)",
+    ):
         getattr(STORES, name)
 
 
@@ -97,7 +114,9 @@ def test_classes_that_only_hold_arguments_are_answered_with_keywords() -> None:
         exec("from jesenska.pipeline.streams import Materialized")
     with pytest.raises(ImportError, match=r"VersionedRecord is not there: write Stores\.window_store"):
         exec("from jesenska.pipeline.streams import VersionedRecord")
-    with pytest.raises(ImportError, match=r"KafkaStreams is not there: import it from jesenska\.pipeline\.streams_on_spark\."):
+    with pytest.raises(
+        ImportError, match=r"KafkaStreams is not there: import it from jesenska\.pipeline\.streams_on_spark\."
+    ):
         exec("from jesenska.pipeline.streams import KafkaStreams")
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = streams.nothing

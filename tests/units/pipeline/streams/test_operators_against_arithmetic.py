@@ -33,11 +33,16 @@ def _kept(windows: Any, rows: list[Row], merger: Any = None) -> dict[tuple[str, 
     with driver_of(builder) as driver:
         pipe(driver, rows)
         store = driver.get_session_store("kept") if merger else driver.get_window_store("kept")
-        return {(windowed.key, windowed.window.start, windowed.window.end): Counter(value.split("+")[1:]) for windowed, value in store.all()}
+        return {
+            (windowed.key, windowed.window.start, windowed.window.end): Counter(value.split("+")[1:])
+            for windowed, value in store.all()
+        }
 
 
 @given(_records, some.integers(1, 15), some.integers(1, 15))
-def test_each_hopping_window_holds_the_records_of_its_time(records: list[tuple[str, int]], size: int, advance: int) -> None:
+def test_each_hopping_window_holds_the_records_of_its_time(
+    records: list[tuple[str, int]], size: int, advance: int
+) -> None:
     windows = TimeWindows(size, min(advance, size), ALL_THE_TIME)
     expected: dict[tuple[str, int, int], Counter[str]] = {}
     for _, key, number, timestamp in _rows(records):
@@ -51,20 +56,26 @@ _early = some.lists(some.tuples(some.sampled_from("ab"), some.integers(0, 30)), 
 
 
 @given(_records | _early, some.integers(0, 15))
-def test_sliding_windows_are_those_that_end_or_begin_at_a_record(records: list[tuple[str, int]], difference: int) -> None:
+def test_sliding_windows_are_those_that_end_or_begin_at_a_record(
+    records: list[tuple[str, int]], difference: int
+) -> None:
     rows = _rows(records)
     expected: dict[tuple[str, int, int], Counter[str]] = {}
     for _, key, _, timestamp in rows:
         # Windows cannot begin before time does: early records share the one that begins at 0.
         for start in (max(0, timestamp - difference), timestamp + 1):
-            inside = Counter(number for _, other, number, at in rows if other == key and start <= at <= start + difference)
+            inside = Counter(
+                number for _, other, number, at in rows if other == key and start <= at <= start + difference
+            )
             if inside:
                 expected[key, start, start + difference] = inside
     assert _kept(SlidingWindows(difference, ALL_THE_TIME), rows) == expected
 
 
 @given(_records, some.integers(1, 10))
-def test_sessions_are_the_records_that_follow_each_other_within_the_gap(records: list[tuple[str, int]], gap: int) -> None:
+def test_sessions_are_the_records_that_follow_each_other_within_the_gap(
+    records: list[tuple[str, int]], gap: int
+) -> None:
     rows = _rows(records)
     expected: dict[tuple[str, int, int], Counter[str]] = {}
     for key in "ab":
@@ -100,9 +111,13 @@ def test_a_join_of_streams_has_every_pair_that_is_near_enough_and_each_lone_reco
     pairs = [(one, two) for one in left for two in right if one[1] == two[1] and -before <= two[3] - one[3] <= after]
     expected = Counter((one[1], f"({one[2]},{two[2]})", max(one[3], two[3])) for one, two in pairs)
     if kind != "inner":
-        expected.update((one[1], f"({one[2]},None)", one[3]) for one in left if not any(one is pair[0] for pair in pairs))
+        expected.update(
+            (one[1], f"({one[2]},None)", one[3]) for one in left if not any(one is pair[0] for pair in pairs)
+        )
     if kind == "outer":
-        expected.update((two[1], f"(None,{two[2]})", two[3]) for two in right if not any(two is pair[1] for pair in pairs))
+        expected.update(
+            (two[1], f"(None,{two[2]})", two[3]) for two in right if not any(two is pair[1] for pair in pairs)
+        )
     # Records that come much later let out those that are without a partner.
     closing: list[Row] = [("l", "z", "end", 10_000), ("r", "y", "end", 20_000), ("l", "x", "end", 30_000)]
     got = _joined(kind, windows, rows + closing)

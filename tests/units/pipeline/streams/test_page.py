@@ -25,7 +25,11 @@ def test_the_examples_of_the_page_run(capsys: pytest.CaptureFixture[str]) -> Non
 def test_every_operation_that_the_page_names_is_there() -> None:
     from jesenska.pipeline import streams
 
-    rows = re.findall(r"^\| `(StreamsBuilder|KStream|KTable|KGroupedStream|KGroupedTable)` \| (.*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| `(StreamsBuilder|KStream|KTable|KGroupedStream|KGroupedTable)` \| (.*) \|$",
+        PAGE.read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
     assert len(rows) == 5
     for kind, operations in rows:
         for name in re.findall(r"`([a-z_]+)`", operations):
@@ -33,7 +37,9 @@ def test_every_operation_that_the_page_names_is_there() -> None:
 
 
 def test_the_example_of_word_count_shows_its_counts(capsys: pytest.CaptureFixture[str]) -> None:
-    described = importlib.util.spec_from_file_location("streams_word_count", ROOT / "examples" / "streams_word_count.py")
+    described = importlib.util.spec_from_file_location(
+        "streams_word_count", ROOT / "examples" / "streams_word_count.py"
+    )
     assert described is not None and described.loader is not None
     example = importlib.util.module_from_spec(described)
     described.loader.exec_module(example)

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from jesenska.pipeline.streams import JoinWindows, Serdes, Stores, StreamsBuilder, Suppressed, TimeWindows, aggregate, value
+from jesenska.pipeline.streams import (
+    JoinWindows,
+    Serdes,
+    Stores,
+    StreamsBuilder,
+    Suppressed,
+    TimeWindows,
+    aggregate,
+    value,
+)
 from jesenska.pipeline.streams import plan as plans
 from tests.units.pipeline.streams.running import S, append, pair
 from tests.units.pipeline.streams.test_description import PROGRAMS
@@ -71,7 +80,13 @@ def test_topics_that_need_equally_many_partitions_are_known() -> None:
     table.join(builder.table("other", **S), pair, foreign_key=value)
     stream.group_by_key().cogroup(append).cogroup(builder.stream("two", **S).group_by_key(), append).aggregate("")
     groups = list(builder.build().plan.copartitioned_topics())
-    assert [sorted(given) for given, _ in groups] == [["left", "log-.*"], ["table"], ["other"], ["table"], ["left", "two"]]
+    assert [sorted(given) for given, _ in groups] == [
+        ["left", "log-.*"],
+        ["table"],
+        ["other"],
+        ["table"],
+        ["left", "two"],
+    ]
     assert [sorted(internal) for _, internal in groups[:2]] == [[], ["moved-repartition"]]
     assert all("FK-JOIN" in topic for _, internal in groups[2:] for topic in internal)
 
@@ -97,7 +112,12 @@ def test_functions_are_equal_to_themselves_alone() -> None:
 def test_a_name_as_in_java_is_answered_with_ours(kind: str, java: str, ours: str) -> None:
     builder = StreamsBuilder()
     stream = builder.stream("in", **S)
-    thing: Any = {"stream": stream, "builder": builder, "table": builder.table("t", **S), "group": stream.group_by_key()}[kind]
+    thing: Any = {
+        "stream": stream,
+        "builder": builder,
+        "table": builder.table("t", **S),
+        "group": stream.group_by_key(),
+    }[kind]
     with pytest.raises(AttributeError, match=f"has no {java}: it is written {ours} here"):
         getattr(thing, java)
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):

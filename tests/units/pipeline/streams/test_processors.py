@@ -90,7 +90,13 @@ def test_what_a_window_store_refuses_as_too_old_is_counted() -> None:
 
 
 def test_an_aggregation_behind_process_goes_through_an_internal_topic_and_one_behind_process_values_does_not() -> None:
-    for call, repartitions in (("process", 1), ("process_values", 0), ("transform", 1), ("flat_transform", 1), ("transform_values", 0)):
+    for call, repartitions in (
+        ("process", 1),
+        ("process_values", 0),
+        ("transform", 1),
+        ("flat_transform", 1),
+        ("transform_values", 0),
+    ):
         builder = StreamsBuilder()
         getattr(builder.stream("in", **S), call)(lambda: None).group_by_key().count(store="kept")
         kinds = list(builder.build().internal_topics("app").values())
@@ -100,7 +106,10 @@ def test_an_aggregation_behind_process_goes_through_an_internal_topic_and_one_be
 def test_process_values_keeps_keys() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **S).process_values(_Doubling).to("out", **S)
-    with driver_of(builder) as driver, pytest.raises(StreamsError, match="forwarded the key 'again' for 'a': process_values keeps keys, use process"):
+    with (
+        driver_of(builder) as driver,
+        pytest.raises(StreamsError, match="forwarded the key 'again' for 'a': process_values keeps keys, use process"),
+    ):
         pipe(driver, [("in", "a", "x", 1)])
 
 
@@ -114,12 +123,16 @@ def test_a_store_that_a_processor_is_not_connected_to_is_refused() -> None:
 def test_a_store_that_is_not_there_is_refused() -> None:
     builder = StreamsBuilder()
     builder.stream("in", **S).process(_Counting, "counts")
-    with pytest.raises(TopologyError, match="uses the store counts, which is not there: add it with add_state_store first"):
+    with pytest.raises(
+        TopologyError, match="uses the store counts, which is not there: add it with add_state_store first"
+    ):
         builder.build()
 
 
 def test_one_processor_for_all_tasks_is_refused() -> None:
-    with pytest.raises(TopologyError, match="process takes what makes a Processor for each task, and not one _Doubling for all tasks"):
+    with pytest.raises(
+        TopologyError, match="process takes what makes a Processor for each task, and not one _Doubling for all tasks"
+    ):
         StreamsBuilder().stream("in", **S).process(_Doubling())  # type: ignore[arg-type]
 
 
@@ -155,7 +168,14 @@ def test_punctuations_on_stream_time_come_with_the_records_that_pass_the_next_mu
     with _ticking(PunctuationType.STREAM_TIME) as driver:
         pipe(driver, [("in", "a", "1", 3), ("in", "a", "2", 9), ("in", "a", "3", 35), ("in", "a", "4", 36)])
         driver.advance_wall_clock_time(1000)
-        assert read(driver) == [("a", "1", 3), ("tick", "1", 3), ("a", "2", 9), ("a", "3", 35), ("tick", "3", 35), ("a", "4", 36)]
+        assert read(driver) == [
+            ("a", "1", 3),
+            ("tick", "1", 3),
+            ("a", "2", 9),
+            ("a", "3", 35),
+            ("tick", "3", 35),
+            ("a", "4", 36),
+        ]
         pipe(driver, [("in", "b", "5", 60), ("in", "b", "6", 100)])
         assert read(driver) == [("b", "5", 60), ("tick", "5", 60), ("b", "6", 100)]
 
@@ -212,7 +232,10 @@ class _Letters(ValueTransformerWithKey):
         (lambda stream: stream.transform(_Pairs), [("x y", "a", 1)]),
         (lambda stream: stream.flat_transform(_ManyPairs), [("a", "x", 1), ("a", "y", 1), ("a", "none", 2)]),
         (lambda stream: stream.transform_values(_Lengths), [("a", "3", 1), ("a", "4", 2)]),
-        (lambda stream: stream.flat_transform_values(_Letters), [("a", "a" + letter, 1) for letter in "x y"] + [("a", "a" + letter, 2) for letter in "none"]),
+        (
+            lambda stream: stream.flat_transform_values(_Letters),
+            [("a", "a" + letter, 1) for letter in "x y"] + [("a", "a" + letter, 2) for letter in "none"],
+        ),
     ],
 )
 def test_transformers_give_pairs_or_values(call: Callable[[Any], Any], expected: list[Any]) -> None:
@@ -268,7 +291,10 @@ def test_a_global_store_is_filled_by_its_own_processor_and_seen_by_all() -> None
     builder = StreamsBuilder()
     builder.add_global_store(Stores.key_value_store("users", **S), "users", Filling, **S)
     builder.stream("in", **S).process(Asking).to("out", **S)
-    assert outcome(builder, [("users", "a", "till", 1), ("in", "a", "x", 2), ("in", "b", "x", 3)]) == [("a", "TILL", 2), ("b", None, 3)]
+    assert outcome(builder, [("users", "a", "till", 1), ("in", "a", "x", 2), ("in", "b", "x", 3)]) == [
+        ("a", "TILL", 2),
+        ("b", None, 3),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -276,16 +302,27 @@ def test_a_global_store_is_filled_by_its_own_processor_and_seen_by_all() -> None
     [
         (lambda topology: topology.add_source("in", "other", **S), "there are two processors of the name in"),
         (lambda topology: topology.add_source("again", "in", **S), "topic in is read by two sources, in and again"),
-        (lambda topology: topology.add_processor("late", _Doubling, "nobody"), "the parent nobody of late is not there: add it first"),
-        (lambda topology: topology.add_processor("late", _Doubling, "out"), "out is a sink, which nothing can come after"),
+        (
+            lambda topology: topology.add_processor("late", _Doubling, "nobody"),
+            "the parent nobody of late is not there: add it first",
+        ),
+        (
+            lambda topology: topology.add_processor("late", _Doubling, "out"),
+            "out is a sink, which nothing can come after",
+        ),
         (lambda topology: topology.add_processor("late", _Doubling, ()), "late has no parent"),
         (lambda topology: topology.add_sink("late", "x", "late", **S), "the parent late of late is not there"),
-        (lambda topology: topology.connect_processor_and_state_stores("double", "none"), "double uses the store none, which is not there"),
+        (
+            lambda topology: topology.connect_processor_and_state_stores("double", "none"),
+            "double uses the store none, which is not there",
+        ),
         (lambda topology: topology.add_state_store("kept"), "add_state_store takes a store that Stores makes"),
         (lambda topology: topology.add_source("empty", (), **S), "a source needs a topic: name at least one"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_with_the_line_of_the_program(build: Callable[[Any], Any], sentence: str) -> None:
+def test_what_does_not_fit_together_is_refused_with_the_line_of_the_program(
+    build: Callable[[Any], Any], sentence: str
+) -> None:
     topology = _by_hand()
     before = topology.describe()
     with pytest.raises(TopologyError, match=sentence) as refused:
@@ -367,7 +404,9 @@ def test_a_window_store_forgets_what_is_older_than_its_retention(store: Any) -> 
     assert [(windowed.key, windowed.window.end) for windowed, _ in store.all()] == [("b", 20), ("a", 30), ("b", 30)]
 
 
-@pytest.mark.parametrize("store", [Stores.window_store("kept", retention=20, window_size=10, retain_duplicates=True, **S)], indirect=True)
+@pytest.mark.parametrize(
+    "store", [Stores.window_store("kept", retention=20, window_size=10, retain_duplicates=True, **S)], indirect=True
+)
 def test_a_window_store_may_keep_several_values(store: Any) -> None:
     for value in ("1", "2", None):
         store.put("a", value, 5)

@@ -9,19 +9,43 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from jesenska.pipeline.streams import Serde, Serdes, SerializationError, SessionWindow, SettingError, TimeWindow, TopologyError, Windowed
+from jesenska.pipeline.streams import (
+    Serde,
+    Serdes,
+    SerializationError,
+    SessionWindow,
+    SettingError,
+    TimeWindow,
+    TopologyError,
+    Windowed,
+)
 from jesenska.pipeline.streams.engine.change_serde import ChangeSerde
-from jesenska.pipeline.streams.engine.foreign_keys import Instruction, Response, ResponseSerde, Subscription, SubscriptionSerde
+from jesenska.pipeline.streams.engine.joins.foreign_keys import (
+    Instruction,
+    Response,
+    ResponseSerde,
+    Subscription,
+    SubscriptionSerde,
+)
 from jesenska.pipeline.streams.records import Change
-from jesenska.pipeline.streams.registry_frame import framed, read_message_indexes, unframed, write_message_indexes
-from jesenska.pipeline.streams.serdes import serde_named
+from jesenska.pipeline.streams.serdes.registry_frame import (
+    framed,
+    read_message_indexes,
+    unframed,
+    write_message_indexes,
+)
+from jesenska.pipeline.streams.serdes.serdes import serde_named
 
 fastavro = pytest.importorskip("fastavro", reason="needs the extra streams")
 descriptor_pb2: Any = pytest.importorskip("google.protobuf.descriptor_pb2", reason="needs the extra streams")
 
 ALL = (Serdes.string(), Serdes.bytes(), Serdes.int(), Serdes.long(), Serdes.double(), Serdes.json())
 _json = some.recursive(
-    some.none() | some.booleans() | some.integers(-(2**53), 2**53) | some.floats(allow_nan=False, allow_infinity=False) | some.text(),
+    some.none()
+    | some.booleans()
+    | some.integers(-(2**53), 2**53)
+    | some.floats(allow_nan=False, allow_infinity=False)
+    | some.text(),
     lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -38,7 +62,11 @@ _json = some.recursive(
         (Serdes.bytes(), b"\0x", b"\0x"),
         (Serdes.json(), {"a": [1, None, "ž"]}, '{"a":[1,null,"ž"]}'.encode()),
         (Serdes.time_windowed(Serdes.string(), 10), Windowed("k", TimeWindow(5, 15)), b"k" + (5).to_bytes(8, "big")),
-        (Serdes.session_windowed(Serdes.string()), Windowed("k", SessionWindow(5, 7)), b"k" + (7).to_bytes(8, "big") + (5).to_bytes(8, "big")),
+        (
+            Serdes.session_windowed(Serdes.string()),
+            Windowed("k", SessionWindow(5, 7)),
+            b"k" + (7).to_bytes(8, "big") + (5).to_bytes(8, "big"),
+        ),
     ],
     ids=repr,
 )
@@ -89,7 +117,10 @@ def test_every_json_value_comes_back(value: Any) -> None:
 @given(some.binary())
 def test_bytes_that_nobody_wrote_are_read_or_refused_and_never_worse(data: bytes) -> None:
     inner = (*ALL, Serdes.time_windowed(Serdes.string(), 10), Serdes.session_windowed(Serdes.long()))
-    avro = Serdes.avro({"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "string"}}]}, schema_id=1)
+    avro = Serdes.avro(
+        {"type": "record", "name": "R", "fields": [{"name": "a", "type": {"type": "array", "items": "string"}}]},
+        schema_id=1,
+    )
     for serde in (*inner, avro, Serdes.protobuf(descriptor_pb2.FileDescriptorProto, schema_id=1)):
         for attempt in (data, b"\0\0\0\0\x01" + data):
             try:
@@ -101,7 +132,11 @@ def test_bytes_that_nobody_wrote_are_read_or_refused_and_never_worse(data: bytes
 @pytest.mark.parametrize(
     ("serde", "value", "sentence"),
     [
-        (Serdes.string(), 5, "5 cannot be written to orders as string: it is int and not str; give a serde that fits the values"),
+        (
+            Serdes.string(),
+            5,
+            "5 cannot be written to orders as string: it is int and not str; give a serde that fits the values",
+        ),
         (Serdes.long(), True, "True cannot be written to orders as long: it is bool and not int"),
         (Serdes.bytes(), "x", "'x' cannot be written to orders as bytes: it is str and not bytes"),
         (Serdes.json(), {1, 2}, "JSON has null, booleans, finite numbers"),
@@ -158,7 +193,11 @@ def test_windowed_keys_come_back(key: str, start: int, length: int) -> None:
 # A schema registry's frame
 
 
-@given(some.integers(0, 2**32 - 1), some.binary(), some.lists(some.integers(0, 2**31 - 1), min_size=1, max_size=5).map(tuple))
+@given(
+    some.integers(0, 2**32 - 1),
+    some.binary(),
+    some.lists(some.integers(0, 2**31 - 1), min_size=1, max_size=5).map(tuple),
+)
 def test_frames_come_back(schema_id: int, payload: bytes, indexes: tuple[int, ...]) -> None:
     assert unframed(framed(schema_id, payload)) == (schema_id, payload)
     assert read_message_indexes(write_message_indexes(indexes) + payload) == (indexes, payload)
@@ -173,7 +212,11 @@ def test_message_indexes_are_those_of_the_registry() -> None:
             read_message_indexes(data)
 
 
-ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}, {"name": "amount", "type": "long"}]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "amount", "type": "long"}],
+}
 OLD_ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
 GROWN = {**ORDER, "fields": [*OLD_ORDER["fields"], {"name": "amount", "type": "long", "default": 1}]}
 
@@ -188,7 +231,10 @@ def test_avro_is_framed_and_read_again() -> None:
 def test_avro_of_an_older_schema_is_resolved() -> None:
     old = Serdes.avro(OLD_ORDER, schema_id=7).serialize("t", {"id": "a"})
     assert Serdes.avro(GROWN, schema_id=8, schemas={7: OLD_ORDER}).deserialize("t", old) == {"id": "a", "amount": 1}
-    with pytest.raises(SerializationError, match=r"it was written with schema 7, which is not known; give Serdes\.avro schemas=\{7: …\}"):
+    with pytest.raises(
+        SerializationError,
+        match=r"it was written with schema 7, which is not known; give Serdes\.avro schemas=\{7: …\}",
+    ):
         Serdes.avro(GROWN, schema_id=8).deserialize("t", old)
 
 
@@ -209,7 +255,11 @@ def test_avro_asks_for_ids_and_schemas_by_functions() -> None:
 
 @pytest.mark.parametrize(
     ("value", "sentence"),
-    [({"id": "a"}, "it does not fit the schema"), ({"id": "a", "amount": 1, "more": 2}, "it does not fit the schema"), (5, "it does not fit the schema")],
+    [
+        ({"id": "a"}, "it does not fit the schema"),
+        ({"id": "a", "amount": 1, "more": 2}, "it does not fit the schema"),
+        (5, "it does not fit the schema"),
+    ],
 )
 def test_a_value_that_does_not_fit_its_avro_schema_is_refused(value: Any, sentence: str) -> None:
     with pytest.raises(SerializationError, match=sentence):
@@ -248,8 +298,13 @@ def test_protobuf_takes_messages_of_its_class_only() -> None:
         Serdes.protobuf({})
 
 
-@pytest.mark.parametrize(("name", "make"), [("fastavro", lambda: Serdes.avro(ORDER)), ("google.protobuf.message", lambda: Serdes.protobuf(int))])
-def test_a_library_that_is_missing_is_named_with_what_installs_it(name: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("fastavro", lambda: Serdes.avro(ORDER)), ("google.protobuf.message", lambda: Serdes.protobuf(int))],
+)
+def test_a_library_that_is_missing_is_named_with_what_installs_it(
+    name: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, name, None)
@@ -260,7 +315,10 @@ def test_a_library_that_is_missing_is_named_with_what_installs_it(name: str, mak
 # Of internal topics
 
 
-@given(some.none() | some.text(some.characters(exclude_categories=["Cs"])), some.none() | some.text(some.characters(exclude_categories=["Cs"])))
+@given(
+    some.none() | some.text(some.characters(exclude_categories=["Cs"])),
+    some.none() | some.text(some.characters(exclude_categories=["Cs"])),
+)
 def test_changes_come_back(new: str | None, old: str | None) -> None:
     serde = ChangeSerde(Serdes.string())
     if new is None and old is None:
@@ -270,7 +328,11 @@ def test_changes_come_back(new: str | None, old: str | None) -> None:
         assert serde.deserialize("t", serde.serialize("t", Change(new, old))) == Change(new, old)
 
 
-@given(some.text(some.characters(exclude_categories=["Cs"])), some.sampled_from(Instruction), some.none() | some.binary(min_size=16, max_size=16))
+@given(
+    some.text(some.characters(exclude_categories=["Cs"])),
+    some.sampled_from(Instruction),
+    some.none() | some.binary(min_size=16, max_size=16),
+)
 def test_subscriptions_and_answers_come_back(key: str, instruction: Instruction, hash_: bytes | None) -> None:
     subscriptions, answers = SubscriptionSerde(Serdes.string()), ResponseSerde(Serdes.string())
     subscription = Subscription(key, instruction, hash_)

@@ -60,7 +60,9 @@ def test_every_setting_of_the_table_is_known() -> None:
 
 def test_an_earlier_name_is_the_name_of_today() -> None:
     for kind in ("deserialization", "production"):
-        assert StreamsConfig({f"default.{kind}.exception.handler": "log_and_continue"}).handler(kind) is log_and_continue
+        assert (
+            StreamsConfig({f"default.{kind}.exception.handler": "log_and_continue"}).handler(kind) is log_and_continue
+        )
         both = {f"default.{kind}.exception.handler": "log_and_continue", f"{kind}.exception.handler": "log_and_fail"}
         assert StreamsConfig(both).handler(kind) is log_and_fail
     assert StreamsConfig().handler("processing") is log_and_fail
@@ -113,15 +115,24 @@ def test_default_serdes_and_application_id_are_used_where_the_program_names_none
     ("settings", "sentence"),
     [
         ({"application.id": "my app"}, "application.id is 'my app', but topics are named after it"),
-        ({"bootstrap.servers": "localhost"}, "bootstrap.servers has 'localhost' in it, which is no address: write host:port"),
+        (
+            {"bootstrap.servers": "localhost"},
+            "bootstrap.servers has 'localhost' in it, which is no address: write host:port",
+        ),
         ({"processing.guarantee": "often"}, "processing.guarantee is 'often': set at_least_once"),
         ({"security.protocol": "SSL"}, "security.protocol is 'SSL', and connections are plain as yet"),
         ({"commit.interval.ms": "soon"}, "commit.interval.ms is 'soon': give a whole number"),
         ({"commit.interval.ms": -1}, "commit.interval.ms is -1: give at least 0"),
         ({"default.value.serde": "xml"}, "default.value.serde is 'xml', which names no serde"),
         ({"default.timestamp.extractor": "Mine"}, "default.timestamp.extractor is 'Mine', which names no extractor"),
-        ({"default.deserialization.exception.handler": "Mine"}, "names no handler: give a function, or one of log_and_continue, log_and_fail"),
-        ({"ensure.explicit.internal.resource.naming": "yes"}, "ensure.explicit.internal.resource.naming is 'yes': set true or false"),
+        (
+            {"default.deserialization.exception.handler": "Mine"},
+            "names no handler: give a function, or one of log_and_continue, log_and_fail",
+        ),
+        (
+            {"ensure.explicit.internal.resource.naming": "yes"},
+            "ensure.explicit.internal.resource.naming is 'yes': set true or false",
+        ),
         ({"dsl.store.format": "HEADERS"}, "dsl.store.format is 'HEADERS', and stores keep values and their times"),
         ({"errors.dead.letter.queue.topic.name": "a b"}, "'a b'"),
         ({"commit.interval": 5}, "the setting commit.interval is not known: did you mean commit.interval.ms?"),
@@ -138,7 +149,11 @@ def test_values_that_cannot_be_are_refused_with_a_remedy(settings: dict[str, Any
 
 def test_settings_of_clients_and_topics_are_kept_by_their_prefix() -> None:
     config = StreamsConfig({"producer.acks": "1", "consumer.max.partition.fetch.bytes": 1000, "topic.retention.ms": 5})
-    assert (config["producer.acks"], config["consumer.max.partition.fetch.bytes"], config["topic.retention.ms"]) == ("1", 1000, 5)
+    assert (config["producer.acks"], config["consumer.max.partition.fetch.bytes"], config["topic.retention.ms"]) == (
+        "1",
+        1000,
+        5,
+    )
 
 
 def test_kafkas_class_names_are_understood() -> None:

@@ -24,7 +24,10 @@ def test_a_stream_says_where_it_comes_from_and_how_it_is_written() -> None:
     stream = StreamsBuilder().stream("lines", **S)
     assert repr(stream) == "<KStream KSTREAM-SOURCE-0000000000: lines; key string, value string>"
     mapped = stream.filter(value != "<x>").map_values(upper)
-    assert repr(mapped) == ("<KStream KSTREAM-MAPVALUES-0000000002: lines -> filter((value != '<x>')) -> map_values(upper); key string, value by default>")
+    assert repr(mapped) == (
+        "<KStream KSTREAM-MAPVALUES-0000000002: lines -> filter((value != '<x>')) -> map_values(upper); key string, "
+        "value by default>"
+    )
     head, *rows = _rows(mapped._repr_html_())
     assert head == ["operation", "store", "written at"]
     assert [row[0] for row in rows] == ["lines", "filter((value != '<x>'))", "map_values(upper)"]
@@ -52,11 +55,17 @@ def test_a_topology_shows_its_parts(tmp_path: Path) -> None:
     counts = builder.stream("lines", **S).group_by(value, **S).count(store="counts")
     counts.to_stream().to("word-counts", value=Serdes.long())
     topology = builder.build()
-    assert repr(topology) == "<Topology: 2 sub-topologies; reads lines, counts-repartition; writes counts-repartition, word-counts; stores counts>"
+    assert (
+        repr(topology)
+        == "<Topology: 2 sub-topologies; reads lines, counts-repartition; writes counts-repartition, word-counts; "
+        "stores counts>"
+    )
     html = topology._repr_html_()
     assert html.count("<table>") == 2 and "Sub-topology 1: counts-repartition -&gt; word-counts" in html
     rows = _rows(html)
     assert any(row[2] == "counts" for row in rows) and any(row[2] == "lines" for row in rows)
     assert repr(Topology()) == "<Topology: 0 sub-topologies; reads none; writes none; stores none>"
-    streams = KafkaStreams(topology, {"application.id": "words", "bootstrap.servers": "127.0.0.1:1", "state.dir": str(tmp_path)})
+    streams = KafkaStreams(
+        topology, {"application.id": "words", "bootstrap.servers": "127.0.0.1:1", "state.dir": str(tmp_path)}
+    )
     assert repr(streams) == f"<KafkaStreams words: CREATED, state in {tmp_path / 'words'}>"

@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from jesenska.pipeline.streams import ProcessorFailedError, Serdes, StreamsBuilder, StreamsError, TopologyError, concat, key, struct, value
+from jesenska.pipeline.streams import (
+    ProcessorFailedError,
+    Serdes,
+    StreamsBuilder,
+    StreamsError,
+    TopologyError,
+    concat,
+    key,
+    struct,
+    value,
+)
 from tests.units.pipeline.streams.running import LONG, S, driver_of, outcome, pipe, read
 
 
@@ -97,13 +107,22 @@ def test_a_branch_gets_what_no_earlier_branch_took() -> None:
 
 def test_split_gives_streams_by_their_names_and_the_rest_to_the_default() -> None:
     builder, stream = _stream()
-    branches = stream.split(name="by-").branch(value == "x", name="x").branch(value == "y", chain=lambda branch: branch.to("y")).default_branch(name="rest")
+    branches = (
+        stream.split(name="by-")
+        .branch(value == "x", name="x")
+        .branch(value == "y", chain=lambda branch: branch.to("y"))
+        .default_branch(name="rest")
+    )
     assert sorted(branches) == ["by-rest", "by-x"]
     branches["by-x"].to("x")
     branches["by-rest"].to("rest")
     with driver_of(builder) as driver:
         pipe(driver, ROWS)
-        assert (read(driver, "x"), read(driver, "y"), read(driver, "rest")) == ([("a", "x", 1)], [(None, "y", 2)], [("c", None, 3)])
+        assert (read(driver, "x"), read(driver, "y"), read(driver, "rest")) == (
+            [("a", "x", 1)],
+            [(None, "y", 2)],
+            [("c", None, 3)],
+        )
 
 
 def test_without_a_default_branch_the_rest_is_dropped() -> None:
@@ -116,7 +135,11 @@ def test_without_a_default_branch_the_rest_is_dropped() -> None:
 def test_merge_has_the_records_of_both() -> None:
     builder = StreamsBuilder()
     builder.stream("one", **S).merge(builder.stream("two", **S)).to("out")
-    assert outcome(builder, [("one", "a", "1", 1), ("two", "a", "2", 0), ("one", "b", "3", 5)]) == [("a", "1", 1), ("a", "2", 0), ("b", "3", 5)]
+    assert outcome(builder, [("one", "a", "1", 1), ("two", "a", "2", 0), ("one", "b", "3", 5)]) == [
+        ("a", "1", 1),
+        ("a", "2", 0),
+        ("b", "3", 5),
+    ]
 
 
 def test_to_writes_to_the_topic_that_a_function_names() -> None:
@@ -148,7 +171,9 @@ def test_repartition_goes_through_an_internal_topic_and_drops_null_keys() -> Non
 def test_an_aggregation_behind_new_keys_goes_through_an_internal_topic_and_one_behind_old_keys_does_not() -> None:
     builder, stream = _stream()
     stream.group_by_key().count(store="straight").to_stream().to("straight")
-    stream.select_key(value, key=Serdes.string()).map_values(struct(v=value), value=Serdes.json()).group_by_key().count(store="moved").to_stream().to("moved")
+    stream.select_key(value, key=Serdes.string()).map_values(struct(v=value), value=Serdes.json()).group_by_key().count(
+        store="moved"
+    ).to_stream().to("moved")
     topology = builder.build()
     assert topology.internal_topics("shop") == {
         "shop-moved-repartition": "repartition",
@@ -192,14 +217,20 @@ def test_a_function_that_raises_is_named_with_its_line_and_its_record() -> None:
 def test_a_function_that_gives_no_pair_is_told_so() -> None:
     builder, stream = _stream()
     stream.map(lambda key, value: value).to("out", **S)
-    with driver_of(builder) as driver, pytest.raises(StreamsError, match="gave 'x': let it give a tuple of the key and the value"):
+    with (
+        driver_of(builder) as driver,
+        pytest.raises(StreamsError, match="gave 'x': let it give a tuple of the key and the value"),
+    ):
         pipe(driver, ROWS[:1])
 
 
 def test_a_value_that_its_serde_cannot_write_is_told_with_the_sink() -> None:
     builder, stream = _stream()
     stream.map_values(len).to("out")
-    with driver_of(builder) as driver, pytest.raises(StreamsError, match="1 cannot be written to out as bytes: it is int and not bytes") as failed:
+    with (
+        driver_of(builder) as driver,
+        pytest.raises(StreamsError, match="1 cannot be written to out as bytes: it is int and not bytes") as failed,
+    ):
         pipe(driver, ROWS[:1])
     assert f"{__file__}, line " in str(failed.value)
 
@@ -207,13 +238,25 @@ def test_a_value_that_its_serde_cannot_write_is_told_with_the_sink() -> None:
 @pytest.mark.parametrize(
     ("build", "sentence"),
     [
-        (lambda stream: stream.filter(lambda key: True), r"the function of filter takes 1 argument: it is called with \(key, value\)"),
+        (
+            lambda stream: stream.filter(lambda key: True),
+            r"the function of filter takes 1 argument: it is called with \(key, value\)",
+        ),
         (lambda stream: stream.filter("x"), "filter takes a function or an expression, and not 'x'"),
-        (lambda stream: stream.map_values(lambda a, b, c: a), r"takes 3 arguments: it is called with \(key, value\) or \(value\)"),
+        (
+            lambda stream: stream.map_values(lambda a, b, c: a),
+            r"takes 3 arguments: it is called with \(key, value\) or \(value\)",
+        ),
         (lambda stream: stream.branch(), "branch needs at least one predicate"),
         (lambda stream: stream.to("no topic!"), "'no topic!' cannot be a name"),
-        (lambda stream: stream.merge(StreamsBuilder().stream("in")), "merge takes what the same StreamsBuilder has made, and <KStream"),
-        (lambda stream: stream.join(StreamsBuilder().table("other"), lambda left, right: left), "join takes what the same StreamsBuilder has made"),
+        (
+            lambda stream: stream.merge(StreamsBuilder().stream("in")),
+            "merge takes what the same StreamsBuilder has made, and <KStream",
+        ),
+        (
+            lambda stream: stream.join(StreamsBuilder().table("other"), lambda left, right: left),
+            "join takes what the same StreamsBuilder has made",
+        ),
         (lambda stream: StreamsBuilder().stream(5), "5 is no topic: give a name, a list of names, or a pattern"),  # type: ignore[arg-type]
         (lambda stream: stream.merge("other"), "merge takes a KStream, and not 'other'"),
         (lambda stream: stream.repartition(partitions=0), "a topic cannot have 0 partitions"),

@@ -9,7 +9,13 @@ import pytest
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsError, ValueTransformerWithKey, value
 from tests.units.pipeline.streams.running import LONG, S, driver_of, outcome, pipe, read
 
-ROWS = [("in", "a", "x", 10), ("in", "a", "xxx", 12), ("in", "a", "y", 13), ("in", "b", None, 14), ("in", None, "xxx", 15)]
+ROWS = [
+    ("in", "a", "x", 10),
+    ("in", "a", "xxx", 12),
+    ("in", "a", "y", 13),
+    ("in", "b", None, 14),
+    ("in", None, "xxx", 15),
+]
 
 
 def _table(**options: Any) -> tuple[StreamsBuilder, Any]:
@@ -80,8 +86,13 @@ def test_transform_values_of_a_table_sees_key_and_deletions() -> None:
 
 def test_a_transformed_table_that_is_not_kept_is_looked_up_through_its_transformer() -> None:
     builder, table = _table()
-    builder.stream("s", **S).left_join(table.transform_values(_Described), lambda left, right: f"{left} {right}").to("out", **S)
-    assert outcome(builder, [("in", "a", "x", 1), ("s", "a", "1", 2), ("s", "b", "2", 3)]) == [("a", "1 a=x", 2), ("b", "2 b=None", 3)]
+    builder.stream("s", **S).left_join(table.transform_values(_Described), lambda left, right: f"{left} {right}").to(
+        "out", **S
+    )
+    assert outcome(builder, [("in", "a", "x", 1), ("s", "a", "1", 2), ("s", "b", "2", 3)]) == [
+        ("a", "1 a=x", 2),
+        ("b", "2 b=None", 3),
+    ]
 
 
 def test_to_table_keeps_the_last_record_and_reads_new_keys_through_an_internal_topic() -> None:

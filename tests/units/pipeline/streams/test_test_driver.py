@@ -104,7 +104,10 @@ def test_reading_where_nothing_is_says_where_something_is() -> None:
 def test_a_store_of_another_kind_is_told_so() -> None:
     builder = StreamsBuilder()
     builder.table("in", store="kept", **S)
-    with driver_of(builder) as driver, pytest.raises(StreamsError, match="the store kept is no window store: ask for a key-value store"):
+    with (
+        driver_of(builder) as driver,
+        pytest.raises(StreamsError, match="the store kept is no window store: ask for a key-value store"),
+    ):
         driver.get_window_store("kept")
 
 
@@ -134,13 +137,21 @@ def test_a_record_that_cannot_be_read_stops_the_application_and_is_named() -> No
             pipe_raw(b"a", b"1234", 2)
         text = str(failed.value)
         assert text.startswith(f"{__file__}, line ")
-        assert "the record at in-0, offset 1, cannot be read: b'1234' in in cannot be read as long: it has 4 bytes and not 8" in text
+        assert (
+            "the record at in-0, offset 1, cannot be read: b'1234' in in cannot be read as long: it has 4 bytes and "
+            "not 8" in text
+        )
         assert read(driver, value=LONG) == [("a", 0, 1)]
 
 
-@pytest.mark.parametrize("handler", [log_and_continue, "log_and_continue", "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"])
+@pytest.mark.parametrize(
+    "handler", [log_and_continue, "log_and_continue", "org.apache.kafka.streams.errors.LogAndContinueExceptionHandler"]
+)
 def test_log_and_continue_drops_the_record(handler: object, caplog: pytest.LogCaptureFixture) -> None:
-    with driver_of(_numbers(), default__deserialization__exception__handler=handler) as driver, caplog.at_level(logging.WARNING):
+    with (
+        driver_of(_numbers(), default__deserialization__exception__handler=handler) as driver,
+        caplog.at_level(logging.WARNING),
+    ):
         driver.create_input_topic("in").pipe_raw(b"a", b"1234", 2)
         driver.create_input_topic("in", key=STRING, value=LONG).pipe_input("a", 7, 3)
         assert read(driver, value=LONG) == [("a", 7, 3)]
@@ -176,7 +187,10 @@ def test_a_handler_of_ones_own_decides_for_each_record() -> None:
 
 
 def test_a_negative_timestamp_stops_the_application_unless_an_extractor_says_otherwise() -> None:
-    with driver_of(_copying()) as driver, pytest.raises(StreamsError, match="the record at in-0, offset 0, has the timestamp -1"):
+    with (
+        driver_of(_copying()) as driver,
+        pytest.raises(StreamsError, match="the record at in-0, offset 0, has the timestamp -1"),
+    ):
         driver.pipe_raw("in", b"a", b"x", -1)
     with driver_of(_copying(), default__timestamp__extractor=log_and_skip_on_invalid_timestamp) as driver:
         driver.pipe_raw("in", b"a", b"x", -1)
@@ -228,7 +242,11 @@ def test_changelogs_of_windows_and_sessions_have_kafkas_keys() -> None:
     with driver_of(builder) as driver:
         pipe(driver, [("in", "a", "x", 12)])
         (window,) = driver.read_raw("test-windows-changelog")
-        assert (window.key, window.value, window.timestamp) == (b"a" + (10).to_bytes(8, "big") + bytes(4), (1).to_bytes(8, "big"), 12)
+        assert (window.key, window.value, window.timestamp) == (
+            b"a" + (10).to_bytes(8, "big") + bytes(4),
+            (1).to_bytes(8, "big"),
+            12,
+        )
         (session,) = driver.read_raw("test-sessions-changelog")
         assert session.key == b"a" + (12).to_bytes(8, "big") * 2
         assert Serdes.session_windowed(STRING).deserialize("", session.key).window.end == 12

@@ -69,7 +69,9 @@ def test_sliding_windows_are_opened_for_each_set_of_records_that_are_near() -> N
     builder, windowed = _windowed(SlidingWindows(10, grace=15))
     windowed.aggregate("", append, store="kept", value=STRING).to_stream().to("out")
     with driver_of(builder) as driver:
-        pipe(driver, _rows(("a", "x", 20), ("a", "y", 25), ("a", "z", 22), ("a", "w", 31), ("a", "v", 30), ("a", "u", 5)))
+        pipe(
+            driver, _rows(("a", "x", 20), ("a", "y", 25), ("a", "z", 22), ("a", "w", 31), ("a", "v", 30), ("a", "u", 5))
+        )
         got = [(key[1], value, timestamp) for key, value, timestamp in read(driver, key=WINDOWED)]
         assert got == [
             (10, "+x", 20),
@@ -106,9 +108,22 @@ def test_early_records_share_the_sliding_window_that_begins_at_zero() -> None:
 
 def test_a_record_merges_the_sessions_that_it_touches() -> None:
     builder, windowed = _windowed(SessionWindows(5, grace=15))
-    windowed.aggregate("", append, lambda key, left, right: f"{left}|{right}", store="kept", value=STRING).to_stream().to("out")
+    windowed.aggregate(
+        "", append, lambda key, left, right: f"{left}|{right}", store="kept", value=STRING
+    ).to_stream().to("out")
     with driver_of(builder) as driver:
-        pipe(driver, _rows(("a", "x", 10), ("a", "y", 20), ("a", "z", 15), ("a", "w", 14), ("a", "u", 100), ("a", "t", 15), ("a", "s", 105)))
+        pipe(
+            driver,
+            _rows(
+                ("a", "x", 10),
+                ("a", "y", 20),
+                ("a", "z", 15),
+                ("a", "w", 14),
+                ("a", "u", 100),
+                ("a", "t", 15),
+                ("a", "s", 105),
+            ),
+        )
         assert read(driver, key=SESSION) == [
             (("a", 10, 10), "+x", 10),
             (("a", 20, 20), "+y", 20),
@@ -122,13 +137,18 @@ def test_a_record_merges_the_sessions_that_it_touches() -> None:
             (("a", 100, 105), "|+u+s", 105),
         ]
         assert driver.dropped_records == 1
-        assert [(session.window.start, value) for session, value in driver.get_session_store("kept").all()] == [(100, "|+u+s")]
+        assert [(session.window.start, value) for session, value in driver.get_session_store("kept").all()] == [
+            (100, "|+u+s")
+        ]
 
 
 def test_a_record_at_the_time_of_a_session_of_one_updates_it_in_its_place() -> None:
     builder, windowed = _windowed(SessionWindows(5))
     windowed.count().to_stream().to("out")
-    assert outcome(builder, _rows(("a", "x", 10), ("a", "y", 10)), key=SESSION, value=LONG) == [(("a", 10, 10), 1, 10), (("a", 10, 10), 2, 10)]
+    assert outcome(builder, _rows(("a", "x", 10), ("a", "y", 10)), key=SESSION, value=LONG) == [
+        (("a", 10, 10), 1, 10),
+        (("a", 10, 10), 2, 10),
+    ]
 
 
 def test_a_session_is_late_when_it_ends_before_stream_time_minus_gap_and_grace() -> None:
@@ -154,7 +174,9 @@ def test_sessions_are_counted_and_reduced_without_a_merger() -> None:
 def test_suppress_gives_one_result_for_each_window_when_it_is_closed() -> None:
     builder, windowed = _windowed(TimeWindows(10, advance=5, grace=5))
     windowed.aggregate("", append, value=STRING).suppress(Suppressed.until_window_closes()).to_stream().to("out")
-    got = outcome(builder, _rows(("b", "x", 1), ("a", "x", 2), ("a", "y", 7), ("b", "z", 13), ("a", "w", 30)), key=WINDOWED)
+    got = outcome(
+        builder, _rows(("b", "x", 1), ("a", "x", 2), ("a", "y", 7), ("b", "z", 13), ("a", "w", 30)), key=WINDOWED
+    )
     assert got == [
         (("a", 0, 10), "+x+y", 7),
         (("b", 0, 10), "+x", 1),
@@ -167,7 +189,16 @@ def test_suppress_gives_one_result_for_each_window_when_it_is_closed() -> None:
 def test_suppress_by_time_gives_the_last_update_of_a_key_some_time_after_the_first() -> None:
     builder = StreamsBuilder()
     builder.table("in", **S).suppress(Suppressed.until_time_limit(10)).to_stream().to("out")
-    rows = [("a", "1", 0), ("b", "1", 1), ("a", "2", 5), ("c", "1", 9), ("c", "2", 10), ("c", "3", 11), ("b", None, 12), ("c", "4", 40)]
+    rows = [
+        ("a", "1", 0),
+        ("b", "1", 1),
+        ("a", "2", 5),
+        ("c", "1", 9),
+        ("c", "2", 10),
+        ("c", "3", 11),
+        ("b", None, 12),
+        ("c", "4", 40),
+    ]
     assert outcome(builder, _rows(*rows)) == [("a", "2", 5), ("b", "1", 1), ("c", "4", 40), ("b", None, 12)]
 
 
@@ -186,7 +217,9 @@ def test_a_full_buffer_lets_the_oldest_update_go_or_stops_the_application() -> N
     builder.table("in", **S).suppress(Suppressed.until_time_limit(1000, early)).to_stream().to("out")
     assert outcome(builder, _rows(("a", "1", 0), ("b", "2", 1), ("c", "3", 2))) == [("a", "1", 0)]
     builder = StreamsBuilder()
-    builder.table("in", **S).suppress(Suppressed.until_time_limit(1000, early.shut_down_when_full())).to_stream().to("out")
+    builder.table("in", **S).suppress(Suppressed.until_time_limit(1000, early.shut_down_when_full())).to_stream().to(
+        "out"
+    )
     with pytest.raises(StreamsError, match=r"holds 3 records and \d+ bytes, more than it may"):
         outcome(builder, _rows(("a", "1", 0), ("b", "2", 1), ("c", "3", 2)))
 
@@ -215,13 +248,17 @@ def test_results_on_window_close_are_final_and_none_is_lost(windows: TimeWindows
 def test_sessions_on_close_are_final() -> None:
     builder, windowed = _windowed(SessionWindows(5, grace=3))
     windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).count().to_stream().to("out")
-    got = outcome(builder, _rows(("a", "x", 1), ("a", "y", 4), ("b", "z", 20), ("a", "w", 100)), key=SESSION, value=LONG)
+    got = outcome(
+        builder, _rows(("a", "x", 1), ("a", "y", 4), ("b", "z", 20), ("a", "w", 100)), key=SESSION, value=LONG
+    )
     assert got == [(("a", 1, 4), 2, 4), (("b", 20, 20), 1, 20)]
 
 
 def test_a_session_on_close_that_is_out_of_retention_grows_no_more() -> None:
     builder, windowed = _windowed(SessionWindows(5, grace=0))
-    windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).aggregate("", append, lambda key, left, right: left + right, value=STRING).to_stream().to("out")
+    windowed.emit_strategy(EmitStrategy.ON_WINDOW_CLOSE).aggregate(
+        "", append, lambda key, left, right: left + right, value=STRING
+    ).to_stream().to("out")
     # The session at 10 ends where the store's retention does: it is given as it is; the late record is another one.
     got = outcome(builder, _rows(("a", "x", 10), ("b", "y", 15), ("a", "z", 11), ("b", "end", 100)), key=SESSION)
     assert got == [(("a", 10, 10), "+x", 10), (("a", 11, 11), "+z", 11), (("b", 15, 15), "+y", 15)]
@@ -237,7 +274,10 @@ def test_a_session_on_close_that_is_out_of_retention_grows_no_more() -> None:
         (lambda: TimeWindows("10"), "'10', which is no length of time"),  # type: ignore[arg-type]
         (lambda: _windowed(TimeWindows(10, grace=5))[1].count(retention=14), "give at least 15 ms"),
         (lambda: _windowed(5), "windowed_by takes TimeWindows, SlidingWindows or SessionWindows"),
-        (lambda: Suppressed.until_window_closes(BufferConfig(1, emit_early_when_full=True)), "a final result cannot be emitted early"),
+        (
+            lambda: Suppressed.until_window_closes(BufferConfig(1, emit_early_when_full=True)),
+            "a final result cannot be emitted early",
+        ),
     ],
 )
 def test_windows_that_cannot_be_are_refused(make: Any, sentence: str) -> None:
@@ -248,7 +288,9 @@ def test_windows_that_cannot_be_are_refused(make: Any, sentence: str) -> None:
 # Windowed tables as tables
 
 
-@pytest.mark.parametrize("windows", [TimeWindows(10, grace=100), SessionWindows(3, grace=100), SlidingWindows(9, grace=100)], ids=str)
+@pytest.mark.parametrize(
+    "windows", [TimeWindows(10, grace=100), SessionWindows(3, grace=100), SlidingWindows(9, grace=100)], ids=str
+)
 def test_a_windowed_table_is_grouped_anew_with_its_old_values(windows: Any) -> None:
     """However often a window changes, the sum over all windows of a key is that of their last values."""
     builder, windowed = _windowed(windows)

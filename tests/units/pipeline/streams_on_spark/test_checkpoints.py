@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.group_admin import OffsetAndMetadata
+from jesenska.client.administration.group_admin import OffsetAndMetadata
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError
-from jesenska.pipeline.streams_on_spark import checkpoints
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.cutting import cut
-from jesenska.pipeline.streams_on_spark.state_file import StateFile, bound
+from jesenska.pipeline.streams_on_spark.queries import checkpoints
+from jesenska.pipeline.streams_on_spark.stores.state_file import StateFile, bound
 
 PARTITION = TopicPartition("lines", 0)
 
@@ -30,13 +30,18 @@ class Checked:
         else:
             stream.to("copy")
         topology = builder.build()
-        config = StreamsConfig({"application.id": "shop", "bootstrap.servers": "127.0.0.1:9092", "state.dir": str(directory)})
+        config = StreamsConfig(
+            {"application.id": "shop", "bootstrap.servers": "127.0.0.1:9092", "state.dir": str(directory)}
+        )
         self.application = Application(topology, config, tuple(cut(topology, "shop")), None, True)
         self.part = self.application.parts[0]
         self.checkpoint = self.application.directory / "0" / "checkpoint"
 
     def planned(self, number: int, end: int, *, done: bool = True) -> None:
-        for name, text in (("offsets", f'v1\n{{}}\n{{"lines": {{"0": {end}}}}}'), *([("commits", "v1")] if done else [])):
+        for name, text in (
+            ("offsets", f'v1\n{{}}\n{{"lines": {{"0": {end}}}}}'),
+            *([("commits", "v1")] if done else []),
+        ):
             (self.checkpoint / name).mkdir(parents=True, exist_ok=True)
             (self.checkpoint / name / str(number)).write_text(text)
             (self.checkpoint / name / f".{number}.crc").touch()
@@ -60,7 +65,10 @@ def test_a_query_that_has_not_run_has_told_nothing(checked: Checked) -> None:
     checked.check(None)
     checked.check(7, text="")  # a tool has set it
     checked.check(7, begin=7)  # a restored state
-    with pytest.raises(StreamsError, match=r"checkpoint \S+ is gone, and lines-0 was read up to offset 7 with it: put it back, or remove"):
+    with pytest.raises(
+        StreamsError,
+        match=r"checkpoint \S+ is gone, and lines-0 was read up to offset 7 with it: put it back, or remove",
+    ):
         checked.check(7)
     with pytest.raises(StreamsError, match="is gone, and lines-0 was read up to offset 7"):
         checked.check(7, begin=5)
@@ -72,7 +80,9 @@ def test_the_group_and_the_checkpoint_say_the_same(checked: Checked) -> None:
     checked.check(1000)
     with pytest.raises(StreamsError, match="has gone on elsewhere"):
         checked.check(1001)
-    with pytest.raises(StreamsError, match="has read lines-0 up to offset 1000, but the application up to 999, so it is another's"):
+    with pytest.raises(
+        StreamsError, match="has read lines-0 up to offset 1000, but the application up to 999, so it is another's"
+    ):
         checked.check(999)
     checked.planned(11, 1100, done=False)
     for told in (1000, 1100):  # before and after the group was told
@@ -110,7 +120,9 @@ def test_a_checkpoint_of_which_a_part_is_gone(checked: Checked, missing: str) ->
     if missing == "commits":
         checked.check(200)  # Spark runs the last micro-batch again
     else:
-        with pytest.raises(StreamsError, match=r"has lost a part of itself \(its last micro-batch is none in offsets, 2 in commits\)"):
+        with pytest.raises(
+            StreamsError, match=r"has lost a part of itself \(its last micro-batch is none in offsets, 2 in commits\)"
+        ):
             checked.check(200)
     checked.planned(0, 0)
     if missing == "commits":

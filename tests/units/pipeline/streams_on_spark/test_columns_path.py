@@ -33,13 +33,14 @@ from jesenska.pipeline.streams import (
 )
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.processor_topology import SourceNode
-from jesenska.pipeline.streams_on_spark import column_stream_joins, state_tables_in_memory
-from jesenska.pipeline.streams_on_spark.columns_path import ColumnsPath
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath
-from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
-from jesenska.pipeline.streams_on_spark.partition_task import FACTS, Work, process
-from jesenska.pipeline.streams_on_spark.spark_task import output_rows
-from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, ReadOnlyStateFile
+from jesenska.pipeline.streams_on_spark.columns import stream_joins
+from jesenska.pipeline.streams_on_spark.columns.columns_path import ColumnsPath
+from jesenska.pipeline.streams_on_spark.direct.direct_path import DirectPath
+from jesenska.pipeline.streams_on_spark.queries.spark_task import output_rows
+from jesenska.pipeline.streams_on_spark.stores import state_tables_in_memory
+from jesenska.pipeline.streams_on_spark.stores.state_file import HIGHEST, LOWEST, ReadOnlyStateFile
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import FACTS, Work, process
+from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 from tests.profiles import examples
 from tests.units.pipeline.streams_on_spark.test_direct_path import STRINGS, plain, rows
 
@@ -74,7 +75,9 @@ def merged_with_itself(builder: StreamsBuilder) -> None:
 
 def json_values(builder: StreamsBuilder) -> None:
     stream = builder.stream("a", key=Serdes.string(), value=Serdes.json())
-    stream.filter(value["n"] > 1).map_values(struct(twice=value["n"] * 2, who=key, first=value["list"][0])).to("out", key=Serdes.string(), value=Serdes.json())
+    stream.filter(value["n"] > 1).map_values(struct(twice=value["n"] * 2, who=key, first=value["list"][0])).to(
+        "out", key=Serdes.string(), value=Serdes.json()
+    )
     stream.flat_map_values(value["list"]).to("elements", key=Serdes.string(), value=Serdes.json())
 
 
@@ -103,7 +106,9 @@ def counts(builder: StreamsBuilder) -> None:
 
 def sums(builder: StreamsBuilder) -> None:
     lengths = builder.stream("a", **STRINGS).map_values(value.length(), value=Serdes.long())
-    lengths.group_by_key(**LONGS).aggregate(100, value + aggregate, store="kept", value=Serdes.long()).to_stream().to("out", **LONGS)
+    lengths.group_by_key(**LONGS).aggregate(100, value + aggregate, store="kept", value=Serdes.long()).to_stream().to(
+        "out", **LONGS
+    )
 
 
 def reduced_sums(builder: StreamsBuilder) -> None:
@@ -113,19 +118,25 @@ def reduced_sums(builder: StreamsBuilder) -> None:
 
 def averages(builder: StreamsBuilder) -> None:
     lengths = builder.stream("a", **STRINGS).map_values(value.length() / 3, value=Serdes.double())
-    table = lengths.group_by_key(key=Serdes.string(), value=Serdes.double()).aggregate(0, aggregate * 0.5 + value, store="kept", value=Serdes.double())
+    table = lengths.group_by_key(key=Serdes.string(), value=Serdes.double()).aggregate(
+        0, aggregate * 0.5 + value, store="kept", value=Serdes.double()
+    )
     table.to_stream().to("out", key=Serdes.string(), value=Serdes.double())
 
 
 def longest(builder: StreamsBuilder) -> None:
     grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
-    grouped.reduce(if_else(value.length() > aggregate.length(), value, aggregate), store="kept").to_stream().to("out", **STRINGS)
+    grouped.reduce(if_else(value.length() > aggregate.length(), value, aggregate), store="kept").to_stream().to(
+        "out", **STRINGS
+    )
 
 
 def structs(builder: StreamsBuilder) -> None:
     grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS)
     step = struct(last=value, before=if_else(aggregate == "none", "nothing", aggregate["last"]))
-    made = grouped.aggregate("none", if_else(aggregate == "none", struct(last=value), step), store="kept", value=Serdes.json())
+    made = grouped.aggregate(
+        "none", if_else(aggregate == "none", struct(last=value), step), store="kept", value=Serdes.json()
+    )
     made.to_stream().to("out", key=Serdes.string(), value=Serdes.json())
 
 
@@ -141,7 +152,9 @@ def vanishing(builder: StreamsBuilder) -> None:
 def stream_and_table(builder: StreamsBuilder) -> None:
     table = builder.table("b", **STRINGS)
     builder.stream("a", **STRINGS).join(table, concat(left, "+", right), value=Serdes.string()).to("inner", **STRINGS)
-    builder.stream("c", **STRINGS).left_join(table, coalesce(concat(key, left, right), left), value=Serdes.string()).to("left", **STRINGS)
+    builder.stream("c", **STRINGS).left_join(table, coalesce(concat(key, left, right), left), value=Serdes.string()).to(
+        "left", **STRINGS
+    )
     table.to_stream().to("table", **STRINGS)
 
 
@@ -152,12 +165,16 @@ def stream_and_its_own_table(builder: StreamsBuilder) -> None:
     stream.join(early, concat(left, "+", right), value=Serdes.string()).to("early", **STRINGS)
     words = stream.flat_map_values(value.split(" "))
     table = words.filter(value != "o").to_table(store="late", **STRINGS)
-    words.merge(stream).left_join(table, coalesce(concat(left, "+", right), "none"), value=Serdes.string()).to("words", **STRINGS)
+    words.merge(stream).left_join(table, coalesce(concat(left, "+", right), "none"), value=Serdes.string()).to(
+        "words", **STRINGS
+    )
 
 
 def stream_and_counts(builder: StreamsBuilder) -> None:
     numbers = builder.stream("b", **STRINGS).group_by_key(**STRINGS).count(store="kept")
-    builder.stream("a", **STRINGS).join(numbers, concat(left, "+", right.cast("string")), value=Serdes.string()).to("out", **STRINGS)
+    builder.stream("a", **STRINGS).join(numbers, concat(left, "+", right.cast("string")), value=Serdes.string()).to(
+        "out", **STRINGS
+    )
 
 
 def table_operations(builder: StreamsBuilder) -> None:
@@ -169,7 +186,11 @@ def table_operations(builder: StreamsBuilder) -> None:
 
 def doubles(builder: StreamsBuilder) -> None:
     """Whole numbers in a store of doubles come back as doubles."""
-    table = builder.stream("b", **STRINGS).map_values(value.length()).to_table(store="kept", key=Serdes.string(), value=Serdes.double())
+    table = (
+        builder.stream("b", **STRINGS)
+        .map_values(value.length())
+        .to_table(store="kept", key=Serdes.string(), value=Serdes.double())
+    )
     builder.stream("a", **STRINGS).join(table, right.cast("string"), value=Serdes.string()).to("out", **STRINGS)
 
 
@@ -181,7 +202,9 @@ def windowed(windows: TimeWindows) -> Make:
         grouped = builder.stream("a", **STRINGS).group_by_key(**STRINGS).windowed_by(windows)
         counted = grouped.count(store="kept").to_stream()
         counted.to("out", key=Serdes.time_windowed(Serdes.string(), windows.size_ms), value=Serdes.long())
-        counted.filter(value > 1).map_values(value * 10).to("more", key=Serdes.time_windowed(Serdes.string(), windows.size_ms), value=Serdes.long())
+        counted.filter(value > 1).map_values(value * 10).to(
+            "more", key=Serdes.time_windowed(Serdes.string(), windows.size_ms), value=Serdes.long()
+        )
 
     make.__name__ = f"windowed by {windows}"
     return make
@@ -204,7 +227,9 @@ def windowed_sums(builder: StreamsBuilder) -> None:
 def join_of_streams(windows: JoinWindows) -> Make:
     def make(builder: StreamsBuilder) -> None:
         one, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
-        one.join(other, concat(coalesce(key, "?"), ":", left, "+", right), windows, value=Serdes.string()).to("out", **STRINGS)
+        one.join(other, concat(coalesce(key, "?"), ":", left, "+", right), windows, value=Serdes.string()).to(
+            "out", **STRINGS
+        )
 
     make.__name__ = f"join within {windows}"
     return make
@@ -214,14 +239,18 @@ def outer_join_of_streams(kind: str, windows: JoinWindows) -> Make:
     def make(builder: StreamsBuilder) -> None:
         one, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
         joiner = concat(coalesce(key, "?"), ":", coalesce(left, "-"), "+", coalesce(right, "-"))
-        (one.left_join if kind == "left" else one.outer_join)(other, joiner, windows, value=Serdes.string()).to("out", **STRINGS)
+        (one.left_join if kind == "left" else one.outer_join)(other, joiner, windows, value=Serdes.string()).to(
+            "out", **STRINGS
+        )
 
     make.__name__ = f"{kind} join within {windows}"
     return make
 
 
 left_near, outer_near = (outer_join_of_streams(kind, JoinWindows(6, grace=3)) for kind in ("left", "outer"))
-left_far, outer_far = (outer_join_of_streams(kind, JoinWindows(20, grace=10).before(3).after(15)) for kind in ("left", "outer"))
+left_far, outer_far = (
+    outer_join_of_streams(kind, JoinWindows(20, grace=10).before(3).after(15)) for kind in ("left", "outer")
+)
 outer_late = outer_join_of_streams("outer", JoinWindows(0))
 near, one_sided = join_of_streams(JoinWindows(10, grace=25)), join_of_streams(JoinWindows(30).before(5).after(12))
 
@@ -230,20 +259,45 @@ def joins_of_one_stream(builder: StreamsBuilder) -> None:
     """A stream that is joined with itself and with its words."""
     stream = builder.stream("a", **STRINGS)
     words = stream.flat_map_values(value.split(" "))
-    own = stream.join(stream.map_values(value.upper()), concat(left, "+", right), JoinWindows(5), value=Serdes.string(), name="own", store="own")
-    own.merge(words.join(stream, concat(left, "*", right), JoinWindows(3, grace=30), value=Serdes.string())).to("out", **STRINGS)
+    own = stream.join(
+        stream.map_values(value.upper()),
+        concat(left, "+", right),
+        JoinWindows(5),
+        value=Serdes.string(),
+        name="own",
+        store="own",
+    )
+    own.merge(words.join(stream, concat(left, "*", right), JoinWindows(3, grace=30), value=Serdes.string())).to(
+        "out", **STRINGS
+    )
 
 
 def joins_of_functions(builder: StreamsBuilder) -> None:
     stream, other = builder.stream("a", **STRINGS), builder.stream("b", **STRINGS)
     table = other.to_table(store="kept", **STRINGS)
     stream.left_join(table, lambda k, left, right: f"{k}{left}{right}", value=Serdes.string()).to("table", **STRINGS)
-    stream.join(other, lambda left, right: f"{left}{right}", JoinWindows(10), value=Serdes.string()).to("streams", **STRINGS)
-    windows = stream.group_by_key(**STRINGS).windowed_by(TimeWindows(10, grace=5)).aggregate(lambda: "", lambda k, v, sofar: f"{sofar}{v}", store="w")
+    stream.join(other, lambda left, right: f"{left}{right}", JoinWindows(10), value=Serdes.string()).to(
+        "streams", **STRINGS
+    )
+    windows = (
+        stream.group_by_key(**STRINGS)
+        .windowed_by(TimeWindows(10, grace=5))
+        .aggregate(lambda: "", lambda k, v, sofar: f"{sofar}{v}", store="w")
+    )
     windows.to_stream().map(lambda windowed, v: (f"{windowed.key}@{windowed.window.start}", v)).to("windows", **STRINGS)
 
 
-JOINS: list[Make] = [near, one_sided, joins_of_one_stream, joins_of_functions, left_near, outer_near, left_far, outer_far, outer_late]
+JOINS: list[Make] = [
+    near,
+    one_sided,
+    joins_of_one_stream,
+    joins_of_functions,
+    left_near,
+    outer_near,
+    left_far,
+    outer_far,
+    outer_late,
+]
 WINDOWS: list[Make] = [tumbling, hopping, windowed_sums]
 TABLES: list[Make] = [stream_and_table, stream_and_its_own_table, stream_and_counts, table_operations, doubles]
 
@@ -255,7 +309,9 @@ def python_aggregates(builder: StreamsBuilder) -> None:
         sofar.append(v)
         return sofar
 
-    grouped.aggregate([], add, store="kept", value=Serdes.json()).to_stream().to("out", key=Serdes.string(), value=Serdes.json())
+    grouped.aggregate([], add, store="kept", value=Serdes.json()).to_stream().to(
+        "out", key=Serdes.string(), value=Serdes.json()
+    )
     grouped.reduce(lambda one, two: max(one, two), store="largest").to_stream().to("largest", **STRINGS)
     means = grouped.aggregate(lambda: 0, lambda k, v, sofar: sofar / 2 + len(v), store="means", value=Serdes.double())
     means.to_stream().to("means", key=Serdes.string(), value=Serdes.double())
@@ -268,11 +324,23 @@ AGGREGATES: list[Make] = [python_aggregates, counts, sums, reduced_sums, average
 # --- the comparison --------------------------------------------------------------------------------------------------
 
 TEXTS = [b"one two", b"skip", b"Zebra o p", None, b"", b"\xc3\x84 m", b"12", b"-1.5"]
-JSONS = [json.dumps(one).encode() for one in ({"n": 2, "list": [1, "a"]}, {"n": 1.5, "list": []}, {"n": None}, {"list": None}, {"n": 9, "list": ["x"]}, {})]
+JSONS = [
+    json.dumps(one).encode()
+    for one in (
+        {"n": 2, "list": [1, "a"]},
+        {"n": 1.5, "list": []},
+        {"n": None},
+        {"list": None},
+        {"n": 9, "list": ["x"]},
+        {},
+    )
+]
 
 
 @some.composite
-def micro_batches(draw: Any, topics: Sequence[str], values: Sequence[bytes | None], late_ms: int = 30) -> list[list[RawRecord]]:
+def micro_batches(
+    draw: Any, topics: Sequence[str], values: Sequence[bytes | None], late_ms: int = 30
+) -> list[list[RawRecord]]:
     """Some micro-batches, each with the records of all topics in the order of their offsets. Time goes on, with
     records that are late."""
     made: list[list[RawRecord]] = []
@@ -284,7 +352,9 @@ def micro_batches(draw: Any, topics: Sequence[str], values: Sequence[bytes | Non
             at = max(0, now - draw(some.sampled_from([0, 0, 0, 1, late_ms, 3 * late_ms])))
             headers = draw(some.sampled_from([(), (), (("h", b"1"), ("empty", None))]))
             name = draw(some.sampled_from([b"x", b"y", b"", None]))
-            records.append(RawRecord(draw(some.sampled_from(topics)), offset, name, draw(some.sampled_from(values)), at, headers))
+            records.append(
+                RawRecord(draw(some.sampled_from(topics)), offset, name, draw(some.sampled_from(values)), at, headers)
+            )
             offset += 1
         made.append(records)
     return made
@@ -293,7 +363,12 @@ def micro_batches(draw: Any, topics: Sequence[str], values: Sequence[bytes | Non
 def work_of(make: Make, cache_bytes: int = 0) -> Work:
     builder = StreamsBuilder()
     make(builder)
-    settings_ = {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string", "statestore.cache.max.bytes": cache_bytes}
+    settings_ = {
+        "application.id": "app",
+        "default.key.serde": "string",
+        "default.value.serde": "string",
+        "statestore.cache.max.bytes": cache_bytes,
+    }
     return Work.of(builder.build(), 0, StreamsConfig(settings_), {})
 
 
@@ -338,8 +413,15 @@ class Ways:
         path, stores = self.directory / name / "0.state", self.work.processors.stores
         with closing(sqlite3.connect(path)) as connection:
             (facts,) = connection.execute("SELECT value FROM meta WHERE name = ?", (FACTS,)).fetchone()
-            names = [table for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'") if table in stores]
-            found = {table: connection.execute(f'SELECT a, n, m, value, at FROM "{table}" ORDER BY a, n, m').fetchall() for table in names}
+            names = [
+                table
+                for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+                if table in stores
+            ]
+            found = {
+                table: connection.execute(f'SELECT a, n, m, value, at FROM "{table}" ORDER BY a, n, m').fetchall()
+                for table in names
+            }
         known = json.loads(facts)
         with closing(ReadOnlyStateFile(path)) as file:
             for table in names:
@@ -347,7 +429,9 @@ class Ways:
                 parts = [] if segments is None else segments.tables(LOWEST, HIGHEST)
                 rows_ = [*found[table], *(tuple(row.values()) for part in parts for row in part.to_pylist())]
                 if stores[table].retain_duplicates:
-                    found[table] = sorted(row for row in rows_ if row[1] > known["stores"][table][0] - (stores[table].retention_ms or 0))
+                    found[table] = sorted(
+                        row for row in rows_ if row[1] > known["stores"][table][0] - (stores[table].retention_ms or 0)
+                    )
         return found, known
 
 
@@ -405,12 +489,13 @@ def test_functions_that_may_change_what_they_get_are_called_record_by_record() -
 def test_the_path_tells_which_functions_are_called_for_each_record() -> None:
     assert str(ColumnsPath(work_of(counts))) == "as columns, each step for all records of a micro-batch at once"
     assert str(ColumnsPath(work_of(python_aggregates))).endswith(
-        "at once, Python functions for each record: KSTREAM-AGGREGATE-0000000001, KSTREAM-REDUCE-0000000004, KSTREAM-AGGREGATE-0000000007"
+        "at once, Python functions for each record: KSTREAM-AGGREGATE-0000000001, KSTREAM-REDUCE-0000000004, "
+        "KSTREAM-AGGREGATE-0000000007"
     )
 
 
 def test_pairs_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(column_stream_joins, "_PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr(stream_joins, "_PAIRS_AT_ONCE", 3)
 
     @settings(max_examples=examples(0.03), deadline=None)
     @given(micro_batches(topics_of(near), TEXTS))
@@ -420,12 +505,19 @@ def test_pairs_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     check()
 
 
-def test_a_table_in_memory_is_read_again_when_somebody_has_changed_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_memory_is_read_again_when_somebody_has_changed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_tables_in_memory, "_KEYS_MIN", 0)
     ways = Ways(work_of(stream_and_table), tmp_path)
     offset = 0
-    for version, way in enumerate([ways.engine, ways.by_columns, ways.by_columns, ways.by_direct_path, ways.by_columns, ways.by_columns]):
-        records = [RawRecord("a", offset, b"x", b"?", 10 * version), RawRecord("b", offset + 1, b"x", b"%d" % version, 10 * version + 1)]
+    for version, way in enumerate(
+        [ways.engine, ways.by_columns, ways.by_columns, ways.by_direct_path, ways.by_columns, ways.by_columns]
+    ):
+        records = [
+            RawRecord("a", offset, b"x", b"?", 10 * version),
+            RawRecord("b", offset + 1, b"x", b"%d" % version, 10 * version + 1),
+        ]
         offset += 2
         for _ in range(2):  # the second time as after a crash
             found = plain(way(version, records, "state")).get("inner", [])

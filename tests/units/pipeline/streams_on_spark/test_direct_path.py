@@ -11,12 +11,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError, Suppressed, TimeWindows, Topology, key, log_and_continue, value
+from jesenska.pipeline.streams import (
+    Serdes,
+    StreamsBuilder,
+    StreamsConfig,
+    StreamsError,
+    Suppressed,
+    TimeWindows,
+    Topology,
+    key,
+    log_and_continue,
+    value,
+)
 from jesenska.pipeline.streams.engine.queues import RawRecord
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath
-from jesenska.pipeline.streams_on_spark.other_way import OtherWayError
-from jesenska.pipeline.streams_on_spark.partition_task import Work, process
-from jesenska.pipeline.streams_on_spark.spark_task import output_rows, raw_records
+from jesenska.pipeline.streams_on_spark.direct.direct_path import DirectPath
+from jesenska.pipeline.streams_on_spark.queries.spark_task import output_rows, raw_records
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work, process
+from jesenska.pipeline.streams_on_spark.tasks.path_refusals import OtherWayError
 
 STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])))
@@ -32,7 +43,9 @@ def rows(records: Sequence[RawRecord]) -> pa.Table:
             "partition": pa.array([record.partition for record in records], pa.int32()),
             "offset": pa.array([record.offset for record in records], pa.int64()),
             "timestamp": pa.array([record.timestamp * 1000 for record in records], pa.timestamp("us", tz="UTC")),
-            "headers": pa.array([[{"key": name, "value": data} for name, data in record.headers] for record in records], HEADERS),
+            "headers": pa.array(
+                [[{"key": name, "value": data} for name, data in record.headers] for record in records], HEADERS
+            ),
         }
     )
 
@@ -49,7 +62,11 @@ def plain(batches: Sequence[pa.RecordBatch]) -> dict[str, list[dict[str, Any]]]:
 def simple_steps() -> Topology:
     builder = StreamsBuilder()
     stream = builder.stream("a", **STRINGS).filter(value.is_not_null()).filter_not(lambda k, v: v == "skip")
-    one, two = stream.flat_map_values(lambda text: text.split()).map(lambda k, v: (v, k)).branch(lambda k, v: k > "m", lambda k, v: True)
+    one, two = (
+        stream.flat_map_values(lambda text: text.split())
+        .map(lambda k, v: (v, k))
+        .branch(lambda k, v: k > "m", lambda k, v: True)
+    )
     one.merge(two.map_values(lambda text: text and text.upper())).select_key(lambda k, v: k[:1]).to("out")
     stream.peek(lambda k, v: None).map_values(value.length()).to("lengths", value=Serdes.long())
     stream.flat_map(lambda k, v: [(k, v), (v, k)]).to("both", key=Serdes.json(), value=Serdes.json())
@@ -59,13 +76,17 @@ def simple_steps() -> Topology:
 
 def counts() -> Topology:
     builder = StreamsBuilder()
-    builder.stream("a", **STRINGS).group_by_key().count(store="kept").to_stream().map_values(lambda n: n * 10).to("out", value=Serdes.long())
+    builder.stream("a", **STRINGS).group_by_key().count(store="kept").to_stream().map_values(lambda n: n * 10).to(
+        "out", value=Serdes.long()
+    )
     return builder.build()
 
 
 def reduced() -> Topology:
     builder = StreamsBuilder()
-    builder.stream("a", **STRINGS).group_by_key().reduce(lambda one, two: None if two == "skip" else max(one, two), store="kept").to_stream().to("out")
+    builder.stream("a", **STRINGS).group_by_key().reduce(
+        lambda one, two: None if two == "skip" else max(one, two), store="kept"
+    ).to_stream().to("out")
     return builder.build()
 
 
@@ -99,8 +120,14 @@ def stream_and_table() -> Topology:
 
 def stream_and_counts() -> Topology:
     builder = StreamsBuilder()
-    lists = builder.stream("b", **STRINGS).group_by_key().aggregate([], lambda k, v, sofar: [*sofar, v], store="kept", value=Serdes.json())
-    builder.stream("a", **STRINGS).join(lists, lambda left, right: [left, right.pop(), right]).to("out", value=Serdes.json())
+    lists = (
+        builder.stream("b", **STRINGS)
+        .group_by_key()
+        .aggregate([], lambda k, v, sofar: [*sofar, v], store="kept", value=Serdes.json())
+    )
+    builder.stream("a", **STRINGS).join(lists, lambda left, right: [left, right.pop(), right]).to(
+        "out", value=Serdes.json()
+    )
     return builder.build()
 
 
@@ -116,10 +143,17 @@ def given(seed: int, count: int, first: int = 0, topics: str = "a") -> list[RawR
     return found
 
 
-@pytest.mark.parametrize("make", [simple_steps, counts, reduced, collected, repartitioned, stream_and_table, stream_and_counts])
+@pytest.mark.parametrize(
+    "make", [simple_steps, counts, reduced, collected, repartitioned, stream_and_table, stream_and_counts]
+)
 def test_the_direct_path_gives_what_the_engine_gives(make: Callable[[], Topology], tmp_path: Path) -> None:
     """Micro-batch by micro-batch; every second one by the other, so that each finds what the other has left."""
-    work = Work.of(make(), 0, StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}), {})
+    work = Work.of(
+        make(),
+        0,
+        StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}),
+        {},
+    )
     direct = DirectPath(work)
     topics = "".join(topic for topic in "abc" if f"topics: [{topic}]" in make().describe())
     alone, mixed = tmp_path / "alone", tmp_path / "mixed"
@@ -144,7 +178,11 @@ def test_what_is_unusual_is_left_to_the_engine(tmp_path: Path) -> None:
     """Nothing stays of what the direct path had begun."""
     builder = StreamsBuilder()
     builder.stream("a", **STRINGS).group_by_key().count(store="kept").to_stream().to("out", value=Serdes.long())
-    settings = {"default.key.serde": "string", "default.value.serde": "string", "default.deserialization.exception.handler": log_and_continue}
+    settings = {
+        "default.key.serde": "string",
+        "default.value.serde": "string",
+        "default.deserialization.exception.handler": log_and_continue,
+    }
     work = Work.of(builder.build(), 0, StreamsConfig(settings), {})
     direct = DirectPath(work)
     good, bad = RawRecord("a", 0, b"x", b"1", 5), RawRecord("a", 1, b"x", b"\xff", 6)
@@ -172,10 +210,14 @@ def test_other_sub_topologies_are_the_engines() -> None:
         builder.stream(re.compile("a|b"), **STRINGS).to("out")
 
     def a_table_of_windows(builder: StreamsBuilder) -> None:
-        builder.stream("a", **STRINGS).group_by_key().windowed_by(TimeWindows(5)).count().to_stream().map(lambda k, v: (k.key, v)).to("out")
+        builder.stream("a", **STRINGS).group_by_key().windowed_by(TimeWindows(5)).count().to_stream().map(
+            lambda k, v: (k.key, v)
+        ).to("out")
 
     def held_back(builder: StreamsBuilder) -> None:
-        builder.stream("a", **STRINGS).group_by_key().count().suppress(Suppressed.until_time_limit(5)).to_stream().to("out")
+        builder.stream("a", **STRINGS).group_by_key().count().suppress(Suppressed.until_time_limit(5)).to_stream().to(
+            "out"
+        )
 
     def own_times(builder: StreamsBuilder) -> None:
         builder.stream("a", **STRINGS, timestamp_extractor=lambda record, time: 1).to("out")

@@ -13,11 +13,11 @@ import pytest
 from jesenska.pipeline.streams import Serdes, StreamsBuilder, StreamsConfig, StreamsError
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams_on_spark.changelogs import logged_stores
-from jesenska.pipeline.streams_on_spark.direct_path import DirectPath
-from jesenska.pipeline.streams_on_spark.interactive_queries import parts_of
-from jesenska.pipeline.streams_on_spark.partition_task import Work
-from jesenska.pipeline.streams_on_spark.restoration import restore_partition
-from jesenska.pipeline.streams_on_spark.state_stores import WindowStoreInFile
+from jesenska.pipeline.streams_on_spark.direct.direct_path import DirectPath
+from jesenska.pipeline.streams_on_spark.queries.interactive_queries import parts_of
+from jesenska.pipeline.streams_on_spark.queries.restoration import restore_partition
+from jesenska.pipeline.streams_on_spark.stores.state_stores import WindowStoreInFile
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Work
 from tests.processes.pipeline.streams_on_spark.known_differences import ATTRIBUTES, only_ticks_differ, unexplained
 from tests.processes.pipeline.streams_on_spark.micro_batches import (
     Application,
@@ -71,7 +71,9 @@ def check(description: Json, cuts: Cuts, partitions: int, directory: Path, title
         pytest.param(at_random, 2, slice(4, None, 6), id="at random, two partitions"),
     ],
 )
-def test_micro_batches_give_what_kafka_streams_gives(cuts: Cuts, partitions: int, chosen: slice, tmp_path: Path) -> None:
+def test_micro_batches_give_what_kafka_streams_gives(
+    cuts: Cuts, partitions: int, chosen: slice, tmp_path: Path
+) -> None:
     ways: Counter[str] = Counter()
     titles: Counter[str] = Counter()
     for number, description in enumerate(THREE_HUNDRED[chosen]):
@@ -100,7 +102,11 @@ def test_stores_are_restored_from_their_changelogs(tmp_path: Path) -> None:
             continue  # one that cannot be built, or ends with an error
         for work in application.works.values():
             processors = work.processors
-            specs = {name: processors.stores[name] for name in logged_stores(processors, used_stores(work), True) if is_table(name)}
+            specs = {
+                name: processors.stores[name]
+                for name in logged_stores(processors, used_stores(work), True)
+                if is_table(name)
+            }
             logged: dict[int, list[RawRecord]] = {}
             for (name, partition, key), (value, at) in files.changelogs.items():
                 if name in specs:
@@ -109,7 +115,11 @@ def test_stores_are_restored_from_their_changelogs(tmp_path: Path) -> None:
                 restore_partition(place / "restored" / str(work.number) / f"{partition}.state", specs, iter(records))
             for name, spec in specs.items() if logged else ():
                 one, other = (
-                    [row for store in parts_of(spec, work.plan, work.config, place / made / str(work.number)) for row in store_rows(store.all())]
+                    [
+                        row
+                        for store in parts_of(spec, work.plan, work.config, place / made / str(work.number))
+                        for row in store_rows(store.all())
+                    ]
                     for made in ("made", "restored")
                 )
                 assert one == other, (description["name"], name)
@@ -127,17 +137,23 @@ def test_a_mistake_in_a_store_is_found(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_record_that_is_lost_is_found(tmp_path: Path) -> None:
     """Both sides agree, and the test driver has one more."""
     description = named("map_values of a stream: upper")
-    ours = outcome(description, lambda application, given, chance: record_by_record(application, given[1:], chance), [KeptTasks()])
+    ours = outcome(
+        description, lambda application, given, chance: record_by_record(application, given[1:], chance), [KeptTasks()]
+    )
     assert list(unexplained(description, outcome_of_driver(description), ours, 1, set()))
 
 
 def test_a_partition_without_records_for_a_store_is_no_hindrance(tmp_path: Path) -> None:
     """Of two partitions, one had only a record that was dropped."""
     builder = StreamsBuilder()
-    builder.stream("a", key=Serdes.string(), value=Serdes.string()).group_by_key().count(store="kept").to_stream().to("out", value=Serdes.long())
+    builder.stream("a", key=Serdes.string(), value=Serdes.string()).group_by_key().count(store="kept").to_stream().to(
+        "out", value=Serdes.long()
+    )
     config = StreamsConfig({"default.key.serde": "string", "default.value.serde": "string"})
     work = Work.of(builder.build(), 0, config, {})
     DirectPath(work).run(rows([RawRecord("a", 0, None, b"1", 5)]), 0, 0, tmp_path)
     DirectPath(work).run(rows([RawRecord("a", 0, b"x", b"1", 5, (), 1)]), 1, 0, tmp_path)
-    found = [pair for store in parts_of(work.processors.stores["kept"], work.plan, config, tmp_path) for pair in store.all()]
+    found = [
+        pair for store in parts_of(work.processors.stores["kept"], work.plan, config, tmp_path) for pair in store.all()
+    ]
     assert [(key, value.value) for key, value in found] == [("x", 1)]

@@ -26,7 +26,7 @@ from jesenska.pipeline.streams import (
 )
 from jesenska.pipeline.streams.engine.queues import RawRecord
 from jesenska.pipeline.streams.processor_topology import SourceNode
-from jesenska.pipeline.streams_on_spark.partition_task import Output, Work, process
+from jesenska.pipeline.streams_on_spark.tasks.partition_task import Output, Work, process
 
 STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 Input = tuple[str, str | None, str | None, int]
@@ -36,8 +36,12 @@ class MicroBatches:
     """Runs the whole topology on one partition, sub-topology after sub-topology, until nothing is left to read."""
 
     def __init__(self, topology: Topology, directory: Path) -> None:
-        config = StreamsConfig({"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"})
-        self.works = [Work.of(topology, number, config, {}) for number in range(len(topology.processors.sub_topologies()))]
+        config = StreamsConfig(
+            {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}
+        )
+        self.works = [
+            Work.of(topology, number, config, {}) for number in range(len(topology.processors.sub_topologies()))
+        ]
         self.directory = directory
         self.written: list[Output] = []
         self.numbers: dict[str, int] = {}
@@ -64,12 +68,21 @@ class MicroBatches:
         # As after a crash: the micro-batch is done a second time, and gives the same.
         assert process(work, 0, version, raw, self.directory / str(work.number), 0) == made
         self.written += made
-        self.waiting += [(output.topic, Record(output.key, output.value, output.timestamp, output.headers)) for output in made if self._is_read(output.topic)]
+        self.waiting += [
+            (output.topic, Record(output.key, output.value, output.timestamp, output.headers))
+            for output in made
+            if self._is_read(output.topic)
+        ]
 
     def _topics(self, work: Work) -> list[str]:
         nodes = [work.processors.nodes[name] for name in work.names]
         internal = work.processors.internal_topics
-        return [f"app-{topic}" if topic in internal else topic for node in nodes if isinstance(node, SourceNode) for topic in node.topics]
+        return [
+            f"app-{topic}" if topic in internal else topic
+            for node in nodes
+            if isinstance(node, SourceNode)
+            for topic in node.topics
+        ]
 
     def _is_read(self, topic: str) -> bool:
         return any(topic in self._topics(work) for work in self.works)
@@ -85,13 +98,17 @@ def counts() -> Topology:
 def windowed_counts() -> Topology:
     builder = StreamsBuilder()
     grouped = builder.stream("a", **STRINGS).group_by_key()
-    grouped.windowed_by(TimeWindows(10, grace=5)).count(store="counts").suppress(Suppressed.until_window_closes()).to_stream().to("out")
+    grouped.windowed_by(TimeWindows(10, grace=5)).count(store="counts").suppress(
+        Suppressed.until_window_closes()
+    ).to_stream().to("out")
     return builder.build()
 
 
 def sliding_counts() -> Topology:
     builder = StreamsBuilder()
-    builder.stream("a", **STRINGS).group_by_key().windowed_by(SlidingWindows(10, grace=50)).count().to_stream().to("out")
+    builder.stream("a", **STRINGS).group_by_key().windowed_by(SlidingWindows(10, grace=50)).count().to_stream().to(
+        "out"
+    )
     return builder.build()
 
 
@@ -131,7 +148,9 @@ def foreign_key_join() -> Topology:
 
 def regrouped_table() -> Topology:
     builder = StreamsBuilder()
-    builder.table("a", **STRINGS).group_by(lambda key, value: (value[:1], value), **STRINGS).count().to_stream().to("out")
+    builder.table("a", **STRINGS).group_by(lambda key, value: (value[:1], value), **STRINGS).count().to_stream().to(
+        "out"
+    )
     return builder.build()
 
 
@@ -191,14 +210,30 @@ def last_values(records: list[tuple[bytes | None, bytes | None, int]]) -> dict[b
 
 @pytest.mark.parametrize(
     "make",
-    [counts, windowed_counts, sliding_counts, sessions, stream_joins, stream_table_join, table_joins, foreign_key_join, regrouped_table, punctuations],
+    [
+        counts,
+        windowed_counts,
+        sliding_counts,
+        sessions,
+        stream_joins,
+        stream_table_join,
+        table_joins,
+        foreign_key_join,
+        regrouped_table,
+        punctuations,
+    ],
 )
 def test_micro_batches_give_what_the_test_driver_gives(make: Any, tmp_path: Path) -> None:
     topology = make()
     read = [topic for topic in "ab" if f"topics: [{topic}]" in topology.describe()]
     for seed in (1,):
-        given = [(topic, Record(key and key.encode(), value and value.encode(), at)) for topic, key, value, at in inputs(seed, read)]
-        with TopologyTestDriver(topology, {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}) as driver:
+        given = [
+            (topic, Record(key and key.encode(), value and value.encode(), at))
+            for topic, key, value, at in inputs(seed, read)
+        ]
+        with TopologyTestDriver(
+            topology, {"application.id": "app", "default.key.serde": "string", "default.value.serde": "string"}
+        ) as driver:
             for topic, record in given:
                 driver.pipe_raw(topic, record.key, record.value, record.timestamp)
             expected = [(record.key, record.value, record.timestamp) for record in driver.read_raw("out")]
@@ -223,7 +258,9 @@ def test_a_state_that_is_newer_than_the_checkpoint_is_refused(tmp_path: Path) ->
 
 def test_a_micro_batch_that_fails_leaves_the_state_as_it_was(tmp_path: Path) -> None:
     builder = StreamsBuilder()
-    builder.table("a", **STRINGS, store="kept").to_stream().map_values(lambda value: 1 / (value != "bad")).to("out", value=Serdes.json())
+    builder.table("a", **STRINGS, store="kept").to_stream().map_values(lambda value: 1 / (value != "bad")).to(
+        "out", value=Serdes.json()
+    )
     work = Work.of(builder.build(), 0, StreamsConfig(), {})
     process(work, 0, 0, [RawRecord("a", 0, b"x", b"good", 0)], tmp_path, 0)
     with pytest.raises(StreamsError, match="ZeroDivisionError"):

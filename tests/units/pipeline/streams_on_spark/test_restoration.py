@@ -8,13 +8,19 @@ from typing import Any
 import pytest
 
 from jesenska.base.identifiers import TopicPartition
-from jesenska.client.group_admin import OffsetAndMetadata
-from jesenska.pipeline.options import READ_BY_A_QUERY
+from jesenska.client.administration.group_admin import OffsetAndMetadata
+from jesenska.pipeline.connector.options import READ_BY_A_QUERY
 from jesenska.pipeline.streams import Serdes, SessionWindows, StreamsBuilder, StreamsConfig, StreamsError, Suppressed
 from jesenska.pipeline.streams_on_spark.application import Application
 from jesenska.pipeline.streams_on_spark.cutting import cut
-from jesenska.pipeline.streams_on_spark.group_offsets import belongs_to_others, is_of_another_topology, read_by_anybody, set_by_a_tool, text_of
-from jesenska.pipeline.streams_on_spark.restoration import is_gone, was_begun_without_changelogs
+from jesenska.pipeline.streams_on_spark.queries.group_offsets import (
+    belongs_to_others,
+    is_of_another_topology,
+    read_by_anybody,
+    set_by_a_tool,
+    text_of,
+)
+from jesenska.pipeline.streams_on_spark.queries.restoration import is_gone, was_begun_without_changelogs
 
 STRINGS: dict[str, Any] = {"key": Serdes.string(), "value": Serdes.string()}
 PARTITION, OTHER = TopicPartition("lines", 0), TopicPartition("lines", 1)
@@ -27,7 +33,9 @@ def application(*, with_logging: bool = True, with_store: bool = True, suppresse
     builder = StreamsBuilder()
     stream = builder.stream("lines", **STRINGS)
     if suppressed:
-        stream.group_by_key().windowed_by(SessionWindows(5, grace=0)).count(store="counts").suppress(Suppressed.until_window_closes().with_name("held"))
+        stream.group_by_key().windowed_by(SessionWindows(5, grace=0)).count(store="counts").suppress(
+            Suppressed.until_window_closes().with_name("held")
+        )
     elif with_store:
         stream.group_by_key().count(store="counts")
     else:
@@ -59,7 +67,9 @@ def test_an_application_without_stores_goes_on_at_the_offsets() -> None:
     ],
 )
 def test_what_cannot_be_restored_is_refused(made: dict[str, bool], topics: dict[str, int], reason: str) -> None:
-    with pytest.raises(StreamsError, match=rf"shop has run before, .*{reason}: set state\.dir .*kafka-streams-application-reset"):
+    with pytest.raises(
+        StreamsError, match=rf"shop has run before, .*{reason}: set state\.dir .*kafka-streams-application-reset"
+    ):
         is_gone(application(**made), READ, topics)
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark import cloudpickle
 
 from jesenska.pipeline.streams import StreamsError
-from jesenska.pipeline.streams_on_spark.sent_modules import pickled, unpickled
+from jesenska.pipeline.streams_on_spark.queries.sent_modules import pickled, unpickled
 
 _TOPOLOGY = """
 import json
@@ -64,10 +64,14 @@ def _as_in_a_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules cannot be imported any more."""
     for name in ("topology_of_the_shop", "rules_of_the_shop"):
         sys.modules.pop(name, None)
-    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if not (Path(entry) / "rules_of_the_shop.py").exists()])
+    monkeypatch.setattr(
+        sys, "path", [entry for entry in sys.path if not (Path(entry) / "rules_of_the_shop.py").exists()]
+    )
 
 
-def test_functions_and_classes_of_modules_that_are_not_installed_travel_by_value(topology: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functions_and_classes_of_modules_that_are_not_installed_travel_by_value(
+    topology: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = pickled((topology.price, json.dumps))
     _as_in_a_worker(monkeypatch)
     price, dumps = unpickled(sent)
@@ -81,7 +85,9 @@ def test_what_the_program_pickles_itself_is_as_before(topology: ModuleType) -> N
     assert cloudpickle.list_registry_pickle_by_value() == before  # type: ignore[no-untyped-call]
 
 
-def test_a_function_that_cannot_travel_by_value_needs_its_module(topology: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_cannot_travel_by_value_needs_its_module(
+    topology: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent = pickled(topology.guarded)
     assert unpickled(sent) is topology.guarded
     _as_in_a_worker(monkeypatch)

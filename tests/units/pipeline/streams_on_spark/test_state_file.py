@@ -12,8 +12,18 @@ import pyarrow as pa
 import pytest
 
 from jesenska.pipeline.streams import StreamsError
-from jesenska.pipeline.streams_on_spark import state_segments
-from jesenska.pipeline.streams_on_spark.state_file import HIGHEST, LOWEST, Binding, ReadOnlyStateFile, Rows, StateFile, StateTable, begin_file, bound
+from jesenska.pipeline.streams_on_spark.stores import state_segments
+from jesenska.pipeline.streams_on_spark.stores.state_file import (
+    HIGHEST,
+    LOWEST,
+    Binding,
+    ReadOnlyStateFile,
+    Rows,
+    StateFile,
+    StateTable,
+    begin_file,
+    bound,
+)
 
 Kept = dict[tuple[bytes, int, int], tuple[bytes, int]]
 
@@ -54,8 +64,16 @@ def test_many_rows_are_put_and_taken_back_as_single_ones_are(seed: int, tmp_path
                     keys = list(zip(rows.a, rows.n, rows.m, strict=True))
                     if act == "many":
                         table.put_many(rows, _before(table, keys))
-                        after |= {key: (value, at) for key, value, at in zip(keys, rows.value, rows.at, strict=True) if value is not None}
-                        after = {key: kept for key, kept in after.items() if key not in keys or rows.value[keys.index(key)] is not None}
+                        after |= {
+                            key: (value, at)
+                            for key, value, at in zip(keys, rows.value, rows.at, strict=True)
+                            if value is not None
+                        }
+                        after = {
+                            key: kept
+                            for key, kept in after.items()
+                            if key not in keys or rows.value[keys.index(key)] is not None
+                        }
                     elif act == "single":
                         for key in keys[:5]:
                             table.put(*key, b"single", 7)
@@ -79,7 +97,9 @@ def test_rows_of_many_keys_are_found_within_their_bounds(tmp_path: Path) -> None
             table.put(b"%d" % (number % 150), number, 0, b"v", 1)
         keys = [b"%d" % number for number in range(120, 260)]
         found = sorted(table.of_many(keys, 10, 280))
-        assert found == sorted((b"%d" % (number % 150), number, 0, b"v", 1) for number in range(10, 281) if number % 150 >= 120)
+        assert found == sorted(
+            (b"%d" % (number % 150), number, 0, b"v", 1) for number in range(10, 281) if number % 150 >= 120
+        )
         assert table.of_many([], 0, 5) == []
 
 
@@ -87,14 +107,24 @@ def test_rows_of_many_keys_are_found_within_their_bounds(tmp_path: Path) -> None
 
 
 def _rows(*times: int) -> pa.Table:
-    columns: dict[str, Any] = {"a": [b"k"] * len(times), "n": times, "m": range(len(times)), "value": [b"v"] * len(times), "at": times}
+    columns: dict[str, Any] = {
+        "a": [b"k"] * len(times),
+        "n": times,
+        "m": range(len(times)),
+        "value": [b"v"] * len(times),
+        "at": times,
+    }
     kinds = {"a": pa.binary(), "n": pa.int64(), "m": pa.int64(), "value": pa.binary(), "at": pa.int64()}
     return pa.table({name: pa.array(column, kinds[name]) for name, column in columns.items()})
 
 
 def _times(file: StateFile | ReadOnlyStateFile, lowest: int = LOWEST, highest: int = HIGHEST) -> list[int]:
     segments = file.segments("side")
-    return sorted(time for table in (segments.tables(lowest, highest) if segments is not None else []) for time in table.column("n").to_pylist())
+    return sorted(
+        time
+        for table in (segments.tables(lowest, highest) if segments is not None else [])
+        for time in table.column("n").to_pylist()
+    )
 
 
 def test_segments_of_small_micro_batches_come_together(tmp_path: Path) -> None:
@@ -151,7 +181,9 @@ def test_a_micro_batch_that_fails_leaves_the_segments_as_they_were(tmp_path: Pat
         assert _times(file) == [1]
 
 
-def _micro_batch(path: Path, version: int, starts: dict[str, int] | None, ends: dict[str, int], owner: str = "mine 0") -> None:
+def _micro_batch(
+    path: Path, version: int, starts: dict[str, int] | None, ends: dict[str, int], owner: str = "mine 0"
+) -> None:
     with bound(path, Binding(owner, starts, ends)), StateFile(path, version) as file:
         file.table("kept").put(b"key", 0, 0, b"%d" % version, 0)
 
@@ -162,7 +194,11 @@ def test_a_micro_batch_begins_where_the_state_has_read_to(tmp_path: Path) -> Non
     _micro_batch(path, 0, None, {"lines": 5})  # of a query whose first micro-batch was run again, and ends elsewhere
     for _ in range(2):
         _micro_batch(path, 4, {"lines": 5, "others": 2}, {"lines": 9, "others": 4})
-    with pytest.raises(StreamsError, match=r"has lines up to offset 9, but the next micro-batch begins at 11, so .*: put it back, or remove \S+/app, so that"):
+    with pytest.raises(
+        StreamsError,
+        match=r"has lines up to offset 9, but the next micro-batch begins at 11, so .*: put it back, or remove \S+/app, "  # noqa: E501
+        r"so that",
+    ):
         _micro_batch(path, 5, {"lines": 11, "others": 4}, {"lines": 12, "others": 4})
     with pytest.raises(StreamsError, match="has lines up to offset 5, but the next micro-batch begins at 6"):
         _micro_batch(path, 4, {"lines": 6}, {"lines": 9})

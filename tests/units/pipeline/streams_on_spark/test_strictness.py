@@ -154,10 +154,26 @@ def partitioned_by_hand() -> Topology:
 @pytest.mark.parametrize(
     ("kind", "text", "sentence"),
     [
-        (Counting, "self.count", "changes its attribute count in process, and a micro-batch begins with a new one: keep it in a store."),
-        (Collecting, "self.names", "changes its attribute names in process, and a micro-batch begins with a new one: keep it in a store."),
-        (Adding, "self.names", "changes its attribute names in tell, and a micro-batch begins with a new one: keep it in a store."),
-        (Removing, "del self", "changes its attribute names in process, and a micro-batch begins with a new one: keep it in a store."),
+        (
+            Counting,
+            "self.count",
+            "changes its attribute count in process, and a micro-batch begins with a new one: keep it in a store.",
+        ),
+        (
+            Collecting,
+            "self.names",
+            "changes its attribute names in process, and a micro-batch begins with a new one: keep it in a store.",
+        ),
+        (
+            Adding,
+            "self.names",
+            "changes its attribute names in tell, and a micro-batch begins with a new one: keep it in a store.",
+        ),
+        (
+            Removing,
+            "del self",
+            "changes its attribute names in process, and a micro-batch begins with a new one: keep it in a store.",
+        ),
         (Late, "schedule", "schedules a punctuation in process, which ends with its micro-batch: schedule it in init."),
     ],
 )
@@ -168,7 +184,10 @@ def test_a_processor_that_does_not_outlive_its_micro_batch_is_refused(kind: Any,
 
 
 def test_each_attribute_is_told() -> None:
-    with pytest.raises(StreamsError, match=r"attribute before in process.*attribute last in process|attribute last in process.*attribute before"):
+    with pytest.raises(
+        StreamsError,
+        match=r"attribute before in process.*attribute last in process|attribute last in process.*attribute before",
+    ):
         strict(with_processor(Swapping))
 
 
@@ -188,12 +207,20 @@ def test_a_processor_that_keeps_all_in_stores_is_not_refused(guarantee: str) -> 
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: with_processor(ByTheClock), "refuses the punctuations of KSTREAM-PROCESSOR-0000000001 on wall-clock time with exactly_once_v2"),
-        (lambda: with_processor(AsksForTheTime), "refuses that KSTREAM-PROCESSOR-0000000001 asks for the wall-clock time with exactly_once_v2"),
+        (
+            lambda: with_processor(ByTheClock),
+            "refuses the punctuations of KSTREAM-PROCESSOR-0000000001 on wall-clock time with exactly_once_v2",
+        ),
+        (
+            lambda: with_processor(AsksForTheTime),
+            "refuses that KSTREAM-PROCESSOR-0000000001 asks for the wall-clock time with exactly_once_v2",
+        ),
         (global_join, "refuses a global table with exactly_once_v2"),
     ],
 )
-def test_what_comes_out_differently_when_it_is_run_again_is_refused_with_exactly_once(make: Callable[[], Topology], sentence: str) -> None:
+def test_what_comes_out_differently_when_it_is_run_again_is_refused_with_exactly_once(
+    make: Callable[[], Topology], sentence: str
+) -> None:
     with pytest.raises(StreamsError, match=sentence):
         strict(make(), ONCE, max_offsets_per_trigger=None)
     strict(make(), TWICE, max_offsets_per_trigger=None)
@@ -201,7 +228,10 @@ def test_what_comes_out_differently_when_it_is_run_again_is_refused_with_exactly
 
 @pytest.mark.parametrize("make", [joined, repartitioned_join])
 def test_topics_that_are_joined_are_refused_where_micro_batches_have_a_limit(make: Callable[[], Topology]) -> None:
-    with pytest.raises(StreamsError, match=r"test_strictness.py, line \d+: strict=True refuses that sub-topology \d reads several topics"):
+    with pytest.raises(
+        StreamsError,
+        match=r"test_strictness.py, line \d+: strict=True refuses that sub-topology \d reads several topics",
+    ):
         strict(make())
     strict(make(), max_offsets_per_trigger=None)
 
@@ -232,7 +262,9 @@ def test_of_generated_topologies_those_with_a_processor_that_counts_are_refused(
     """Micro-batches have no limit. `Program` is the class of all processors of `process`, and counts its ticks."""
     refused, counting = [], []
     for description in topologies(300):
-        interpreter = Interpreter({**description, "settings": {**description.get("settings", {}), "bootstrap.servers": "127.0.0.1:1"}})
+        interpreter = Interpreter(
+            {**description, "settings": {**description.get("settings", {}), "bootstrap.servers": "127.0.0.1:1"}}
+        )
         try:
             topology = interpreter.topology()
             TopologyTestDriver(topology, interpreter.settings)

@@ -72,7 +72,9 @@ class AggregateTable(Operator):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            raise StreamsError(f"the aggregation with the store {self._name} got a record without a key: leave out null keys before.")
+            raise StreamsError(
+                f"the aggregation with the store {self._name} got a record without a key: leave out null keys before."
+            )
         change = record.value
         found = self._store.get(record.key)
         timestamp = record.timestamp

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from jesenska.pipeline.streams.errors import SerializationError
 from jesenska.pipeline.streams.records import Change
-from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.varints import read_varint, varint
+from jesenska.pipeline.streams.serdes.serde import Serde
+from jesenska.pipeline.streams.serdes.varints import read_varint, varint
 
 
 class ChangeSerde(Serde):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from jesenska.pipeline.streams.processing import Processor, ProcessorContext
+from jesenska.pipeline.streams.dsl.processing import Processor, ProcessorContext
 from jesenska.pipeline.streams.records import Change, Record, RecordMetadata
 
 
@@ -37,7 +37,9 @@ class Operator(Processor):
 
     def forward_change(self, record: Record, new: Any, old: Any, timestamp: int | None = None) -> None:
         """Hands on a change of a table under the record's key."""
-        self.context.forward(Record(record.key, Change(new, old), record.timestamp if timestamp is None else timestamp, record.headers))
+        self.context.forward(
+            Record(record.key, Change(new, old), record.timestamp if timestamp is None else timestamp, record.headers)
+        )
 
 
 NULL_KEY = "its key is null"

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from jesenska.pipeline.streams.dsl.processing import Processor
 from jesenska.pipeline.streams.engine.operator import Operator
 from jesenska.pipeline.streams.engine.stateless import pair, several
 from jesenska.pipeline.streams.errors import StreamsError
-from jesenska.pipeline.streams.processing import Processor
 from jesenska.pipeline.streams.records import Record
 
 
@@ -18,13 +18,16 @@ def own_processor(name: str, supplier: Callable[[], Any], kind: str) -> Processo
     made = supplier()
     if kind == "process":
         if not hasattr(made, "process"):
-            raise StreamsError(f"the supplier of {name} gave {made!r}, which has no process(record): let it give a Processor.")
+            raise StreamsError(
+                f"the supplier of {name} gave {made!r}, which has no process(record): let it give a Processor."
+            )
         return made  # type: ignore[no-any-return]
     if kind == "process-values":
         return _SameKeys(name, made)
     if not hasattr(made, "transform"):
         raise StreamsError(
-            f"the supplier of {name} gave {made!r}, which has no transform: let it give a Transformer, a ValueTransformer or a ValueTransformerWithKey."
+            f"the supplier of {name} gave {made!r}, which has no transform: let it give a Transformer, a "
+            f"ValueTransformer or a ValueTransformerWithKey."
         )
     flat = kind.startswith("flat")
     return _TransformingValues(made, flat) if kind.endswith("values") else _Transforming(made, flat)
@@ -67,7 +70,10 @@ class _SameKeys(_Delegating):
 
     def check(self, record: Record) -> None:
         if self._current is not None and record.key != self._current.key:
-            raise StreamsError(f"{self._name} forwarded the key {record.key!r} for {self._current.key!r}: process_values keeps keys, use process.")
+            raise StreamsError(
+                f"{self._name} forwarded the key {record.key!r} for {self._current.key!r}: process_values keeps "
+                f"keys, use process."
+            )
 
 
 class _CheckedContext:

@@ -45,7 +45,9 @@ class ReadRecord:
 class TopicQueue:
     """The records of a topic in order; the first is read already. `read` gives None for a record to skip."""
 
-    def __init__(self, read: Callable[[RawRecord, int], ReadRecord | None], skipped: Callable[[RawRecord], ReadRecord]) -> None:
+    def __init__(
+        self, read: Callable[[RawRecord, int], ReadRecord | None], skipped: Callable[[RawRecord], ReadRecord]
+    ) -> None:
         self._read = read
         self._skipped = skipped
         self._waiting: deque[RawRecord] = deque()

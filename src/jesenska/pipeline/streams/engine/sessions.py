@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from jesenska.pipeline.streams.dsl.windows import EmitStrategy
 from jesenska.pipeline.streams.engine.aggregates import beginning_and_step
 from jesenska.pipeline.streams.engine.operator import NULL_KEY, Operator
 from jesenska.pipeline.streams.engine.stores import SessionStore
 from jesenska.pipeline.streams.plan import SessionAggregate
 from jesenska.pipeline.streams.records import Change, Record, SessionWindow, Window, Windowed
-from jesenska.pipeline.streams.windows import EmitStrategy
 
 
 class AggregateSessions(Operator):
@@ -54,7 +54,9 @@ class AggregateSessions(Operator):
             aggregate = self._merger(record.key, aggregate, value)
             window = SessionWindow(min(window.start, session.window.start), max(window.end, session.window.end))
         if window.end < close_time_ms:
-            self.context.dropped(f"its session [{window.start},{window.end}] is closed: stream time is {self._stream_time_ms}")
+            self.context.dropped(
+                f"its session [{window.start},{window.end}] is closed: stream time is {self._stream_time_ms}"
+            )
         else:
             if window != alone:
                 for session, value in merged:

@@ -19,8 +19,8 @@ from jesenska.pipeline.streams.engine.ordered import OrderedMap
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Store
 from jesenska.pipeline.streams.records import KeyValue, SessionWindow, TimeWindow, ValueAndTimestamp, Windowed
-from jesenska.pipeline.streams.serde import Serde
-from jesenska.pipeline.streams.windowed_keys import session_store_key, window_store_key
+from jesenska.pipeline.streams.serdes.serde import Serde
+from jesenska.pipeline.streams.serdes.windowed_keys import session_store_key, window_store_key
 
 ChangeLog = Callable[[bytes, bytes | None, int], None]
 """log(key, value, timestamp)"""
@@ -32,7 +32,14 @@ class StateStore:
     """The base of all stores: name, serdes, changelog."""
 
     def __init__(
-        self, spec: Store, key: Serde, value: Serde, topic: str, log: ChangeLog | None, now: Callable[[], int], refused: Callable[[str], None]
+        self,
+        spec: Store,
+        key: Serde,
+        value: Serde,
+        topic: str,
+        log: ChangeLog | None,
+        now: Callable[[], int],
+        refused: Callable[[str], None],
     ) -> None:
         self.spec = spec
         self.name = spec.name
@@ -46,7 +53,9 @@ class StateStore:
     def _key_bytes(self, key: Any) -> bytes:
         data = self._key.serialize(self._topic, key)
         if data is None:
-            raise StreamsError(f"the store {self.name} was asked about the key None: leave records with null keys out before.")
+            raise StreamsError(
+                f"the store {self.name} was asked about the key None: leave records with null keys out before."
+            )
         return data
 
     def _key_of(self, data: bytes) -> Any:
@@ -57,7 +66,10 @@ class StateStore:
         timestamp = self._now()
         if self.spec.timestamped and value is not None:
             if not isinstance(value, tuple) or len(value) != 2:
-                raise StreamsError(f"the store {self.name} is timestamped and was given {value!r}: put ValueAndTimestamp(value, timestamp).")
+                raise StreamsError(
+                    f"the store {self.name} is timestamped and was given {value!r}: put ValueAndTimestamp(value, "
+                    f"timestamp)."
+                )
             value, timestamp = value
         data = self._value.serialize(self._topic, value)
         return None if data is None else (data, timestamp)
@@ -118,7 +130,9 @@ class KeyValueStore(StateStore):
 
     def range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
         """Keys from `first` to `last`, both included; None: no limit on that side."""
-        return self._pairs(None if first is None else self._key_bytes(first), None if last is None else self._key_bytes(last) + b"\x00")
+        return self._pairs(
+            None if first is None else self._key_bytes(first), None if last is None else self._key_bytes(last) + b"\x00"
+        )
 
     def reverse_range(self, first: Any = None, last: Any = None) -> Iterator[KeyValue]:
         return iter(list(self.range(first, last))[::-1])
@@ -126,7 +140,11 @@ class KeyValueStore(StateStore):
     def prefix_scan(self, prefix: Any, serde: Serde) -> Iterator[KeyValue]:
         """Keys whose bytes begin with those that the serde makes of the prefix."""
         data = serde.serialize(self._topic, prefix) or b""
-        return (KeyValue(self._key_of(key), self._value_of(kept)) for key, kept in self._map.items(data) if key.startswith(data))
+        return (
+            KeyValue(self._key_of(key), self._value_of(kept))
+            for key, kept in self._map.items(data)
+            if key.startswith(data)
+        )
 
     def _pairs(self, lowest: bytes | None, above: bytes | None) -> Iterator[KeyValue]:
         for key, kept in self._map.items(lowest, above):
@@ -226,9 +244,13 @@ class WindowStore(StateStore):
     def _remove_below(self, start: int) -> None:
         self._by_time.remove_below(start)
 
-    def _windows(self, time_from: int, time_to: int, low: bytes | None, high: bytes | None) -> Iterator[tuple[int, bytes, _Kept]]:
+    def _windows(
+        self, time_from: int, time_to: int, low: bytes | None, high: bytes | None
+    ) -> Iterator[tuple[int, bytes, _Kept]]:
         for start, window in self._by_time.items(max(time_from, self._expired_ms + 1), time_to + 1):
-            for (data, _), kept in window.items(None if low is None else (low, -1), None if high is None else (high, 1 << 31)):
+            for (data, _), kept in window.items(
+                None if low is None else (low, -1), None if high is None else (high, 1 << 31)
+            ):
                 yield start, data, kept
 
     def _pairs(self, windows: Iterator[tuple[int, bytes, _Kept]]) -> Iterator[KeyValue]:

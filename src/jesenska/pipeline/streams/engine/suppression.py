@@ -18,7 +18,7 @@ from jesenska.pipeline.streams.engine.tables import ValueGetter
 from jesenska.pipeline.streams.errors import StreamsError
 from jesenska.pipeline.streams.plan import Suppress
 from jesenska.pipeline.streams.records import Change, Headers, Record, RecordMetadata, ValueAndTimestamp
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 
 
 @dataclass(slots=True)
@@ -72,7 +72,9 @@ class SuppressBuffer:
         held = self._held.get((time, key))
         assert held is not None
         new, old = (self._value.deserialize(self._topic, data) for data in (held.new, held.old))
-        return Record(self._key.deserialize(self._topic, key), Change(new, old), held.timestamp, held.headers), held.metadata
+        return Record(
+            self._key.deserialize(self._topic, key), Change(new, old), held.timestamp, held.headers
+        ), held.metadata
 
     def remove_first(self) -> None:
         time, key = self._held.first()
@@ -117,14 +119,17 @@ class SuppressUpdates(Operator):
             return
         if not self._limits.emit_early_when_full:
             raise StreamsError(
-                f"the buffer of {self._name} holds {len(self._buffer)} records and {self._buffer.size_bytes} bytes, more than it may: "
+                f"the buffer of {self._name} holds {len(self._buffer)} records and {self._buffer.size_bytes} bytes, "
+                f"more than it may: "
                 "raise max_records or max_bytes, or let it emit early."
             )
         self._let_go_while(self._too_large)
 
     def _too_large(self) -> bool:
         most_records, most_bytes = self._limits.max_records, self._limits.max_bytes
-        return (most_records is not None and len(self._buffer) > most_records) or (most_bytes is not None and self._buffer.size_bytes > most_bytes)
+        return (most_records is not None and len(self._buffer) > most_records) or (
+            most_bytes is not None and self._buffer.size_bytes > most_bytes
+        )
 
     def _let_go_while(self, condition: Callable[[], bool]) -> None:
         while len(self._buffer) and condition():

@@ -56,7 +56,9 @@ class StoreGetter(ValueGetter):
 class ComputedGetter(ValueGetter):
     """Computes values from the parent's value, by a function of the key and of that value."""
 
-    def __init__(self, parent: ValueGetter, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]) -> None:
+    def __init__(
+        self, parent: ValueGetter, compute: Callable[[Any, ValueAndTimestamp | None], ValueAndTimestamp | None]
+    ) -> None:
         self._parent = parent
         self._compute = compute
 
@@ -104,7 +106,9 @@ class TableFromRecords(Operator):
         old = None
         if self._store is not None:
             old = value_or_none(self._store.get(record.key))
-            self._store.put(record.key, None if record.value is None else ValueAndTimestamp(record.value, record.timestamp))
+            self._store.put(
+                record.key, None if record.value is None else ValueAndTimestamp(record.value, record.timestamp)
+            )
         self.forward_change(record, record.value, old if self._sends_old else None)
 
 
@@ -128,7 +132,9 @@ class _KeyByKey(Operator):
         """The old value: from the store, or computed from the parent's."""
         if not self._sends_old:
             return None
-        return compute(record.key, record.value.old) if self._store is None else value_or_none(self._store.get(record.key))
+        return (
+            compute(record.key, record.value.old) if self._store is None else value_or_none(self._store.get(record.key))
+        )
 
 
 class FilterTable(_KeyByKey):
@@ -164,7 +170,9 @@ class MapTableValues(_KeyByKey):
 class TransformTableValues(_KeyByKey):
     """`transform` also sees None."""
 
-    def __init__(self, make: Callable[[], Any], adapt: Callable[[Any], Call], store_name: str | None, sends_old: bool) -> None:
+    def __init__(
+        self, make: Callable[[], Any], adapt: Callable[[Any], Call], store_name: str | None, sends_old: bool
+    ) -> None:
         super().__init__(store_name, sends_old)
         self._transformer = make()
         self._adapt = adapt
@@ -218,7 +226,9 @@ class RegroupTable(Operator):
 
     def process(self, record: Record) -> None:
         if record.key is None:
-            raise StreamsError("a table has a record without a key, which cannot be grouped: leave out null keys before.")
+            raise StreamsError(
+                "a table has a record without a key, which cannot be grouped: leave out null keys before."
+            )
         change: Change = record.value
         new = None if change.new is None else _whole(self._mapper(record.key, change.new))
         old = None if change.old is None else _whole(self._mapper(record.key, change.old))

@@ -11,15 +11,28 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from jesenska.pipeline.streams.dsl.processing import Cancellable, Processor, PunctuationType
 from jesenska.pipeline.streams.durations import Duration, milliseconds
-from jesenska.pipeline.streams.engine.queues import Punctuation, Punctuations, RawRecord, ReadRecord, TopicHeap, TopicQueue
+from jesenska.pipeline.streams.engine.queues import (
+    Punctuation,
+    Punctuations,
+    RawRecord,
+    ReadRecord,
+    TopicHeap,
+    TopicQueue,
+)
 from jesenska.pipeline.streams.errors import ProcessorFailedError, StreamsError
-from jesenska.pipeline.streams.handlers import Decision, DeserializationFailure, Handler, ProcessingFailure, ProductionFailure
+from jesenska.pipeline.streams.handlers import (
+    Decision,
+    DeserializationFailure,
+    Handler,
+    ProcessingFailure,
+    ProductionFailure,
+)
 from jesenska.pipeline.streams.locations import Location
-from jesenska.pipeline.streams.processing import Cancellable, Processor, PunctuationType
 from jesenska.pipeline.streams.processor_topology import ProcessorNode, ProcessorTopology, SinkNode, SourceNode
 from jesenska.pipeline.streams.records import Record, RecordMetadata
-from jesenska.pipeline.streams.serde import Serde
+from jesenska.pipeline.streams.serdes.serde import Serde
 from jesenska.pipeline.streams.settings import StreamsConfig
 from jesenska.pipeline.streams.timestamps import InputRecord, TimestampExtractor
 
@@ -60,8 +73,12 @@ class Task:
         self._heap = TopicHeap()
         self._stream_time, self._wall_clock = Punctuations(), Punctuations()
         self._children = {name: [child for child in topology.children(name) if child in names] for name in names}
-        used = {store for name in names if isinstance(node := topology.nodes[name], ProcessorNode) for store in node.stores}
-        self.stores: dict[str, Any] = {name: make_store(name, self) for name in topology.stores if name in used and name not in shared}
+        used = {
+            store for name in names if isinstance(node := topology.nodes[name], ProcessorNode) for store in node.stores
+        }
+        self.stores: dict[str, Any] = {
+            name: make_store(name, self) for name in topology.stores if name in used and name not in shared
+        }
         self._visible = {**shared, **self.stores}
         self.processors: dict[str, Processor] = {}
         for name in names:
@@ -156,11 +173,19 @@ class Task:
             key = self.key_serde(source.key).deserialize(raw.topic, raw.key)
             value = self._framed(source, self.value_serde(source.value)).deserialize(raw.topic, raw.value)
         except StreamsError as error:
-            self._unreadable(DeserializationFailure(raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error), source)
+            self._unreadable(
+                DeserializationFailure(
+                    raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error
+                ),
+                source,
+            )
             return None
         extract: TimestampExtractor = source.timestamp_extractor or self.config.timestamp_extractor
         with _Failing(source.name, source.made_at, self):
-            timestamp = extract(InputRecord(raw.topic, raw.partition, raw.offset, raw.timestamp, key, value, raw.headers), partition_time_ms)
+            timestamp = extract(
+                InputRecord(raw.topic, raw.partition, raw.offset, raw.timestamp, key, value, raw.headers),
+                partition_time_ms,
+            )
         if timestamp < 0:
             self.drop(f"{raw.topic}-{raw.partition}, offset {raw.offset}: its timestamp {timestamp} is negative")
             return None
@@ -175,7 +200,8 @@ class Task:
             self._produce(topic, record)
         if decision.fails:
             raise StreamsError(
-                f"{source.made_at}: the record at {failure.topic}-{failure.partition}, offset {failure.offset}, cannot be read: {failure.error} "
+                f"{source.made_at}: the record at {failure.topic}-{failure.partition}, offset {failure.offset}, "
+                f"cannot be read: {failure.error} "
                 "Or let deserialization.exception.handler go on without it."
             ) from failure.error
         self.drop(f"{failure.topic}-{failure.partition}, offset {failure.offset}: {failure.error}")
@@ -195,7 +221,9 @@ class Task:
         children = self._children[parent]
         if child is not None:
             if child not in children:
-                raise StreamsError(f"{parent} forwarded to {child}, which does not come after it: connect {child} with it.")
+                raise StreamsError(
+                    f"{parent} forwarded to {child}, which does not come after it: connect {child} with it."
+                )
             children = [child]
         before = self.timestamp
         self.timestamp = record.timestamp
@@ -219,7 +247,18 @@ class Task:
             raw = self._raw or RawRecord("", -1, None, None, self.timestamp, (), -1)
             self._decide(
                 self.config.handler("processing"),
-                ProcessingFailure(raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error, node, record),
+                ProcessingFailure(
+                    raw.topic,
+                    raw.partition,
+                    raw.offset,
+                    raw.key,
+                    raw.value,
+                    raw.timestamp,
+                    raw.headers,
+                    error,
+                    node,
+                    record,
+                ),
             )
         else:
             raise error
@@ -238,10 +277,15 @@ class Task:
         node = self._topology.nodes[processor]
         assert isinstance(node, ProcessorNode)
         if name not in node.stores and name not in self._topology.global_stores:
-            raise StreamsError(f"{processor} uses the store {name} without being connected to it: name the store where you add the processor.")
+            raise StreamsError(
+                f"{processor} uses the store {name} without being connected to it: name the store where you add the "
+                f"processor."
+            )
         return self._visible[name]
 
-    def schedule(self, processor: str, interval: Duration, kind: PunctuationType, punctuator: Callable[[int], None]) -> Cancellable:
+    def schedule(
+        self, processor: str, interval: Duration, kind: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Cancellable:
         interval_ms = milliseconds("the interval of a punctuation", interval, 1)
         if kind is PunctuationType.STREAM_TIME:
             punctuation = Punctuation(processor, 0, interval_ms, punctuator)
@@ -281,7 +325,9 @@ class Task:
             with _Failing(sink.name, sink.made_at, self):
                 topic = sink.topic_extractor.call(record.key, record.value)
         if not isinstance(topic, str):
-            raise StreamsError(f"{sink.made_at}: the topic of a record is {topic!r}: let the function give the name of a topic.")
+            raise StreamsError(
+                f"{sink.made_at}: the topic of a record is {topic!r}: let the function give the name of a topic."
+            )
         topic = self.decorated(topic)
         try:
             with _Failing(sink.name, sink.made_at, self):
@@ -291,11 +337,26 @@ class Task:
             raw = self._raw or RawRecord("", -1, None, None, self.timestamp, (), -1)
             self._decide(
                 self.config.handler("production"),
-                ProductionFailure(raw.topic, raw.partition, raw.offset, raw.key, raw.value, raw.timestamp, raw.headers, error, sink.name, record, topic),
+                ProductionFailure(
+                    raw.topic,
+                    raw.partition,
+                    raw.offset,
+                    raw.key,
+                    raw.value,
+                    raw.timestamp,
+                    raw.headers,
+                    error,
+                    sink.name,
+                    record,
+                    topic,
+                ),
             )
             return
         if record.timestamp < 0:
-            raise StreamsError(f"{sink.made_at}: a record with the timestamp {record.timestamp} goes to {topic}: give it a time of at least 0.")
+            raise StreamsError(
+                f"{sink.made_at}: a record with the timestamp {record.timestamp} goes to {topic}: give it a time of "
+                f"at least 0."
+            )
         self._produce(topic, Record(key, value, record.timestamp, record.headers))
 
 
@@ -326,7 +387,9 @@ class NodeContext:
     def get_state_store(self, name: str) -> Any:
         return self._task.store_for(self._name, name)
 
-    def schedule(self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None]) -> Cancellable:
+    def schedule(
+        self, interval: Duration, punctuation_type: PunctuationType, punctuator: Callable[[int], None]
+    ) -> Cancellable:
         return self._task.schedule(self._name, interval, punctuation_type, punctuator)
 
     def current_stream_time_ms(self) -> int:
@@ -340,7 +403,11 @@ class NodeContext:
 
     def dropped(self, reason: str) -> None:
         at = self._task.metadata
-        self._task.drop(f"{reason} ({self._name})" if at is None else f"{at.topic}-{at.partition}, offset {at.offset}: {reason} ({self._name})")
+        self._task.drop(
+            f"{reason} ({self._name})"
+            if at is None
+            else f"{at.topic}-{at.partition}, offset {at.offset}: {reason} ({self._name})"
+        )
 
     def exchange_metadata(self, metadata: RecordMetadata | None) -> RecordMetadata | None:
         before, self._task.metadata = self._task.metadata, metadata
@@ -367,7 +434,8 @@ class _Failing:
         at = self._task.metadata
         where = "" if at is None else f" for the record at {at.topic}-{at.partition}, offset {at.offset}"
         failed = ProcessorFailedError(
-            f"{self._made_at}: {self._name} raised {type(error).__name__} ({error}){where}: mend the function, or leave such records out before."
+            f"{self._made_at}: {self._name} raised {type(error).__name__} ({error}){where}: mend the function, or "
+            f"leave such records out before."
         )
         failed.is_located = True
         raise failed from error

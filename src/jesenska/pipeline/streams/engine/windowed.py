@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from jesenska.pipeline.streams.dsl.windows import EmitStrategy, SlidingWindows, TimeWindows
 from jesenska.pipeline.streams.engine.aggregates import beginning_and_step
 from jesenska.pipeline.streams.engine.operator import NULL_KEY, NULL_KEY_OR_VALUE, Operator
 from jesenska.pipeline.streams.engine.stores import WindowStore
 from jesenska.pipeline.streams.plan import WindowedAggregate
 from jesenska.pipeline.streams.records import Change, Record, TimeWindow, ValueAndTimestamp, Window, Windowed
-from jesenska.pipeline.streams.windows import EmitStrategy, SlidingWindows, TimeWindows
 
 
 class _ByWindows(Operator):
@@ -54,7 +54,9 @@ class _ByWindows(Operator):
             self.context.forward(Record(Windowed(record.key, window), change, timestamp, record.headers))
 
     def _late(self, record: Record, window: str) -> None:
-        self.context.dropped(f"its window {window} is closed: stream time is {self._stream_time_ms} and grace {self._grace_ms} ms")
+        self.context.dropped(
+            f"its window {window} is closed: stream time is {self._stream_time_ms} and grace {self._grace_ms} ms"
+        )
 
     def _emit(self, record: Record, from_ms: int, to_ms: int, close_time_ms: int) -> None:
         """Forwards the final results of windows that begin from the first time to the second."""

@@ -1,0 +1,200 @@
+"""The handlers' requests to the controller: topics created, expanded, deleted, settings changed, leaders elected. Each
+returns when it is done and seen by clients; KafkaError with the code and sentence of the answer if it is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from jesenska.base.errors import ErrorCode, InvalidRequestError, KafkaError, LeaderNotAvailableError, UnknownServerError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.controlling.controllership import Controllership
+from jesenska.broker.metadata_cache import Topic
+from jesenska.broker.peers import Peers
+from jesenska.broker.settings.settings_runtime import SettingsRuntime
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.controller.context import ControllerContext, PartitionView
+from jesenska.controller.events import (
+    AlterBrokerSettings,
+    AlterTopicSettings,
+    CreateTopic,
+    DeleteTopic,
+    ElectPreferred,
+    ElectUncleanly,
+    Event,
+    ExpandTopic,
+    IsrProposed,
+    StopWanted,
+)
+from jesenska.controller.plans.config_changes import ConfigOp
+from jesenska.controller.plans.internal_topics import automatic_topic
+from jesenska.controller.plans.topics import TopicCreation, TopicPlan
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    CreateTopicsResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+#: How long the controller may take to create a topic automatically, and then to send it to this broker.
+_CREATION_SECONDS: Final = 30.0
+_SHOWN_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.005
+
+#: Kinds of resources in requests about settings.
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
+
+
+class Topics:
+    """Changes to the topics of the cluster. Methods that only a controller can do raise NotControllerError if another
+    broker is controller."""
+
+    def __init__(
+        self, core: BrokerCore, controllership: Controllership, settings: SettingsRuntime, peers: Peers
+    ) -> None:
+        self._core = core
+        self._controllership = controllership
+        self._settings = settings
+        self._peers = peers
+        #: Topics that the controller, another broker, is being asked for.
+        self._asked_for: dict[str, asyncio.Future[None]] = {}
+
+    @property
+    def is_controller(self) -> bool:
+        return self._controllership.is_controller
+
+    @property
+    def facts(self) -> ControllerContext:
+        """The controller's view of the tree. Read only."""
+        return self._controllership.runtime.controller.context
+
+    async def _ask(self, make: Callable[[int], Event]) -> Any:
+        return await self._controllership.runtime.ask(make)
+
+    async def create(self, wanted: TopicCreation, *, validate_only: bool = False) -> tuple[TopicPlan, Topic | None]:
+        """Creates a topic; returns its plan, and the topic unless it was only validated, or is gone again."""
+        plan: TopicPlan = await self._ask(lambda token: CreateTopic(token, wanted, validate_only))
+        return plan, None if validate_only else self._core.view.topics.get(wanted.name)
+
+    async def create_automatically(self, name: str) -> None:
+        """Creates a topic that a client asked for, with the broker's defaults, or with those of internal topics. If
+        another broker is controller, it is asked; LeaderNotAvailableError if that fails."""
+        wanted = automatic_topic(name, self._core.config, len(self._core.view.brokers))
+        if self.is_controller:
+            plan, _ = await self.create(wanted)
+            logger.info(
+                "topic %s was created with %d partitions: a client wanted it", name, len(plan.topic.node.replicas)
+            )
+            return
+        asked = self._asked_for.get(name)
+        if asked is None:
+            asked = self._asked_for[name] = asyncio.ensure_future(self._create_at_controller(wanted))
+            asked.add_done_callback(lambda _: self._asked_for.pop(name, None))
+        await asyncio.shield(asked)
+
+    async def _create_at_controller(self, wanted: TopicCreation) -> None:
+        controller_id = self._controllership.controller_id
+        try:
+            channel = await self._peers.connect(controller_id)
+            try:
+                answer = await channel.request(
+                    _request(wanted), CreateTopicsResponse, timeout_seconds=_CREATION_SECONDS
+                )
+            finally:
+                channel.close()
+        except KafkaError as error:
+            raise LeaderNotAvailableError(
+                f"Broker {controller_id}, the controller, cannot be asked for topic {wanted.name}: {error}"
+            ) from error
+        for topic in answer.topics:
+            if topic.error_code == ErrorCode.NOT_CONTROLLER:
+                raise LeaderNotAvailableError(f"Broker {controller_id} is not the controller any more.")
+            if topic.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+                raise KafkaError.of(topic.error_code, topic.error_message or "")
+        ends = self._core.clock.monotonic() + _SHOWN_SECONDS
+        while wanted.name not in self._core.view.topics:
+            if self._core.clock.monotonic() > ends:
+                raise LeaderNotAvailableError(
+                    f"Topic {wanted.name} was created, and this broker has not heard of it yet."
+                )
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def expand(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, *, validate_only: bool = False
+    ) -> None:
+        """Raises a topic to `count` partitions."""
+        await self._ask(lambda token: ExpandTopic(token, name, count, assignments, validate_only))
+
+    async def delete(self, name: str) -> None:
+        """Deletes a topic: gone from the view at once, its files after file.delete.delay.ms."""
+        await self._ask(lambda token: DeleteTopic(token, name))
+
+    async def elect_uncleanly(self, name: str, number: int) -> bool:
+        """Elects a replica that is not in the ISR, if the partition has no leader and one is up. False if there is
+        still no leader."""
+        elected: bool = await self._ask(lambda token: ElectUncleanly(token, TopicPartition(name, number)))
+        return elected
+
+    async def elect_preferred(
+        self, topic_partitions: Sequence[TopicPartition] | None
+    ) -> Mapping[TopicPartition, type[KafkaError] | None]:
+        """Elects the first replica of these partitions (None: of all). Returns the error of each partition for which
+        that was not done, None for the rest; for all partitions, those that it led already are left out."""
+        asked = None if topic_partitions is None else tuple(topic_partitions)
+        errors: Mapping[TopicPartition, type[KafkaError] | None] = await self._ask(
+            lambda token: ElectPreferred(token, asked)
+        )
+        return errors
+
+    async def propose_isr(self, make: Callable[[int], IsrProposed]) -> PartitionView:
+        """The state of a partition after its leader has proposed another ISR, by the event that `make` makes of a
+        token; KafkaError with the code of the answer if that is refused."""
+        stands: PartitionView = await self._ask(make)
+        return stands
+
+    async def stop_wanted(self, broker_id: int) -> Sequence[TopicPartition]:
+        """Moves the leaderships of a broker that is about to stop; returns the partitions that it still leads."""
+        stays: Sequence[TopicPartition] = await self._ask(lambda token: StopWanted(token, broker_id))
+        return stays
+
+    async def alter(self, resource_type: int, name: str, change: SettingsChange, *, validate_only: bool) -> None:
+        """Changes single settings (operations) or all of them (a mapping) of a topic or a broker."""
+        if resource_type == TOPIC_RESOURCE:
+            await self.alter_topic(name, change, validate_only=validate_only)
+        elif resource_type == BROKER_RESOURCE:
+            await self.alter_broker(name, change, validate_only=validate_only)
+        else:
+            raise InvalidRequestError(
+                f"Settings of resource type {resource_type} cannot be changed here; those of topics (2) and brokers "
+                f"(4) can."
+            )
+
+    async def alter_topic(self, name: str, change: SettingsChange, *, validate_only: bool) -> None:
+        await self._settings.ask(lambda token: AlterTopicSettings(token, name, change, validate_only))
+
+    async def alter_broker(self, resource: str, change: SettingsChange, *, validate_only: bool) -> None:
+        """The same for this broker, or for every broker (the empty name)."""
+        await self._settings.ask(lambda token: AlterBrokerSettings(token, resource, change, validate_only))
+
+
+def _request(wanted: TopicCreation) -> CreateTopicsRequest:
+    topic = CreateTopicsRequestTopic(
+        name=wanted.name,
+        num_partitions=wanted.partitions,
+        replication_factor=wanted.replication_factor,
+        configs=[CreateTopicsRequestConfig(name=name, value=value) for name, value in wanted.configs.items()],
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=int(_CREATION_SECONDS * 1000))
+
+
+def as_kafka_error(error: Exception) -> KafkaError:
+    """The error for the answer; for an error without a code UnknownServerError."""
+    if isinstance(error, KafkaError):
+        return error
+    logger.error("an administrative request failed", exc_info=error)
+    return UnknownServerError("The broker failed to do this; its log says why.")

@@ -1,0 +1,167 @@
+"""The controllership of this broker: a controller exists from an election to the end of its term (`candidacy`), and
+begins with the content of the tree."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from jesenska.base.errors import JesenskaError, NotControllerError
+from jesenska.broker.controlling.candidacy import Candidacy
+from jesenska.broker.controlling.controller_runtime import ControllerRuntime
+from jesenska.broker.peers import Peers
+from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.replica_manager import ReplicaManager
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.tree.tree_home import TreeHome
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.context import ControllerContext
+from jesenska.controller.events import EVERYTHING, Look, Started
+from jesenska.controller.machine import Controller
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.patience import until_reached
+from jesenska.metadata.tree_operations import MultiError, TreeError
+
+logger = logging.getLogger(__name__)
+
+
+class Controllership:
+    """The controllership of one broker, on the running loop. `config` is the broker's settings in its files; `facts`
+    gives the content of the tree."""
+
+    def __init__(
+        self,
+        core: BrokerCore,
+        home: TreeHome,
+        config: BrokerConfig,
+        facts: Callable[[], Awaitable[ControllerContext]],
+        replicas: ReplicaManager,
+        desk: OrderDesk,
+        peers: Peers,
+    ) -> None:
+        self._core = core
+        self._home = home
+        self._config = config
+        self._facts = facts
+        self._replicas = replicas
+        self._desk = desk
+        self._peers = peers
+        self._loop = asyncio.get_running_loop()
+        self._until_reached = partial(until_reached, home.store, home.patience_seconds)
+        self.candidacy = Candidacy(home.store, core.broker_id, core.clock, self)
+        self._runtime: ControllerRuntime | None = None
+        self._beginning: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        #: The controller, as last seen in the tree; -1 while it is not known.
+        self.controller_id = -1
+        #: Set while a controller is known.
+        self.is_settled = asyncio.Event()
+
+    @property
+    def runtime(self) -> ControllerRuntime:
+        """The runtime of the controller; NotControllerError if another broker is controller."""
+        if self._runtime is None:
+            raise NotControllerError
+        return self._runtime
+
+    @property
+    def is_controller(self) -> bool:
+        return self._runtime is not None
+
+    def look(self, at: str) -> None:
+        """Something may have been written there."""
+        if self._runtime is not None:
+            self._runtime.look(at)
+
+    # --- what `candidacy` says ---------------------------------------------------------------------------------------
+
+    def begin(self, epoch: int, epoch_version: int) -> None:
+        logger.info("broker %d is controller, of epoch %d", self._core.broker_id, epoch)
+        self._beginning = self._loop.create_task(self._begin(epoch, epoch_version))
+
+    async def _begin(self, epoch: int, epoch_version: int) -> None:
+        runtime: ControllerRuntime | None = None
+        try:
+            facts = await self._until_reached(self._facts)
+            # Brokers come as their nodes are looked at.
+            facts.brokers.clear()
+            facts.controller_epoch, facts.controller_epoch_version = epoch, epoch_version
+            core = self._core
+            controller = Controller(
+                core.broker_id, facts, self._config, core.machine.new_uuid, core.machine.random.randrange, several=True
+            )
+            runtime = ControllerRuntime(
+                core,
+                self._home.store,
+                controller,
+                self._replicas,
+                self._desk,
+                self._peers,
+                self._home.change_max_bytes,
+                lambda: self.candidacy.fenced(epoch),
+            )
+            await self._until_reached(partial(runtime.ask, Started))
+        except asyncio.CancelledError:
+            if runtime is not None:
+                self._close(runtime)
+            raise
+        except Exception as error:
+            known = isinstance(error, TreeError | MultiError | NodeFormatError | JesenskaError)
+            logger.error(
+                "broker %d cannot be controller now: %s", self._core.broker_id, error, exc_info=None if known else error
+            )
+            if runtime is not None:
+                self._close(runtime)
+            self.candidacy.began(epoch, is_done=False)
+            return
+        self._runtime = runtime
+        self.controller_id = self._core.broker_id
+        self.is_settled.set()
+        # In this order: topics are elected leaders for the brokers that are there.
+        runtime.submit(Look(paths.BROKER_IDS))
+        if self._home.is_shared:
+            runtime.submit(Look(EVERYTHING))
+        else:
+            for path in (paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, paths.CONFIG_CHANGES, paths.DELETE_TOPICS):
+                runtime.submit(Look(path))
+        self.candidacy.began(epoch, is_done=True)
+
+    def end(self, epoch: int) -> None:
+        logger.info("broker %d is not controller of epoch %d any more", self._core.broker_id, epoch)
+        if self._beginning is not None and not self._beginning.done():
+            self._beginning.cancel()
+        if self._runtime is not None:
+            self._close(self._runtime)
+            self._runtime = None
+        self.controller_id = -1
+        self.is_settled.clear()
+
+    def follow(self, broker_id: int) -> None:
+        self.controller_id = broker_id
+        self.is_settled.set()
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def stop_watching(self) -> None:
+        """Changes of others in the tree are ignored from now on; requests are still answered."""
+        if self._runtime is not None:
+            self._runtime.stop_watching()
+
+    def _close(self, runtime: ControllerRuntime) -> None:
+        for task in runtime.close():
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Ends the current work. The place goes with the session."""
+        await self.candidacy.close()
+        if self._beginning is not None:
+            self._beginning.cancel()
+            await asyncio.gather(self._beginning, return_exceptions=True)
+        if self._runtime is not None:
+            self._close(self._runtime)
+            self._runtime = None
+        await asyncio.gather(*self._ending, return_exceptions=True)

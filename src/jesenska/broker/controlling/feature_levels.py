@@ -1,0 +1,62 @@
+"""Decides if the level of a feature may change, with the sentences that Apache Kafka 4.3.1 answers.
+
+The current level is the one in force, 0 for a feature that is not in force. A broker offers levels up to its highest;
+one that does not name a feature offers 0. A level goes up with an upgrade and down with a downgrade, safe or not: no
+feature here loses anything on its way down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Way(IntEnum):
+    """The kind of change of a level, by the number in the request."""
+
+    UPGRADE = 1
+    SAFE_DOWNGRADE = 2
+    UNSAFE_DOWNGRADE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    feature: str
+    level: int
+    #: A number of `Way`, or an unknown number.
+    way: int
+
+
+def refusal(update: Update, current: Mapping[str, int], offered: Mapping[str, Mapping[int, int]]) -> str | None:
+    """The reason why the update is refused; None if it is accepted. `current`: the level of each feature that this
+    software knows. `offered`: of each of them the highest level of each broker."""
+    why = _why(update, current.get(update.feature), offered.get(update.feature, {}))
+    if why is None:
+        return None
+    return f"Invalid update version {update.level} for feature {update.feature}. {why}"
+
+
+def _why(update: Update, level: int | None, offered: Mapping[int, int]) -> str | None:
+    if update.way not in list(Way):
+        return "The controller does not support the given upgrade type."
+    if update.level < 0:
+        return "A feature version cannot be less than 0."
+    if level is None:
+        return (
+            "The controller does not support this feature." if update.level else f"Feature {update.feature} not found."
+        )
+    for broker_id, highest in sorted(offered.items()):
+        if update.level > highest:
+            return (
+                f"Broker {broker_id} only supports versions 0-{highest}"
+                if highest
+                else f"Broker {broker_id} does not support this feature."
+            )
+    if update.level < level and update.way == Way.UPGRADE:
+        return (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe "
+            "downgrade."
+        )
+    if update.level > level and update.way != Way.UPGRADE:
+        return "Can't downgrade to a newer version."
+    return None

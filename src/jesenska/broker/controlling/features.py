@@ -1,0 +1,155 @@
+"""The features that this cluster has, as clients read them in ApiVersions (KIP-584).
+
+    transaction.version   1: records of transactional ids may have tagged fields; 2: clients have their epochs raised
+                          with each transaction, and leaders add partitions to transactions for them (KIP-890)
+
+The level in force is the highest that every registered broker offers, unless UpdateFeatures has set a limit below
+that. So a broker of Apache Kafka 3.9, which offers none, lowers it to 0 while it is there. Limits are in the node
+`/feature`, in a field of our own: brokers of Apache Kafka exit if that node names a finalised feature that they do not
+know.
+
+The epoch is the tree's number of the last change, of the brokers or of that node: the same for every broker, and
+larger with each change, so that clients know which of two answers is newer. A broker looks when a watch fires.
+
+A mover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from jesenska.base.errors import InvalidUpdateVersionError
+from jesenska.broker.controlling.feature_levels import Update, refusal
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import decode_feature_limits, encode_feature
+from jesenska.metadata.store import SessionState, Store
+from jesenska.metadata.tree_operations import ANY_VERSION, BadVersionError, NoNodeError, TreeError
+from jesenska.metadata.watches import WatchEvent
+
+logger = logging.getLogger(__name__)
+
+TRANSACTION_VERSION: Final = "transaction.version"
+#: The lowest and highest level that this software serves, by feature.
+SUPPORTED: Final = {TRANSACTION_VERSION: (0, 2)}
+
+
+class Features:
+    """This broker's knowledge of the features."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        #: The cluster's level of the feature; 0 until the tree has been looked at.
+        self.transaction_version = 0
+        #: -1 until the tree has been looked at.
+        self.epoch = -1
+        #: The level that each registered broker offers, and the limits that were set.
+        self._offered: dict[int, int] = {}
+        self._limits: dict[str, int] = {}
+        #: The version of the node with these limits.
+        self._limits_version = ANY_VERSION
+        self._looking: asyncio.Task[None] | None = None
+        self._again = False
+        self._closed = False
+
+    async def begin(self) -> None:
+        """Looks for the first time; TreeError. From then on it looks when brokers come or go, when a limit is set, and
+        after the tree was out of reach."""
+        await self._look()
+        self._store.on_state(self._entered)
+
+    def look(self) -> None:
+        """Looks once more, soon; not while the broker stops."""
+        if self._closed:
+            return
+        if self._looking is not None and not self._looking.done():
+            self._again = True
+            return
+        self._looking = asyncio.get_running_loop().create_task(self._look_until_done())
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    async def update(self, updates: Sequence[Update], *, validate_only: bool) -> None:
+        """Sets levels, all or none; this broker knows them when it returns, other brokers soon after.
+        InvalidUpdateVersionError with the reason for the first that is refused; TreeError."""
+        while True:
+            await self._look()
+            levels = {TRANSACTION_VERSION: self.transaction_version}
+            limits, version = dict(self._limits), self._limits_version
+            for update in updates:
+                why = refusal(update, levels, {TRANSACTION_VERSION: self._offered})
+                if why is not None:
+                    raise InvalidUpdateVersionError(
+                        f"The update failed for all features since the following feature had an error: {why}"
+                    )
+                if update.level == SUPPORTED[update.feature][1]:
+                    limits.pop(update.feature, None)
+                else:
+                    limits[update.feature] = update.level
+            if validate_only or not updates:
+                return
+            try:
+                await self._store.set(paths.FEATURE, encode_feature(limits), version)
+            except BadVersionError:
+                continue  # another broker has set one
+            await self._look()
+            return
+
+    def _entered(self, state: SessionState) -> None:
+        if state is SessionState.CONNECTED:
+            self.look()
+
+    def _changed(self, _: WatchEvent) -> None:
+        self.look()
+
+    async def _look_until_done(self) -> None:
+        while True:
+            self._again = False
+            try:
+                await self._look()
+            except TreeError as error:
+                # A watch fires when the tree is back. Until then the known levels stay.
+                logger.info("features cannot be looked at: %s", error)
+            if not self._again:
+                return
+
+    async def _look(self) -> None:
+        names, brokers = await self._store.children(paths.BROKER_IDS, self._changed)
+        offered = {}
+        for name in names:
+            try:
+                data, _ = await self._store.get(f"{paths.BROKER_IDS}/{name}")
+            except NoNodeError:
+                continue
+            offered[int(name)] = transaction_level_of(data)
+        limits: Mapping[str, int] = {}
+        changed, version = brokers.pzxid, ANY_VERSION
+        # Also if there is no such node yet: the watch fires when it is created.
+        if await self._store.exists(paths.FEATURE, self._changed) is not None:
+            data, stat = await self._store.get(paths.FEATURE)
+            limits, changed, version = decode_feature_limits(data), max(changed, stat.mzxid), stat.version
+        if changed < self.epoch:
+            return  # another look was later
+        level = min(
+            limits.get(TRANSACTION_VERSION, SUPPORTED[TRANSACTION_VERSION][1]), min(offered.values(), default=0)
+        )
+        if level != self.transaction_version:
+            logger.info("the cluster's %s is %d", TRANSACTION_VERSION, level)
+        self.transaction_version, self.epoch, self._offered = level, changed, offered
+        self._limits, self._limits_version = dict(limits), version
+
+
+def transaction_level_of(registration: bytes) -> int:
+    """The highest level of transaction.version that a broker's node offers; 0 if it does not name the feature."""
+    try:
+        found = json.loads(registration)["features"][TRANSACTION_VERSION]["max_version"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return 0
+    return min(found, SUPPORTED[TRANSACTION_VERSION][1]) if isinstance(found, int) and found > 0 else 0

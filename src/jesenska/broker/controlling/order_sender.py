@@ -1,0 +1,232 @@
+"""Sends one broker the controller's orders, over a separate connection: one request at a time, repeated until it is
+answered. Orders that come meanwhile are merged (`controller.orders.queue`).
+
+    answered                      the controller gets an event for each order in the request
+    not answered, another error   sent again after a pause, over a new connection. A registered broker that was not
+                                  reached for ten seconds is named in a warning
+    STALE_CONTROLLER_EPOCH        another broker is controller: nothing more is sent, and `refused` is called
+    STALE_BROKER_EPOCH            the broker has registered again: nothing more is sent to the old registration, and
+                                  `refused` is called
+
+A mover."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from jesenska.base.errors import ErrorCode, KafkaError, KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.peer_task import PeerTask
+from jesenska.controller.changes.change_state import first_of
+from jesenska.controller.effects import LeaderAndIsr, StopReplica, TopicPartitions, UpdateMetadata
+from jesenska.controller.events import LeaderAndIsrDone, StopReplicaDone
+from jesenska.controller.orders.queue import GiveUp, LeadAndFollow, OrderQueue, Request, Tell
+from jesenska.controller.orders.requests import (
+    Offline,
+    Orderer,
+    leader_and_isr,
+    leader_and_isr_errors,
+    stop_replica,
+    stop_replica_errors,
+    stops_of,
+    update_metadata,
+)
+from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.net.channel import Channel
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k04_leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
+from jesenska.wire.messages.k05_stop_replica import StopReplicaRequest, StopReplicaResponse
+from jesenska.wire.messages.k06_update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
+
+logger = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", LeaderAndIsrResponse, StopReplicaResponse, UpdateMetadataResponse)
+
+#: A broker that has gone is registered until its session ends. A longer failure has another cause.
+_WARNED_AFTER_SECONDS: Final = 10.0
+#: Partitions in one request: both sides are busy while it is made and read.
+_PARTITIONS_AT_ONCE: Final = 500
+_FINAL: Final = (ErrorCode.STALE_CONTROLLER_EPOCH, ErrorCode.STALE_BROKER_EPOCH)
+#: A broker that answers this about a partition has no log of it: its disk prevents it, or it has data of an earlier
+#: topic of that name. Its own messages say which, and the remedy. It gets the order again when it comes again.
+WITHOUT_LOG: Final = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.INCONSISTENT_TOPIC_ID)
+
+
+class _RefusedError(Exception):
+    """Nothing more may be sent to the broker."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+class OrderSender(PeerTask):
+    """Sends the orders to one broker, in one epoch of the controller and one registration of the broker; on the
+    running loop. `brokers` gives all brokers that are up, `offline` the replicas that they cannot read, and
+    `listener_name` is the listener between brokers."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        orderer: Orderer,
+        connect: Callable[[], Awaitable[Channel]],
+        brokers: Callable[[], Mapping[int, BrokerRegistration]],
+        listener_name: str,
+        *,
+        offline: Callable[[], Offline] = dict,
+        answered: Callable[[LeaderAndIsrDone | StopReplicaDone], None],
+        refused: Callable[[int], None],
+        pause_seconds: float = 0.3,
+        timeout_seconds: float = 30.0,
+        warned_after_seconds: float = _WARNED_AFTER_SECONDS,
+    ) -> None:
+        super().__init__(connect)
+        self.broker_id = broker_id
+        self._orderer = orderer
+        self._brokers = brokers
+        self._offline = offline
+        self._listener_name = listener_name
+        self._answered = answered
+        self._refused = refused
+        self._pause_seconds = pause_seconds
+        self._timeout_seconds = timeout_seconds
+        self._warned_after_seconds = warned_after_seconds
+        self._queue = OrderQueue()
+        #: The beginning of the failures; None if the last request was taken.
+        self._failing_since: float | None = None
+
+    def put(self, order: LeaderAndIsr | UpdateMetadata | StopReplica) -> None:
+        """Adds an order after the earlier ones."""
+        self._queue.put(order)
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            request = self._queue.take()
+            if request is None:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            try:
+                await self._send(request)
+            except _RefusedError as error:
+                self._disconnect()
+                self._refused(error.code)
+                return
+            except KafkaError as error:
+                self._tell_failure(request, error)
+                self._disconnect()
+                await asyncio.sleep(self._pause_seconds)
+            else:
+                self._failing_since = None
+                self._queue.done()
+
+    def _tell_failure(self, request: Request, error: KafkaError) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._failing_since is None:
+            self._failing_since = now
+        key = (self.broker_id, "not told")
+        if now - self._failing_since < self._warned_after_seconds:
+            logger.info(
+                "broker %d was not told %s, which is tried again: %s",
+                self.broker_id,
+                type(request).__name__,
+                error,
+                extra={"once_a_minute": (*key, "yet")},
+            )
+        else:
+            logger.warning(
+                "broker %d is registered, but this controller has not reached it for %.0f s (%s): correct its "
+                "advertised.listeners, or the network between",
+                self.broker_id,
+                now - self._failing_since,
+                error,
+                extra={"once_a_minute": key},
+            )
+
+    async def _send(self, request: Request) -> None:
+        channel = await self._connected()
+        if isinstance(request, LeadAndFollow):
+            await self._lead_and_follow(channel, request)
+        elif isinstance(request, Tell):
+            await self._tell(channel, request)
+        else:
+            await self._give_up(channel, request)
+
+    async def _lead_and_follow(self, channel: Channel, request: LeadAndFollow) -> None:
+        version = channel.version_for(LeaderAndIsrRequest)
+        without_log: set[TopicPartition] = set()
+        for topics in in_pieces(request.topics):
+            message = leader_and_isr(version, self._orderer, topics, self._leaders())
+            answer = await self._ask(channel, message, LeaderAndIsrResponse, version)
+            errors = leader_and_isr_errors(answer, version, topics)
+            # Other errors do not mean that there is no log: an order whose answer was lost is refused the second time.
+            without_log |= {at for at, code in errors.items() if code in WITHOUT_LOG}
+        for number in request.numbers:
+            self._answered(LeaderAndIsrDone(number, self.broker_id, frozenset(without_log)))
+
+    async def _tell(self, channel: Channel, request: Tell) -> None:
+        version = channel.version_for(UpdateMetadataRequest)
+        gone = request.gone
+        for topics in in_pieces(request.topics):
+            message = update_metadata(
+                version, self._orderer, topics, gone, self._brokers(), self._offline(), is_all=request.is_all
+            )
+            await self._ask(channel, message, UpdateMetadataResponse, version)
+            gone = ()
+
+    async def _give_up(self, channel: Channel, request: GiveUp) -> None:
+        version = channel.version_for(StopReplicaRequest)
+        stops = [stop for order in request.orders for stop in stops_of(order)]
+        errors: dict[TopicPartition, int] = {}
+        for start in range(0, len(stops), _PARTITIONS_AT_ONCE):
+            for message in stop_replica(version, self._orderer, stops[start : start + _PARTITIONS_AT_ONCE]):
+                errors |= stop_replica_errors(await self._ask(channel, message, StopReplicaResponse, version))
+        for order in request.orders:
+            failed = [number for number in order.numbers if TopicPartition(order.topic, number) in errors]
+            error = (
+                KafkaStorageError(
+                    f"Broker {self.broker_id} could not give up its replicas of {order.topic} ({first_of(failed)})."
+                )
+                if failed
+                else None
+            )
+            self._answered(StopReplicaDone(order.number, self.broker_id, error))
+
+    async def _ask(self, channel: Channel, message: Message, response: type[Answer], version: int) -> Answer:
+        """The answer of a broker that has taken the request. _RefusedError if nothing more may be sent to that broker,
+        KafkaError if the request must be repeated."""
+        answer = await channel.request(message, response, timeout_seconds=self._timeout_seconds, at_most=version)
+        if answer.error_code in _FINAL:
+            raise _RefusedError(answer.error_code)
+        if answer.error_code != ErrorCode.NONE:
+            raise KafkaError.of(answer.error_code, "it has answered an error")
+        return answer
+
+    def _leaders(self) -> dict[int, tuple[str, int]]:
+        """The host and port at which other brokers reach each broker."""
+        found = {}
+        for broker_id, node in self._brokers().items():
+            for item in node.endpoints:
+                if item.name == self._listener_name:
+                    found[broker_id] = (item.host, item.port)
+        return found
+
+
+def in_pieces(topics: Sequence[TopicPartitions], at_once: int = _PARTITIONS_AT_ONCE) -> list[list[TopicPartitions]]:
+    """The topics in pieces of so many partitions, each topic in one piece if possible; one empty piece for no
+    topics."""
+    pieces: list[list[TopicPartitions]] = [[]]
+    room = at_once
+    for topic, numbers in topics:
+        for start in range(0, len(numbers), at_once):
+            part = TopicPartitions(topic, numbers[start : start + at_once])
+            if len(part.numbers) > room:
+                pieces.append([])
+                room = at_once
+            pieces[-1].append(part)
+            room -= len(part.numbers)
+    return pieces

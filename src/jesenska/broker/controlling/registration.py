@@ -1,0 +1,177 @@
+"""A broker's registration in the tree: its node under /brokers/ids, while its session lives, and with it its part in
+the election of a controller.
+
+    free      no other broker has this broker's addresses, nor its id if its directories are new: checked before
+              anything is written. Nodes of an earlier session are waited for, as long as such a session may live
+    join      registered, once its logs are recovered; with the same wait. Then it takes part in the election
+    renew     the same with another session, without a wait: another broker that has the place meanwhile keeps it, and
+              it is tried again
+    told      a controller has sent this broker its replicas: its crash is dealt with, and is removed from its node
+
+Each registration has a number, the broker's epoch (KIP-380): a controller's orders for an earlier one are refused."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.controlling.candidacy import Candidacy
+from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.config.listeners import Endpoint
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
+from jesenska.metadata.registration import BrokerIdTaken, register_broker
+from jesenska.metadata.store import SessionState, Store
+from jesenska.metadata.tree_operations import ConnectionLossError, NoNodeError, TreeError
+from jesenska.metadata.watches import WatchEvent
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[str], None]
+#: A server checks its sessions from time to time: an ended one may remain for so long (ZooKeeper's tick is 2 or 3 s).
+_LATE_SECONDS = 4.0
+
+
+class Registration:
+    """The registration of one broker, on the running loop. `node` tells if the broker has crashed; `orders` are obeyed
+    for the current registration; `begin` is awaited between each registration and its part in the election."""
+
+    def __init__(
+        self,
+        store: Store,
+        broker_id: int,
+        node: BrokerRegistration,
+        clock: Clock,
+        session_timeout_ms: int,
+        candidacy: Candidacy,
+        orders: OrderDesk,
+        begin: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._store = store
+        self._broker_id = broker_id
+        self._node = node
+        self._clock = clock
+        self._session_timeout_ms = session_timeout_ms
+        self._candidacy = candidacy
+        self._orders = orders
+        self._begin = begin
+        orders.on_told(self.told)
+        store.on_state(self._entered)
+
+    @property
+    def broker_epoch(self) -> int:
+        """The number of the change that made the node; -1 while there is none."""
+        return self._orders.broker_epoch
+
+    async def join(self, on_progress: Progress | None = None) -> None:
+        """Registers the broker. JesenskaError with one sentence if another broker has the id; TreeError."""
+        ends = _end_of_patience(self._clock, self._session_timeout_ms)
+        while self.broker_epoch < 0:
+            try:
+                await self._register()
+            except BrokerIdTaken as error:
+                if not await _wait_until_gone(
+                    self._store, self._clock, paths.broker(self._broker_id), ends, on_progress
+                ):
+                    raise JesenskaError(str(error)) from error
+
+    async def renew(self) -> None:
+        """Registers the broker in a new session. ConnectionLossError if another broker still has the place."""
+        try:
+            await self._register()
+        except BrokerIdTaken as error:
+            raise ConnectionLossError(paths.broker(self._broker_id), str(error)) from error
+        logger.info("broker %d is registered again", self._broker_id)
+
+    async def _register(self) -> None:
+        broker_epoch = await register_broker(self._store, self._broker_id, self._node)
+        if self._begin is not None:
+            await self._begin()
+        self._orders.broker_epoch = broker_epoch
+        self._candidacy.session_began()
+
+    async def told(self, broker_epoch: int) -> None:
+        """A controller has sent this registration its replicas."""
+        if not self._node.crashed or broker_epoch != self.broker_epoch:
+            return
+        self._node = node = replace(self._node, crashed=False)
+        try:
+            stat = await self._store.exists(paths.broker(self._broker_id))
+            if stat is not None and stat.czxid == broker_epoch:
+                await self._store.set(paths.broker(self._broker_id), node.encode(), stat.version)
+        except TreeError as error:
+            # A later controller takes it for crashed again, which only costs elections.
+            logger.info("that broker %d crashed stays in its node: %s", self._broker_id, error)
+
+    def _entered(self, state: SessionState) -> None:
+        if state in (SessionState.EXPIRED, SessionState.CLOSED) and self.broker_epoch >= 0:
+            self._orders.broker_epoch = -1
+            self._candidacy.session_ended()
+
+
+async def require_free(
+    store: Store,
+    broker_id: int,
+    endpoints: Sequence[Endpoint],
+    clock: Clock,
+    session_timeout_ms: int,
+    on_progress: Progress | None = None,
+    *,
+    is_new: bool,
+) -> None:
+    """Returns when no other broker has one of these addresses, nor this id if the broker `is_new` (none of its
+    directories has been used by it before). JesenskaError with one sentence if another broker keeps it; TreeError.
+
+    With two brokers at one address a controller would send the orders for one to the other."""
+    ends = _end_of_patience(clock, session_timeout_ms)
+    if is_new and not await _wait_until_gone(store, clock, paths.broker(broker_id), ends, on_progress):
+        raise JesenskaError(str(BrokerIdTaken(broker_id)))
+    own = {(item.host, item.port) for item in endpoints}
+    try:
+        names = (await store.children(paths.BROKER_IDS))[0]
+    except NoNodeError:
+        return
+    for name in names:
+        if name == str(broker_id):
+            continue
+        path = f"{paths.BROKER_IDS}/{name}"
+        try:
+            node = BrokerRegistration.decode((await store.get(path))[0])
+        except (NoNodeError, NodeFormatError):
+            continue
+        both = next((item for item in node.endpoints if (item.host, item.port) in own), None)
+        if both is not None and not await _wait_until_gone(store, clock, path, ends, on_progress):
+            raise JesenskaError(
+                f"Broker {name} is registered with {both.host}:{both.port} already, which this broker would tell "
+                f"clients, too: "
+                "set advertised.listeners to an address that only this broker has, or stop the other one."
+            )
+
+
+def _end_of_patience(clock: Clock, session_timeout_ms: int) -> float:
+    return clock.monotonic() + session_timeout_ms / 1000 + (_LATE_SECONDS if session_timeout_ms else 0)
+
+
+async def _wait_until_gone(store: Store, clock: Clock, path: str, ends: float, on_progress: Progress | None) -> bool:
+    """Waits until a node is deleted; False if it is still there at that time of the monotonic clock."""
+    gone = asyncio.Event()
+
+    def changed(_: WatchEvent) -> None:
+        gone.set()
+
+    while await store.exists(path, changed) is not None:
+        left = ends - clock.monotonic()
+        if left <= 0:
+            return False
+        if on_progress is not None:
+            on_progress(f"waiting up to {left:.0f} s: {path} is held by a session that may be ending")
+        try:
+            await asyncio.wait_for(gone.wait(), left)
+        except TimeoutError:
+            return False
+        gone.clear()
+    return True

@@ -1,0 +1,149 @@
+"""A topic whose partitions' leaders are coordinators: of groups, or of transactions. It starts and ends shards with
+the topic and its leaders, and finds the shard of a key.
+
+Each partition that this broker leads has a shard, which `coordination.runtime` runs. The topic is made when the first
+client asks for a coordinator.
+
+The partition of a key follows from the number of partitions that the topic had in the tree when it came here: orders
+may name only some of them first. More partitions change nothing until the next start, as in Kafka. When the topic is
+deleted, its shards end, and waiting requests are answered NOT_COORDINATOR.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar
+
+from jesenska.base.errors import CoordinatorNotAvailableError, KafkaError, TopicAlreadyExistsError
+from jesenska.broker.metadata_cache import Topic
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.coordination.loader import Reading
+from jesenska.coordination.placement import partition_for
+from jesenska.coordination.runtime import Runtime, Tenant
+from jesenska.coordination.shard import Shard, Token
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import TopicNode
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree_operations import NoNodeError
+
+logger = logging.getLogger(__name__)
+
+S = TypeVar("S", bound=Shard)
+
+
+class CoordinatedTopic(Generic[S]):
+    """One kind of coordinator of this broker."""
+
+    def __init__(
+        self,
+        name: str,
+        tenant: Tenant[S],
+        core: BrokerCore,
+        store: Store,
+        create_topic: Callable[[str], Awaitable[None]],
+    ) -> None:
+        self.topic_name = name
+        self._core = core
+        self._store = store
+        self._create_topic = create_topic
+        self._runtime = Runtime(tenant, Reading(core.pool.executor, core.read_region), core.clock)
+        #: The number of partitions of the topic when it was taken over; None while it is not here.
+        self._partition_count: int | None = None
+
+    # --- coming and going --------------------------------------------------------------------------------------------
+
+    async def ensure_topic(self) -> Topic:
+        """The topic, made if it is not there; CoordinatorNotAvailableError if it cannot be."""
+        name = self.topic_name
+        topic = self._core.view.topics.get(name)
+        if topic is None:
+            try:
+                await self._create_topic(name)
+            except TopicAlreadyExistsError:
+                pass
+            except KafkaError as error:
+                logger.error("the topic %s could not be made: %s", name, error)
+                raise CoordinatorNotAvailableError(f"{name} could not be made") from error
+            topic = self._core.view.topics.get(name)
+            if topic is None:
+                raise CoordinatorNotAvailableError(f"{name} is not known here yet")
+        self.take_over(topic)
+        return topic
+
+    async def count_partitions(self) -> None:
+        """Reads the number of the topic's partitions in the tree, if it is not known; TreeError if the tree cannot be
+        reached."""
+        if self._partition_count is not None:
+            return
+        try:
+            data, _ = await self._store.get(paths.topic(self.topic_name))
+        except NoNodeError:
+            return
+        self._partition_count = len(TopicNode.decode(data).replicas)
+
+    def take_over(self, topic: Topic | None = None) -> None:
+        """Runs a shard for every partition of the topic that is led here, and for no other."""
+        topic = topic or self._core.view.topics.get(self.topic_name)
+        told = list(self._told_to_new())
+        if topic is None:
+            return
+        if self._partition_count is None:
+            self._partition_count = len(topic.partitions)
+        for partition in topic.partitions[: self._partition_count]:
+            number = partition.topic_partition.partition
+            if partition.is_served:
+                self._runtime.lead(number, partition, told)
+            else:
+                self._resign(number)
+
+    def give_up(self) -> None:
+        """The topic is gone: waiting requests are answered NOT_COORDINATOR, and nothing is kept."""
+        count, self._partition_count = self._partition_count, None
+        for number in range(count or 0):
+            self._resign(number)
+
+    def _resign(self, number: int) -> None:
+        self._runtime.resign(number)
+
+    def _told_to_new(self) -> Iterable[Any]:
+        """Events for the shards of the first take-over."""
+        return ()
+
+    def topic_deleted(self, topic: str) -> None:
+        """Another topic is gone."""
+
+    # --- what is asked -----------------------------------------------------------------------------------------------
+
+    def shard_of(self, key: str) -> S:
+        """The shard that keeps a key, for reading. NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE or
+        COORDINATOR_LOAD_IN_PROGRESS if it is not ready."""
+        return self._runtime.shard(self.partition_for(key))
+
+    def leader_for(self, key: str) -> int:
+        """The leader of the partition that keeps a key; -1 if there is none."""
+        topic = self._core.view.topics.get(self.topic_name)
+        if topic is None or self._partition_count is None:
+            return -1
+        number = partition_for(key, self._partition_count)
+        return topic.partitions[number].leader if number < len(topic.partitions) else -1
+
+    def shards(self) -> list[S]:
+        """Every shard that is ready; COORDINATOR_LOAD_IN_PROGRESS while one is loaded. A shard whose log cannot be
+        read is left out."""
+        return self._runtime.shards()
+
+    def submit(self, key: str, make: Callable[[Token], Any], reply: Callable[[Any], None]) -> None:
+        """Passes the shard of a key the event that `make` makes of a token; `reply` is called with the answer.
+        KafkaError if there is none."""
+        self._runtime.submit(self.partition_for(key), make, reply)
+
+    def partition_for(self, key: str) -> int:
+        """The number of the partition that keeps a key; CoordinatorNotAvailableError while the topic is not here."""
+        if self._partition_count is None:
+            raise CoordinatorNotAvailableError
+        return partition_for(key, self._partition_count)
+
+    async def close(self) -> None:
+        """Ends loading and timers; requests that wait are answered by their connections being closed."""
+        await self._runtime.close()

@@ -1,0 +1,96 @@
+"""The consumer groups that this broker coordinates: a shard of the group coordinator (`groups.coordinator`) for each
+partition of `__consumer_offsets` that it leads.
+
+Offsets of a deleted topic are forgotten; for groups that are being loaded, once they are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+
+from jesenska.base.errors import ErrorCode
+from jesenska.broker.coordinators.coordinated_topic import CoordinatedTopic
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.config.layers import BrokerConfig
+from jesenska.coordination.runtime import Tenant
+from jesenska.coordination.shard import Marker
+from jesenska.groups.coordinator import GroupCoordinator
+from jesenska.groups.events import EndOffsets, ErrorAnswer, Response, TopicDeleted
+from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
+from jesenska.groups.records import encode_record, read_record
+from jesenska.groups.settings import GroupSettings
+from jesenska.metadata.store import Store
+
+
+def group_settings_of(config: BrokerConfig) -> GroupSettings:
+    return GroupSettings(
+        min_session_timeout_ms=config.integer("group.min.session.timeout.ms"),
+        max_session_timeout_ms=config.integer("group.max.session.timeout.ms"),
+        initial_rebalance_delay_ms=config.integer("group.initial.rebalance.delay.ms"),
+        max_size=config.integer("group.max.size"),
+        offset_metadata_max_bytes=config.integer("offset.metadata.max.bytes"),
+        offsets_retention_ms=config.integer("offsets.retention.minutes") * 60_000,
+        offsets_retention_check_interval_ms=config.integer("offsets.retention.check.interval.ms"),
+        offsets_commit_timeout_ms=config.integer("offsets.commit.timeout.ms"),
+    )
+
+
+class Groups(CoordinatedTopic[GroupCoordinator]):
+    """All groups that this broker coordinates."""
+
+    def __init__(self, core: BrokerCore, store: Store, create_topic: Callable[[str], Awaitable[None]]) -> None:
+        settings, acks = group_settings_of(core.config), core.config.integer("offsets.commit.required.acks")
+        tenant = Tenant(
+            name="groups",
+            lost="Groups whose records are lost go back to what they committed before.",
+            new_shard=lambda: GroupCoordinator(settings, lambda: str(core.machine.new_uuid())),
+            encode=encode_record,
+            read=read_record,
+            timeout_ms=settings.offsets_commit_timeout_ms,
+            # Any number but 0 and 1 means the whole ISR: counts of replicas are from 0.8.
+            acks=acks if acks in (0, 1) else -1,
+        )
+        super().__init__(OFFSETS_TOPIC, tenant, core, store, create_topic)
+        #: Topics whose deletion ended before the first take-over; None after it.
+        self._deleted_early: list[str] | None = []
+
+    def coordinator_of(self, group_id: str) -> GroupCoordinator:
+        """As `shard_of`."""
+        return self.shard_of(group_id)
+
+    def coordinators(self) -> list[GroupCoordinator]:
+        """As `shards`."""
+        return self.shards()
+
+    @property
+    def record_max_bytes(self) -> int:
+        """The largest record of a group: `max.message.bytes` of the offsets topic."""
+        topic = self._core.view.topics.get(OFFSETS_TOPIC)
+        return (
+            topic.log_config.max_message_bytes if topic is not None else self._core.config.integer("message.max.bytes")
+        )
+
+    def keeps(self, number: int) -> bool:
+        """True if a partition of the offsets topic keeps groups; partitions that were added later keep none."""
+        return self._partition_count is not None and number < self._partition_count
+
+    def end(self, number: int, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
+        """Marks the end of a transaction in a partition of the offsets topic; once it is committed its groups apply
+        it, and `done` is called. KafkaError if they are not here."""
+
+        def reply(response: Response) -> None:
+            assert isinstance(response, ErrorAnswer)
+            done(response.error)
+
+        self._runtime.submit(number, partial(EndOffsets, marker=marker), reply)
+
+    def _told_to_new(self) -> Iterable[TopicDeleted]:
+        deleted, self._deleted_early = self._deleted_early, None
+        return [TopicDeleted(name) for name in deleted or ()]
+
+    def topic_deleted(self, topic: str) -> None:
+        """Groups forget the offsets of a deleted topic; groups that are being loaded do so once they are loaded."""
+        if self._deleted_early is not None:
+            self._deleted_early.append(topic)
+        self._runtime.tell(TopicDeleted(topic))

@@ -1,0 +1,276 @@
+"""Asks the coordinator of a transaction, before a leader takes its first batch, if the partition is in the transaction
+(KIP-890), or has the coordinator add it for clients that leave that to the leader.
+
+    the coordinator is this broker    it is asked at once
+    another                           over a connection to it; later questions go in the next request
+    not known                         COORDINATOR_NOT_AVAILABLE
+    the connection breaks             NETWORK_EXCEPTION
+
+While the previous transaction is being ended, the coordinator answers CONCURRENT_TRANSACTIONS: to have a partition
+added it is asked again (add.partitions.to.txn.retry.backoff.ms), up to add.partitions.to.txn.retry.backoff.max.ms.
+Each time is a new verification: the marker of the previous transaction may come at any moment until then, and voids
+earlier verifications (`Guards`). If it came during the last question, that is asked again, too: the coordinator adds a
+partition once, and answers with an error if the new transaction has ended.
+
+A mover.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition, numbers_by_topic
+from jesenska.broker.coordinators.transactions import Transactions
+from jesenska.broker.peer_task import PeerTask
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.log.segments.producer_state import Verification
+from jesenska.net.channel import Channel
+from jesenska.replication.partition import Partition
+from jesenska.transactions.events import AddPartitions, Producer, ProducerAnswer
+from jesenska.transactions.transaction import RAISES_EPOCH
+from jesenska.wire.messages.k24_add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnRequestTransaction,
+    AddPartitionsToTxnResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT_SECONDS: Final = 10.0
+_TRANSACTIONS_AT_ONCE: Final = 500
+_FIRST_BETWEEN_BROKERS: Final = 4
+
+Results = dict[TopicPartition, ErrorCode]
+Done = Callable[[Results], None]
+
+
+class Guards:
+    """The notes in the logs of some partitions for the next transaction of a producer
+    (`ProducerState.begin_verification`). The constructor makes them."""
+
+    __slots__ = ("_noted", "_now_ms", "_sequences", "adds", "producer")
+
+    def __init__(
+        self, producer: Producer, sequences: Mapping[Partition, int], now_ms: Callable[[], int], *, adds: bool
+    ) -> None:
+        """`sequences`: the first sequence to be written to each partition, -1 for none. `adds`: the coordinator is to
+        add the partitions."""
+        self.producer = producer
+        self.adds = adds
+        self._sequences = sequences
+        self._now_ms = now_ms
+        self._noted: dict[Partition, Verification] = {}
+        self.take()
+
+    @property
+    def partitions(self) -> frozenset[TopicPartition]:
+        return frozenset(partition.topic_partition for partition in self._sequences)
+
+    def take(self) -> None:
+        """Makes the notes again, since a marker may have voided them."""
+        for partition, sequence in self._sequences.items():
+            # If this broker no longer leads a partition, the append reports it.
+            with suppress(KafkaError):
+                producers = partition.leader_log().producers
+                self._noted[partition] = producers.begin_verification(
+                    *self.producer, sequence, self._now_ms(), is_for_new_clients=self.adds
+                )
+
+    def hold(self) -> bool:
+        """False where `holds_for` is false for any partition that this broker still leads."""
+        for partition in self._sequences:
+            with suppress(KafkaError):
+                if not self.holds_for(partition):
+                    return False
+        return True
+
+    def holds_for(self, partition: Partition) -> bool:
+        """False if a marker has voided the note, and no transaction of the producer is open there. KafkaError if this
+        broker no longer leads the partition."""
+        return partition.leader_log().producers.is_verified(*self.producer, self._noted.get(partition))
+
+
+class _Question(NamedTuple):
+    transactional_id: str
+    producer: Producer
+    partitions: frozenset[TopicPartition]
+    adds: bool
+    done: Done
+
+    def answer(self, error: ErrorCode) -> None:
+        self.done(dict.fromkeys(self.partitions, error))
+
+
+class TransactionVerification:
+    """The questions of one broker. `connect` gives a connection to a broker."""
+
+    def __init__(
+        self, core: BrokerCore, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]
+    ) -> None:
+        self._core = core
+        self._transactions = transactions
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._peers: dict[int, _Peer] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        return self._core.config.boolean("transaction.partition.verification.enable")
+
+    async def close(self) -> None:
+        """No more questions are sent."""
+        await asyncio.gather(*(peer.close() for peer in self._peers.values()))
+
+    def ask(self, transactional_id: str, guards: Guards, done: Done) -> None:
+        """Calls `done`, perhaps at once, with an error for each partition of `guards`. If partitions are added the
+        guards are taken again with each further question."""
+        question = _Question(transactional_id, guards.producer, guards.partitions, guards.adds, done)
+        if not guards.adds:
+            self._ask(question)
+            return
+        config = self._core.config
+        pause_seconds = config.integer("add.partitions.to.txn.retry.backoff.ms") / 1000
+        ends = self._loop.time() + config.integer("add.partitions.to.txn.retry.backoff.max.ms") / 1000
+
+        def ask_again() -> None:
+            guards.take()
+            self._ask(repeated)
+
+        def answered(results: Results) -> None:
+            if ErrorCode.NONE in results.values() and not guards.hold():
+                results = dict.fromkeys(results, ErrorCode.CONCURRENT_TRANSACTIONS)
+            if ErrorCode.CONCURRENT_TRANSACTIONS in results.values() and self._loop.time() + pause_seconds <= ends:
+                self._loop.call_later(pause_seconds, ask_again)
+            else:
+                done(results)
+
+        repeated = question._replace(done=answered)
+        self._ask(repeated)
+
+    def _ask(self, question: _Question) -> None:
+        leader = self._transactions.leader_for(question.transactional_id)
+        if leader == self._core.broker_id:
+            self._ask_here(question)
+        elif leader not in self._core.view.brokers:
+            question.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        else:
+            peer = self._peers.get(leader)
+            if peer is None:
+                peer = self._peers[leader] = _Peer(lambda: self._connect(leader))
+            peer.put(question)
+
+    def _ask_here(self, question: _Question) -> None:
+        transactional_id, producer, partitions = question[:3]
+        try:
+            if not question.adds:
+                question.done(self._transactions.verify(transactional_id, producer, partitions))
+                return
+
+            def reply(answer: ProducerAnswer) -> None:
+                question.answer(answer.error)
+
+            self._transactions.submit(
+                transactional_id,
+                lambda token: AddPartitions(token, transactional_id, producer, partitions, RAISES_EPOCH),
+                reply,
+            )
+        except KafkaError as error:
+            question.answer(error.code)
+
+
+class _Peer(PeerTask):
+    """Questions to one other broker: one request is under way, later questions go in the next one."""
+
+    def __init__(self, connect: Callable[[], Awaitable[Channel]]) -> None:
+        super().__init__(connect)
+        self._waiting: list[_Question] = []
+
+    def put(self, question: _Question) -> None:
+        self._waiting.append(question)
+        self._news.set()
+
+    async def _run(self) -> None:
+        while True:
+            await self._news.wait()
+            taken = self._take()
+            try:
+                results = await self._send(taken)
+            except KafkaError as error:
+                logger.info("a coordinator cannot be asked about %d transactions: %s", len(taken), error)
+                results = {}
+                self._disconnect()
+            except Exception:
+                logger.exception("a coordinator could not be asked about transactions")
+                results = {}
+                self._disconnect()
+            for name, question in taken.items():
+                found = results.get(name)
+                if found is None:
+                    question.answer(ErrorCode.NETWORK_EXCEPTION)
+                else:
+                    question.done({key: found.get(key, ErrorCode.UNKNOWN_SERVER_ERROR) for key in question.partitions})
+
+    def _take(self) -> dict[str, _Question]:
+        """Takes one question for each transaction: the answer names transactions only."""
+        taken: dict[str, _Question] = {}
+        left = []
+        for question in self._waiting:
+            if question.transactional_id in taken or len(taken) >= _TRANSACTIONS_AT_ONCE:
+                left.append(question)
+            else:
+                taken[question.transactional_id] = question
+        self._waiting = left
+        if not left:
+            self._news.clear()
+        return taken
+
+    async def _send(self, taken: dict[str, _Question]) -> dict[str, Results]:
+        channel = await self._connected()
+        if channel.version_for(AddPartitionsToTxnRequest) < _FIRST_BETWEEN_BROKERS:
+            # A release from before verification: its coordinator cannot be asked.
+            return {name: dict.fromkeys(question.partitions, ErrorCode.NONE) for name, question in taken.items()}
+        request = AddPartitionsToTxnRequest()
+        for name, question in taken.items():
+            topics = numbers_by_topic(question.partitions)
+            request.transactions.append(
+                AddPartitionsToTxnRequestTransaction(
+                    transactional_id=name,
+                    producer_id=question.producer.producer_id,
+                    producer_epoch=question.producer.epoch,
+                    verify_only=not question.adds,
+                    topics=[
+                        AddPartitionsToTxnRequestTopic(name=topic, partitions=numbers)
+                        for topic, numbers in topics.items()
+                    ],
+                )
+            )
+        answer = await channel.request(request, AddPartitionsToTxnResponse, timeout_seconds=_TIMEOUT_SECONDS)
+        if answer.error_code != ErrorCode.NONE:
+            # This broker is not authorized: nothing can be verified.
+            return {
+                name: dict.fromkeys(question.partitions, ErrorCode.INVALID_TXN_STATE)
+                for name, question in taken.items()
+            }
+        return {
+            item.transactional_id: {
+                TopicPartition(topic.name, result.partition_index): ErrorCode(result.partition_error_code)
+                for topic in item.topic_results
+                for result in topic.results_by_partition
+            }
+            for item in answer.results_by_transaction
+        }
+
+
+def for_producers(error: ErrorCode, *, knows_abortable: bool) -> ErrorCode:
+    """The error for a writing producer from an answer of the coordinator."""
+    if error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if error is ErrorCode.TRANSACTION_ABORTABLE and not knows_abortable:
+        return ErrorCode.INVALID_TXN_STATE
+    return error

@@ -1,0 +1,175 @@
+"""Runs a machine of `controller.changes.change_machine`: carries out its effects, and brings it the events. It decides
+nothing.
+
+Step      the tree is read or written, one step at a time
+Answer    to the requester
+Wake      a timer
+Say       a line of the log
+
+Subclasses carry out all other effects (`_do`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.controller.changes.change_machine import Machine
+from jesenska.controller.effects import Answer, Children, Effect, Exists, Get, GetMade, Read, Say, Step, Wake
+from jesenska.controller.events import Done, Event, Look
+from jesenska.controller.reading import in_flight
+from jesenska.metadata.store import SessionState, Store, WatchCallback, multi_in_pieces
+from jesenska.metadata.tree_operations import NoNodeError
+from jesenska.metadata.watches import WatchEvent
+
+logger = logging.getLogger(__name__)
+
+#: Reads of the tree that are in flight at a time.
+_READS_AT_ONCE = 100
+_LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+class MachineRuntime(ABC):
+    """The runtime of one machine. `change_max_bytes`: the largest change that the tree takes in one piece; None:
+    any."""
+
+    def __init__(self, core: BrokerCore, store: Store, machine: Machine, change_max_bytes: int | None) -> None:
+        self._core = core
+        self._store = store
+        self._machine = machine
+        self._change_max_bytes = change_max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._answers: dict[int, asyncio.Future[Any]] = {}
+        self._last_token = 0
+        self._step: asyncio.Task[None] | None = None
+        self._timers: set[asyncio.TimerHandle] = set()
+        #: One callback for each thing to look at: the tree treats equal callbacks as one.
+        self._hearing: dict[str, WatchCallback] = {}
+        self._listens, self._closed = True, False
+
+    # --- events in ---------------------------------------------------------------------------------------------------
+
+    async def ask(self, make: Callable[[int], Event]) -> Any:
+        """The answer to the event that `make` makes of a token; raises its error instead, or `_ended` if the machine
+        is closed before."""
+        if self._closed:
+            raise self._ended()
+        self._last_token += 1
+        token, answer = self._last_token, self._loop.create_future()
+        self._answers[token] = answer
+        try:
+            self.submit(make(token))
+            return await answer
+        finally:
+            del self._answers[token]
+
+    def submit(self, event: Event) -> None:
+        """Brings the machine an event."""
+        if not self._closed:
+            self._carry_out(self._machine.handle(event, int(self._core.clock.monotonic() * 1000)))
+
+    def look(self, at: str) -> None:
+        """Something may have been written there."""
+        if self._listens:
+            self.submit(Look(at))
+
+    def stop_watching(self) -> None:
+        """Changes of others in the tree are ignored from now on; requests are still answered."""
+        self._listens = False
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Ends the current work; returns the tasks that are about to end. Waiting requests get the error `_ended`."""
+        self._closed = True
+        for timer in self._timers:
+            timer.cancel()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(self._ended())
+        if self._step is None or self._step.done():
+            return []
+        self._step.cancel()
+        return [self._step]
+
+    @abstractmethod
+    def _ended(self) -> Exception:
+        """The error for requests to a closed machine."""
+
+    # --- effects out -------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Step):
+                self._step = self._loop.create_task(self._take(effect))
+            elif isinstance(effect, Say):
+                logger.log(_LEVELS[effect.level], "%s", effect.text)
+            elif isinstance(effect, Wake):
+                self._wake(effect)
+            else:
+                self._do(effect)
+
+    @abstractmethod
+    def _do(self, effect: Effect) -> None:
+        """Carries out an effect that is not one of the common ones."""
+
+    def _answer(self, answer: Answer) -> None:
+        asked = self._answers.get(answer.token)
+        if asked is None or asked.done():
+            return  # the requester has gone
+        if answer.error is not None:
+            asked.set_exception(answer.error)
+        else:
+            asked.set_result(answer.value)
+
+    def _wake(self, wanted: Wake) -> None:
+        def woken() -> None:
+            self._timers.discard(timer)
+            self.submit(wanted.event)
+
+        timer = self._loop.call_later(wanted.after_ms / 1000, woken)
+        self._timers.add(timer)
+
+    # --- the tree ----------------------------------------------------------------------------------------------------
+
+    async def _take(self, step: Step) -> None:
+        outcome: Any = None
+        error: Exception | None = None
+        what = step.what
+        try:
+            if isinstance(what, Read):
+                outcome = tuple(
+                    await in_flight([partial(self._ask_tree, asked) for asked in what.asked], _READS_AT_ONCE)
+                )
+            else:
+                outcome = await multi_in_pieces(self._store, what.operations, self._change_max_bytes)
+        except Exception as raised:
+            error = raised
+        self.submit(Done(step.number, outcome, error, self._store.state is SessionState.CONNECTED))
+        if error is not None:
+            self._refused(error)
+
+    def _refused(self, error: Exception) -> None:  # noqa: B027
+        """The tree has refused a step, or could not be reached; the machine has the error."""
+
+    async def _ask_tree(self, asked: Children | Get | Exists | GetMade) -> Any:
+        hear = None if isinstance(asked, GetMade) or asked.look is None else self._hear(asked.look)
+        try:
+            if isinstance(asked, Children):
+                return (await self._store.children(asked.path, hear))[0]
+            if isinstance(asked, Exists) or hear is not None:
+                stat = await self._store.exists(asked.path, hear)
+                if isinstance(asked, Exists) or stat is None:
+                    return None if stat is None else stat.version
+            data, stat = await self._store.get(asked.path)
+        except NoNodeError:
+            return None
+        return data, stat.czxid if isinstance(asked, GetMade) else stat.version
+
+    def _hear(self, look: str) -> WatchCallback:
+        return self._hearing.setdefault(look, partial(self._heard, look))
+
+    def _heard(self, look: str, _: WatchEvent) -> None:
+        self.look(look)

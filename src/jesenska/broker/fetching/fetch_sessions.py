@@ -1,0 +1,445 @@
+"""Fetch sessions (KIP-227): the state of a client that fetches repeatedly, so that it names only changes and gets only
+changes. A decider: it reads no log and sends nothing.
+
+    session id   epoch      a request that
+    any          -1         wants no session; the one it names ends
+    any          0          wants a new one; the one it names ends. It names all its partitions and is answered in full
+    s            n          goes on in session s. It names what changed, and is answered with what changed
+                            unknown s: FETCH_SESSION_ID_NOT_FOUND; n not the next epoch: INVALID_FETCH_SESSION_EPOCH;
+                            topic ids in a session that began with names, or the reverse: FETCH_SESSION_TOPIC_ID_ERROR
+
+After epoch 2^31-1 comes 1. An answer in a session holds a partition if it has records, an error, a nearer replica to
+read from, or another high watermark or log start offset than in the last answer.
+
+A partition of a session is in one of two states:
+
+    ready   to be looked at in the next fetch: it is new, the client moved it, it was answered with records, an error
+            or a nearer replica, or it has changed
+    idle    there is nothing more at its offset, and the client knows its offsets; it is a watcher of its `Partition`,
+            which makes it ready with the next append or move of an offset
+
+So the cost of a fetch depends only on its ready partitions, not on idle ones. Ready ones are read in the session's
+order: as they were first named, and a partition that was answered with records goes to the end, so that a small limit
+of bytes starves none.
+
+Java's consumers let go of (forget) partitions of which they still hold records, and meanwhile fetch the other
+partitions, one request at a time. If none of those has anything new, a wait of `max_wait_ms` delays such a consumer
+once it has used up its records: with Apache Kafka it pauses for half a second. Here the wait is at most the time since
+the client let go of a partition that has more for it, at least a millisecond; then it is answered with what there is.
+That gives ten such answers within the default of 500 ms, none if the client has got everything.
+
+The cache holds a number of sessions. When it is full a new session replaces one that was not used for two minutes,
+else the smallest one that is older than two minutes, if the new one is larger; a follower's may replace any
+consumer's. Otherwise the client gets session id 0: no session.
+
+Nothing of this is on disk: after a restart clients get FETCH_SESSION_ID_NOT_FOUND and begin again. The limits: the
+slots, the partitions of one session and those of all (base/limits.py).
+"""
+
+from __future__ import annotations
+
+import uuid
+from bisect import bisect_left, insort
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.limits import FETCH_SESSION_PARTITIONS_MAX, FETCH_SESSIONS_PARTITIONS_MAX
+from jesenska.base.topic_names import TOPIC_NAME_MAX_CHARS
+from jesenska.replication.partition import Partition
+from jesenska.wire.messages.k01_fetch import FetchRequestForgottenTopicsData, FetchRequestTopic, FetchResponsePartition
+
+#: Session id of requests and answers without a session.
+NO_SESSION: Final = 0
+#: Epochs of requests that want a new session, and that want none.
+INITIAL_EPOCH: Final = 0
+FINAL_EPOCH: Final = -1
+#: A session may be replaced by a larger one after this time, and by any if it was not used for as long. Kafka's own
+#: figure.
+EVICTION_MS: Final = 120_000
+
+_EPOCH_MAX = 2**31 - 1
+_WAIT_MIN_MS = 1
+_UNKNOWN = -1
+_NO_REPLICA = -1
+
+
+def next_epoch(epoch: int) -> int:
+    return 1 if epoch == _EPOCH_MAX else epoch + 1
+
+
+class WantedPartition:
+    """One partition of a fetch."""
+
+    __slots__ = ("current_leader_epoch", "error", "fetch_offset", "has_more", "index", "max_bytes", "partition")
+
+    def __init__(self, index: int, fetch_offset: int, current_leader_epoch: int, max_bytes: int) -> None:
+        self.index = index
+        self.fetch_offset = fetch_offset
+        self.current_leader_epoch = current_leader_epoch
+        self.max_bytes = max_bytes
+        #: The last answer held fewer records than there were.
+        self.has_more = False
+        self.partition: Partition | None = None
+        #: The reason why there is no partition. A class and not an error: a raised error keeps the frames of its fetch
+        #: alive.
+        self.error: type[KafkaError] | None = None
+
+
+class SessionPartition(WantedPartition):
+    """One partition of a session: the client's request and the offsets in the last answer."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "order", "session", "topic", "topic_id")
+
+    topic: str
+    topic_id: uuid.UUID
+    session: FetchSession
+    #: Place among the session's partitions.
+    order: int
+
+    def __init__(self, index: int, fetch_offset: int, current_leader_epoch: int, max_bytes: int) -> None:
+        super().__init__(index, fetch_offset, current_leader_epoch, max_bytes)
+        self.high_watermark = _UNKNOWN
+        self.log_start_offset = _UNKNOWN
+
+    def changed(self) -> None:
+        """Something happened to the partition (a `replication.partition.Watcher`)."""
+        self.session.mark(self)
+
+    def unwatch(self) -> None:
+        if self.partition is not None:
+            self.partition.unwatch(self)
+
+
+class _Worth(NamedTuple):
+    """The worth of a session to the cache; the least is replaced first."""
+
+    is_privileged: bool
+    size: int
+    session_id: int
+
+
+class FetchSession:
+    __slots__ = (
+        "_left_ms",
+        "_next_order",
+        "_ready",
+        "_topics",
+        "closed",
+        "created_ms",
+        "epoch",
+        "is_privileged",
+        "replaceable",
+        "session_id",
+        "size",
+        "used_ms",
+        "uses_topic_ids",
+        "wake",
+        "worth",
+    )
+
+    def __init__(
+        self,
+        session_id: int,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+        wake: Callable[[FetchSession], None],
+    ) -> None:
+        self.session_id = session_id
+        self.is_privileged = is_privileged
+        self.uses_topic_ids = uses_topic_ids
+        self.created_ms = self.used_ms = now_ms
+        #: The epoch that the next request must have.
+        self.epoch = next_epoch(INITIAL_EPOCH)
+        self.closed = False
+        self.size = 0
+        #: Called when a partition becomes ready.
+        self.wake = wake
+        #: For the cache: the session's worth in its lists, and the lists that it is in.
+        self.worth: _Worth | None = None
+        self.replaceable = (False, False)
+        self._topics: dict[str | uuid.UUID, dict[int, SessionPartition]] = {}
+        self._ready: set[SessionPartition] = set()
+        self._next_order = 0
+        #: The last time that the client let go of a partition that has more for it.
+        self._left_ms: int | None = None
+
+    # --- partitions --------------------------------------------------------------------------------------------------
+
+    def add(self, topic: str, topic_id: uuid.UUID, part: SessionPartition) -> None:
+        """One more partition, at the end of the order and ready; one that is there already gets the new wants."""
+        parts = self._topics.setdefault(topic_id if self.uses_topic_ids else topic, {})
+        known = parts.get(part.index)
+        if known is not None:
+            known.fetch_offset, known.current_leader_epoch, known.max_bytes = (
+                part.fetch_offset,
+                part.current_leader_epoch,
+                part.max_bytes,
+            )
+            self._ready.add(known)
+            return
+        part.topic, part.topic_id = topic, topic_id
+        part.session, part.order = self, self._next_order
+        self._next_order += 1
+        self.size += 1
+        parts[part.index] = part
+        self._ready.add(part)
+
+    def update(
+        self, topics: Sequence[FetchRequestTopic], forgotten: Sequence[FetchRequestForgottenTopicsData], now_ms: int
+    ) -> bool:
+        """Applies a request's new and changed partitions, then its forgotten ones; False if that is more than a
+        session holds."""
+        by_id = self.uses_topic_ids
+        for asked in topics:
+            if (
+                self.size + len(asked.partitions) > FETCH_SESSION_PARTITIONS_MAX
+                or len(asked.topic) > TOPIC_NAME_MAX_CHARS
+            ):
+                return False
+            parts = self._topics.get(asked.topic_id if by_id else asked.topic)
+            for item in asked.partitions:
+                known = None if parts is None else parts.get(item.partition)
+                if known is None:
+                    part = SessionPartition(
+                        item.partition, item.fetch_offset, item.current_leader_epoch, item.partition_max_bytes
+                    )
+                    self.add(asked.topic, asked.topic_id, part)
+                else:
+                    known.fetch_offset, known.current_leader_epoch, known.max_bytes = (
+                        item.fetch_offset,
+                        item.current_leader_epoch,
+                        item.partition_max_bytes,
+                    )
+                    self._ready.add(known)
+        for gone in forgotten:
+            key = gone.topic_id if by_id else gone.topic
+            parts = self._topics.get(key)
+            if parts is None:
+                continue
+            for index in gone.partitions:
+                dropped = parts.pop(index, None)
+                if dropped is not None:
+                    self.size -= 1
+                    self._ready.discard(dropped)
+                    dropped.unwatch()
+                    if dropped.has_more:
+                        self._left_ms = now_ms
+            if not parts:
+                del self._topics[key]
+        return True
+
+    def held(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition:
+        """The session's entry of a partition, which must exist. A request that named a partition twice has made two
+        entries and left one here."""
+        return self._topics[topic_id if self.uses_topic_ids else topic][index]
+
+    def find(self, topic: str, topic_id: uuid.UUID, index: int) -> SessionPartition | None:
+        """The same; None if there is no entry."""
+        return self._topics.get(topic_id if self.uses_topic_ids else topic, {}).get(index)
+
+    def partitions(self) -> list[SessionPartition]:
+        """All partitions, in order."""
+        return sorted((part for parts in self._topics.values() for part in parts.values()), key=_order)
+
+    def ready(self) -> list[SessionPartition]:
+        """The partitions that the next answer has to look at, in the session's order."""
+        return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
+
+    def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
+        """How long a request of this session with this `max_wait_ms` may wait."""
+        return max_wait_ms if self._left_ms is None else min(max_wait_ms, max(now_ms - self._left_ms, _WAIT_MIN_MS))
+
+    def mark(self, part: SessionPartition) -> None:
+        """Marks a partition as ready."""
+        self._ready.add(part)
+        self.wake(self)
+
+    # --- answers -----------------------------------------------------------------------------------------------------
+
+    def told(self, part: SessionPartition, answer: FetchResponsePartition) -> None:
+        """Records a partition's answer: the offsets that the client knows then, and if it becomes idle."""
+        if answer.error_code:
+            part.high_watermark = _UNKNOWN  # so that the partition is in the answer again when the error has gone
+            part.log_start_offset = answer.log_start_offset
+            return
+        part.high_watermark = answer.high_watermark
+        part.log_start_offset = answer.log_start_offset
+        if answer.preferred_read_replica != _NO_REPLICA:
+            return
+        if (
+            not answer.records
+            and not part.has_more
+            and part.fetch_offset >= answer.high_watermark
+            and part.partition is not None
+        ):
+            self._ready.discard(part)
+            part.partition.watch(part)
+
+    def must_tell(self, part: SessionPartition, answer: FetchResponsePartition) -> bool:
+        """Records what was found for a partition; True if it must be in the answer that is being made."""
+        news = (
+            bool(answer.records)
+            or answer.error_code != 0
+            or answer.high_watermark != part.high_watermark
+            or answer.log_start_offset != part.log_start_offset
+            or answer.preferred_read_replica != _NO_REPLICA
+        )
+        self.told(part, answer)
+        if answer.records:
+            part.order = self._next_order
+            self._next_order += 1
+        return news
+
+    def close(self) -> None:
+        """Ends the session: removes its watchers from the partitions, and wakes a request that waits in it."""
+        self.closed = True
+        for parts in self._topics.values():
+            for part in parts.values():
+                part.unwatch()
+        self.wake(self)
+
+
+class FetchSessions:
+    """The cache. `new_id` gives a random number from 1 to 2^31-1, `wake` is called with a session that has something
+    new, `now_ms` never goes back."""
+
+    def __init__(
+        self, slots: int, new_id: Callable[[], int], wake: Callable[[FetchSession], None] = lambda session: None
+    ) -> None:
+        self.slots = slots
+        #: Partitions of all sessions together.
+        self.partitions = 0
+        self.evictions = 0
+        self._new_id = new_id
+        self._wake = wake
+        #: Least recently used first.
+        self._sessions: dict[int, FetchSession] = {}
+        #: The sessions that a follower's session may replace, and those that a consumer's may; least worth first.
+        self._by_privileged: list[_Worth] = []
+        self._by_all: list[_Worth] = []
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._sessions.get(session_id)
+
+    def proceed(
+        self,
+        session_id: int,
+        epoch: int,
+        uses_topic_ids: bool,
+        topics: Sequence[FetchRequestTopic],
+        forgotten: Sequence[FetchRequestForgottenTopicsData],
+        now_ms: int,
+    ) -> FetchSession | ErrorCode:
+        """The session of a request (neither a first nor a last one), with the request's changes; or the error. A
+        session that has no partitions any more is ended, and is returned closed."""
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.epoch != epoch:
+            return ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        if session.uses_topic_ids != uses_topic_ids:
+            return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
+        within = session.update(topics, forgotten, now_ms)
+        if not within or self.partitions - self._counted(session) + session.size > FETCH_SESSIONS_PARTITIONS_MAX:
+            # The client begins again and gets no session this time.
+            self.end(session_id)
+            return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+        if session.size == 0:
+            self.end(session_id)
+        else:
+            self._touch(session, now_ms)
+            session.epoch = next_epoch(epoch)
+        return session
+
+    def create(
+        self,
+        parts: Sequence[tuple[str, uuid.UUID, SessionPartition]],
+        is_privileged: bool,
+        uses_topic_ids: bool,
+        now_ms: int,
+    ) -> FetchSession | None:
+        """A new session with these partitions; None if there is no room for it."""
+        size = len(parts)
+        if size > FETCH_SESSION_PARTITIONS_MAX or any(len(topic) > TOPIC_NAME_MAX_CHARS for topic, _, _ in parts):
+            return None
+        if len(self._sessions) >= self.slots and not self._evict(is_privileged, size, now_ms):
+            return None
+        if self.partitions + size > FETCH_SESSIONS_PARTITIONS_MAX:
+            return None
+        session_id = self._new_id()
+        while session_id == NO_SESSION or session_id in self._sessions:
+            session_id = self._new_id()
+        session = FetchSession(session_id, is_privileged, uses_topic_ids, now_ms, self._wake)
+        for topic, topic_id, part in parts:
+            session.add(topic, topic_id, part)
+        self._sessions[session_id] = session
+        self._touch(session, now_ms)
+        return session
+
+    def end(self, session_id: int) -> None:
+        """Ends a session, if the id exists."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._unlist(session)
+            session.close()
+
+    def close(self) -> None:
+        """Ends all sessions."""
+        for session_id in list(self._sessions):
+            self.end(session_id)
+
+    # --- who is replaced ---------------------------------------------------------------------------------------------
+
+    def _touch(self, session: FetchSession, now_ms: int) -> None:
+        session.used_ms = now_ms
+        del self._sessions[session.session_id]
+        self._sessions[session.session_id] = session
+        is_settled = now_ms - session.created_ms > EVICTION_MS
+        replaceable = (is_settled or not session.is_privileged, is_settled)
+        worth = session.worth
+        if worth is not None and worth.size == session.size and replaceable == session.replaceable:
+            return
+        self._unlist(session)
+        session.worth = worth = _Worth(session.is_privileged, session.size, session.session_id)
+        session.replaceable = replaceable
+        self.partitions += session.size
+        for listed, worths in zip(replaceable, (self._by_privileged, self._by_all), strict=True):
+            if listed:
+                insort(worths, worth)
+
+    def _unlist(self, session: FetchSession) -> None:
+        worth, session.worth = session.worth, None
+        if worth is None:
+            return
+        self.partitions -= worth.size
+        for listed, worths in zip(session.replaceable, (self._by_privileged, self._by_all), strict=True):
+            if listed:
+                del worths[bisect_left(worths, worth)]
+
+    def _counted(self, session: FetchSession) -> int:
+        return session.worth.size if session.worth is not None else 0
+
+    def _evict(self, is_privileged: bool, size: int, now_ms: int) -> bool:
+        """Makes room for a session of this size, if one may be replaced by it."""
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None:
+            return False
+        if now_ms - oldest.used_ms > EVICTION_MS:
+            victim = oldest.session_id
+        else:
+            worths = self._by_privileged if is_privileged else self._by_all
+            if not worths or (is_privileged, size) <= (worths[0].is_privileged, worths[0].size):
+                return False
+            victim = worths[0].session_id
+        self.end(victim)
+        self.evictions += 1
+        return True
+
+
+_order = attrgetter("order")

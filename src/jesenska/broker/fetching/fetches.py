@@ -1,0 +1,644 @@
+"""Fetches in work, with a session and without one: they read, wait, have the pool work for them and make the answer,
+as `fetch_states` says.
+
+The answer's records are pieces of the log's files, never read here: the transport sends them from the page cache.
+Until they are in the answer a fetch holds them, and releases them before it waits for anything but the pool's work on
+them.
+
+Nothing here waits for the disk: if finding an offset could (its index is not loaded, pages are not in memory) the pool
+loads what is needed, and the fetch is tried again; the pages of the records themselves are loaded when the answer is
+known. If the pool is overloaded, or has warmed up in vain, the fetch waits for the disk after all.
+
+In a session only those partitions are read that have something new, in the session's order; without one all of them,
+in the order of the request.
+
+A follower is read like a leader, up to its high watermark. If this broker leads and chooses replicas by rack, a
+consumer with a nearer replica gets its id and no records.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import (
+    ErrorCode,
+    InconsistentTopicIdError,
+    KafkaError,
+    RequestTimedOutError,
+    UnknownTopicIdError,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import FETCH_WAIT_MAX_MS
+from jesenska.base.regions import FileRegion
+from jesenska.broker.fetching.down_conversion import DownConversion, magic_for, refuse
+from jesenska.broker.fetching.fetch_sessions import NO_SESSION, FetchSession, SessionPartition, WantedPartition
+from jesenska.broker.fetching.fetch_states import (
+    ANSWERING,
+    CLIENT_GONE,
+    CONVERTING,
+    DONE,
+    HAPPENS,
+    NEWS,
+    POOL_DONE,
+    POOL_FULL,
+    READING,
+    READING_AHEAD,
+    STOP,
+    TIME_UP,
+    WAITING,
+    WARMING,
+    FetchEvent,
+    FetchState,
+    after_answer,
+    after_read,
+    waits_for_disk,
+)
+from jesenska.broker.requests.connection import Context
+from jesenska.broker.requests.families import FetchFamily
+from jesenska.log.disk.files import probe_cold, read_ahead
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.partition.reading import ReadResult, aborted_transactions, warm_up_for
+from jesenska.log.segments.segment import ColdError
+from jesenska.records.header import MAGIC_V2
+from jesenska.replication.leader.read_replicas import nearest_follower
+from jesenska.replication.partition import Partition
+from jesenska.wire.messages.k01_fetch import (
+    FetchRequest,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+    FetchResponseCurrentLeader,
+    FetchResponseNodeEndpoint,
+    FetchResponsePartition,
+    FetchResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from jesenska.broker.metadata_cache import MetadataCache
+
+_MOVED = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID)
+_READ_COMMITTED = 1
+_FIRST_AT_FOLLOWERS = 11
+_FIRST_WITH_LEADERS = 16
+
+#: The partitions that a request names, topic by topic.
+Plan = list[tuple[FetchRequestTopic, list[WantedPartition]]]
+
+
+class Fetch:
+    """A fetch in work (a `waiting.Waiter`). Subclasses know the partitions and the form of the answer."""
+
+    __slots__ = (
+        "_cold",
+        "_context",
+        "_conversions",
+        "_is_woken",
+        "_leader_only",
+        "_magic",
+        "_max_wait_ms",
+        "_moved",
+        "_rack",
+        "_read_committed",
+        "_regions",
+        "_response",
+        "_room_bytes",
+        "_state",
+        "_time_is_up",
+        "_until",
+        "_uses",
+        "_waits_for_disk",
+        "_warm_ups",
+        "max_bytes",
+        "min_bytes",
+    )
+
+    def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context) -> None:
+        self._uses = uses
+        self._context = context
+        self.max_bytes = min(request.max_bytes, uses.rules.max_bytes)
+        self.min_bytes = min(request.min_bytes, self.max_bytes)
+        #: The leaders that the answer names; None if there are none.
+        self._moved: set[int] | None = None
+        self._leader_only = context.version < _FIRST_AT_FOLLOWERS
+        #: The consumer's rack; empty if it is not sent to a follower.
+        self._rack = request.rack_id if uses.rules.by_rack else ""
+        self._read_committed = request.isolation_level == _READ_COMMITTED
+        self._state = READING
+        self._response: FetchResponse | None = None
+        self._regions: list[FileRegion] = []
+        #: The format of message sets that the client wants, and the conversions of the last read.
+        self._magic = magic_for(context.version)
+        self._conversions: list[DownConversion] = []
+        #: The logs and offsets that the last read could not find without a possible wait for the disk.
+        self._cold: list[tuple[PartitionLog, int]] = []
+        self._warm_ups = 0
+        self._waits_for_disk = False
+        self._max_wait_ms = min(request.max_wait_ms, FETCH_WAIT_MAX_MS)
+        self._time_is_up = self._max_wait_ms <= 0
+        #: It waited for any record, and has been woken: the records were appended a moment ago, and are in memory.
+        self._is_woken = False
+        #: The end of its wait; None before it has begun to wait.
+        self._until: float | None = None
+        #: Bytes that may still be converted for this answer, once the first have been.
+        self._room_bytes: int | None = None
+
+    def read(self) -> FetchState:
+        """Reads what there is now; returns the next state."""
+        raise NotImplementedError
+
+    def watch(self) -> None:
+        """Watches the partitions, so that changes reach the waiting room."""
+
+    def wait(self) -> None:
+        """Waits for more than there is, in the waiting room."""
+        raise NotImplementedError
+
+    def response(self) -> FetchResponse:
+        """The answer with what was read; called once, and then it is sent."""
+        raise NotImplementedError
+
+    # --- from state to state -----------------------------------------------------------------------------------------
+
+    def go_on(self, state: FetchState) -> FetchResponse | None:
+        """Goes from state to state until it must wait; returns the answer if it is ready. A fetch begins with
+        READING."""
+        cold: list[FileRegion] | None = None
+        while True:
+            self._state = state
+            if state is READING:
+                if self._until is not None:
+                    self._time_is_up = self.seconds_left() <= 0
+                state = self.read()
+            elif state is ANSWERING:
+                self._response = self.response()
+                if self._regions and not self._conversions and not self._is_woken:
+                    cold = [region for region in self._regions if probe_cold(region)]
+                state = after_answer(bool(self._conversions), bool(cold))
+            elif state is DONE:
+                return self._response
+            elif state is WAITING:
+                self.release()
+                self._waits_for_disk, self._warm_ups = False, 0
+                self.wait()
+                return None
+            elif state is WARMING:
+                if self._warm_up():
+                    return None
+                state = HAPPENS[state][POOL_FULL]
+            elif state is READING_AHEAD:
+                assert cold is not None
+                if self._read_ahead(cold):
+                    return None
+                state = HAPPENS[state][POOL_FULL]
+            elif state is CONVERTING:
+                if self._convert():
+                    return None
+                state = HAPPENS[state][POOL_FULL]
+            else:
+                self.release()
+                return None
+
+    def _after(self, event: FetchEvent) -> FetchState:
+        """The state after an event; a client that has gone counts first."""
+        return HAPPENS[self._state][CLIENT_GONE if self._context.gone else event]
+
+    def _enter(self, state: FetchState) -> None:
+        """Goes on, after other work had its turn."""
+        response = self.go_on(state)
+        if response is not None:
+            self._context.answer(response)
+
+    def try_complete(self) -> bool:
+        state = self._after(NEWS)
+        if state is READING:
+            state = self.read()
+            self._is_woken = state is ANSWERING and self.min_bytes <= 1
+            if state is WAITING:
+                self.release()
+                self.watch()
+                return False
+        self._enter(state)
+        return True
+
+    def expire(self) -> None:
+        self._until = 0.0
+        self._enter(self._after(TIME_UP))
+
+    def end(self) -> None:
+        self._until = 0.0
+        self._enter(self._after(STOP))
+
+    def seconds_left(self) -> float:
+        """The rest of its wait."""
+        if self._until is None:
+            return self._max_wait_ms / 1000
+        return self._until - self._uses.clock.monotonic()
+
+    # --- what the pool does ------------------------------------------------------------------------------------------
+
+    def _warm_up(self) -> bool:
+        """Has the pool load what the last read could not find; False if the pool is full."""
+        self.release()
+        cold, self._cold = self._cold, []
+        self._warm_ups += 1
+        if self._until is None:
+            self._until = self._uses.clock.monotonic() + self._max_wait_ms / 1000
+        warm_ups = [warm_up_for(log, offset) for log, offset in cold]
+
+        def run() -> None:
+            for warm_up in warm_ups:
+                warm_up.run()
+
+        def finish() -> None:
+            for warm_up in warm_ups:
+                warm_up.done()
+            self._waits_for_disk = waits_for_disk(self._warm_ups, POOL_DONE)
+            self._enter(self._after(POOL_DONE))
+
+        try:
+            self._uses.pool.submit(run, finish)
+        except RequestTimedOutError:
+            self._waits_for_disk = waits_for_disk(self._warm_ups, POOL_FULL)
+            return False
+        return True
+
+    def _read_ahead(self, cold: list[FileRegion]) -> bool:
+        """Has the pool load these records, so that the loop does not wait for the disk; False if the pool is full."""
+
+        def read_all() -> None:
+            for region in cold:
+                read_ahead(region)
+
+        def finish() -> None:
+            self._enter(self._after(POOL_DONE))
+
+        try:
+            self._uses.pool.submit(read_all, finish)
+        except RequestTimedOutError:
+            return False
+        return True
+
+    def _convert(self) -> bool:
+        """Has the pool convert batches to message sets for the client, or the topic; False if the pool is full: the
+        connection is closed then."""
+        conversions = self._conversions
+        converted = {id(conversion.region) for conversion in conversions}
+        others = [region for region in self._regions if id(region) not in converted]
+        connection = self._context.connection
+        connection.lend(sum(conversion.region.size_bytes for conversion in conversions))
+
+        def run() -> None:
+            for conversion in conversions:
+                conversion.run()
+            for region in others:
+                read_ahead(region)
+
+        def finish() -> None:
+            if not self._context.gone:
+                self._regions, self._conversions = others, []
+                for conversion in conversions:
+                    conversion.region.release()
+                connection.lend(sum(conversion.size_bytes for conversion in conversions))
+            self._enter(self._after(POOL_DONE))
+
+        try:
+            self._uses.pool.submit(run, finish)
+        except RequestTimedOutError as error:
+            self._context.close(f"too many answers wait to be converted: {error}")
+            return False
+        return True
+
+    # --- the answer of a partition -----------------------------------------------------------------------------------
+
+    def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
+        """Puts an error into a partition's answer; True if it ends the wait."""
+        answer.error_code = error.code
+        partition = wanted.partition
+        if partition is None:
+            if error.code in _UNKNOWN:
+                answer.aborted_transactions = []
+            return False
+        if error.code in _MOVED and self._context.version >= _FIRST_WITH_LEADERS:
+            answer.current_leader = FetchResponseCurrentLeader(
+                leader_id=partition.leader, leader_epoch=partition.leader_epoch
+            )
+            if self._moved is None:
+                self._moved = set()
+            self._moved.add(partition.leader)
+        return True
+
+    def sends_elsewhere(self, wanted: WantedPartition, partition: Partition, answer: FetchResponsePartition) -> bool:
+        """True if the consumer is to read a partition from a nearer follower: then the answer names it. That ends the
+        wait. Raises the errors of a read with another leader epoch."""
+        if not partition.leads:
+            return False
+        log = partition.leader_log(max(wanted.current_leader_epoch, -1))
+        view, name = self._uses.view, self._context.connection.listener_name
+        follower = nearest_follower(
+            partition.leader,
+            partition.readable_from(wanted.fetch_offset),
+            self._rack,
+            lambda broker_id: view.rack_of(broker_id, name),
+        )
+        if follower is None:
+            return False
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = log.log_start_offset
+        answer.preferred_read_replica = follower
+        wanted.has_more = False
+        return True
+
+    def read_from(
+        self, wanted: WantedPartition, partition: Partition, max_bytes: int, minimum_one_batch: bool
+    ) -> ReadResult:
+        """Reads a partition for this fetch, at most so many bytes; the errors of `Partition.read`."""
+        return partition.read(
+            wanted.fetch_offset,
+            min(wanted.max_bytes, max_bytes),
+            wanted.current_leader_epoch,
+            minimum_one_batch,
+            self._waits_for_disk,
+            self._leader_only,
+            self._read_committed,
+        )
+
+    def found(
+        self, wanted: WantedPartition, partition: Partition, result: ReadResult, answer: FetchResponsePartition
+    ) -> int:
+        """Puts what was read into a partition's answer; returns the bytes of its records."""
+        answer.high_watermark = partition.high_watermark
+        answer.last_stable_offset = partition.last_stable_offset
+        answer.log_start_offset = result.log_start_offset
+        if self._read_committed:
+            answer.aborted_transactions = [
+                FetchResponseAbortedTransaction(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
+                for aborted in aborted_transactions(partition.replica_log(), wanted.fetch_offset, result)
+            ]
+        wanted.has_more = result.has_more
+        region = result.region
+        magic = self._magic
+        config = partition.replica_log().config
+        if config.message_magic < MAGIC_V2 and (magic is None or magic > config.message_magic):
+            magic = config.message_magic
+        elif magic is not None and magic < config.message_magic and not config.down_converts:
+            if region is not None:
+                region.release()
+            refuse(answer, ErrorCode.UNSUPPORTED_VERSION)
+            return 0
+        if region is not None and magic is not None:
+            region = self._within_room(wanted, partition, region)
+        if region is None:
+            answer.records = b""
+            return 0
+        answer.records = region
+        self._regions.append(region)
+        if magic is not None:
+            self._conversions.append(DownConversion(answer, region, wanted.fetch_offset, magic))
+        return region.size_bytes
+
+    def _within_room(self, wanted: WantedPartition, partition: Partition, region: FileRegion) -> FileRegion | None:
+        """The part of a region that may be converted: a converted answer is in memory until the client has taken it.
+        The first batch of the answer is always allowed."""
+        room = self._room_bytes
+        if room is None:
+            room = self._context.connection.answer_room_bytes()
+        if region.size_bytes > room:
+            region.release()
+            wanted.has_more = True
+            if self._conversions:
+                return None
+            smaller = partition.read(
+                wanted.fetch_offset, room, -1, True, True, self._leader_only, self._read_committed
+            ).region
+            assert smaller is not None
+            region = smaller
+        self._room_bytes = max(0, room - region.size_bytes)
+        return region
+
+    def cold(self, wanted: WantedPartition) -> None:
+        """The read of a partition could wait for the disk."""
+        assert wanted.partition is not None
+        self._cold.append((wanted.partition.replica_log(), wanted.fetch_offset))
+
+    def release(self) -> None:
+        """Releases what was read and is not sent."""
+        for region in self._regions:
+            region.release()
+        self._regions = []
+        self._conversions = []
+        self._room_bytes = None
+
+    def tell_endpoints(self, response: FetchResponse) -> None:
+        """Puts the endpoints of the leaders that an answer names into it."""
+        response.node_endpoints = [
+            FetchResponseNodeEndpoint(node_id=node.broker_id, host=host, port=port, rack=node.rack)
+            for node, host, port in self._uses.view.endpoints_for(self._context.connection.listener_name)
+            if self._moved is not None and node.broker_id in self._moved
+        ]
+
+
+class FullFetch(Fetch):
+    """A fetch that names all its partitions: without a session, or the first of one."""
+
+    __slots__ = ("_begins_session", "_by_id", "_knows_none", "_plan", "_responses")
+
+    def __init__(
+        self,
+        uses: FetchFamily,
+        request: FetchRequest,
+        context: Context,
+        plan: Plan,
+        knows_none: bool,
+        by_id: bool,
+        begins_session: bool,
+    ) -> None:
+        super().__init__(uses, request, context)
+        self._plan = plan
+        #: There is no partition that it could wait for.
+        self._knows_none = knows_none
+        self._by_id = by_id
+        #: A session is opened when the answer is known.
+        self._begins_session = begins_session
+        self._responses: list[FetchResponseTopic] = []
+
+    def read(self) -> FetchState:
+        left, total, ends = self.max_bytes, 0, self._knows_none
+        rack = self._rack
+        self._moved = None
+        self._regions = []
+        self._responses = responses = []
+        for asked, items in self._plan:
+            partitions = []
+            for wanted in items:
+                answer = FetchResponsePartition(
+                    partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b""
+                )
+                partitions.append(answer)
+                partition = wanted.partition
+                try:
+                    if partition is None:
+                        assert wanted.error is not None
+                        raise wanted.error
+                    if rack and self.sends_elsewhere(wanted, partition, answer):
+                        ends = True
+                        continue
+                    result = self.read_from(wanted, partition, left, total == 0)
+                except KafkaError as error:
+                    ends = self.refused(wanted, answer, error) or ends
+                    continue
+                except ColdError:
+                    self.cold(wanted)
+                    continue
+                ends = ends or result.is_final
+                size_bytes = self.found(wanted, partition, result, answer)
+                total += size_bytes
+                left -= size_bytes
+            responses.append(FetchResponseTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
+        return after_read(bool(self._cold), total, self.min_bytes, ends, self._time_is_up)
+
+    def response(self) -> FetchResponse:
+        response = FetchResponse(responses=self._responses)
+        if self._moved:
+            self.tell_endpoints(response)
+        if self._begins_session:
+            response.session_id = self._begin_session()
+        return response
+
+    def _watched(self) -> list[TopicPartition]:
+        return [
+            wanted.partition.topic_partition
+            for _, items in self._plan
+            for wanted in items
+            if wanted.partition is not None
+        ]
+
+    def wait(self) -> None:
+        self._context.on_abandoned = self._uses.waiting.add(self, self._watched(), self.seconds_left())
+
+    def _begin_session(self) -> int:
+        """Creates a session from the request and the answer; returns its id, 0 if there is no room."""
+        by_id, view = self._by_id, self._uses.view
+        parts: list[tuple[str, uuid.UUID, SessionPartition]] = []
+        for asked, items in self._plan:
+            topic = view.by_id.get(asked.topic_id) if by_id else None
+            name = asked.topic if topic is None else topic.name
+            parts.extend((name, asked.topic_id, wanted) for wanted in items if isinstance(wanted, SessionPartition))
+        uses = self._uses
+        session = uses.sessions.create(parts, False, by_id, int(uses.clock.monotonic() * 1000))
+        if session is None:
+            return NO_SESSION
+        answers = (answer for answered in self._responses for answer in answered.partitions)
+        for (name, topic_id, wanted), answer in zip(parts, answers, strict=True):
+            session.told(session.held(name, topic_id, wanted.index), answer)
+        return session.session_id
+
+
+class SessionFetch(Fetch):
+    """A fetch that goes on in a session: looks only at its ready partitions."""
+
+    __slots__ = ("_epoch", "_found", "_session")
+
+    def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context, session: FetchSession) -> None:
+        super().__init__(uses, request, context)
+        self._session = session
+        self._epoch = session.epoch
+        self._max_wait_ms = session.patience_ms(self._max_wait_ms, session.used_ms)
+        self._found: list[tuple[SessionPartition, FetchResponsePartition]] = []
+
+    def read(self) -> FetchState:
+        session, view = self._session, self._uses.view
+        left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
+        rack = self._rack
+        self._moved = None
+        self._regions = []
+        self._found = []
+        unknown = []
+        for wanted in session.ready():
+            answer = FetchResponsePartition(
+                partition_index=wanted.index, high_watermark=-1, aborted_transactions=None, records=b""
+            )
+            partition = wanted.partition
+            try:
+                if partition is None or not partition.has_log:
+                    resolve(view, wanted, session.uses_topic_ids)
+                    partition = wanted.partition
+                    if partition is None:
+                        assert wanted.error is not None
+                        raise wanted.error
+                self._found.append((wanted, answer))
+                if rack and self.sends_elsewhere(wanted, partition, answer):
+                    ends = True
+                    continue
+                result = self.read_from(wanted, partition, left, total == 0)
+            except KafkaError as error:
+                if self.refused(wanted, answer, error):
+                    ends = True
+                else:
+                    unknown.append((wanted, answer))
+                continue
+            except ColdError:
+                self.cold(wanted)
+                continue
+            ends = ends or result.is_final
+            size_bytes = self.found(wanted, partition, result, answer)
+            total += size_bytes
+            left -= size_bytes
+        # As in Kafka, the unknown ones come last, and end the wait only if there is no other partition to wait for.
+        self._found += unknown
+        must_end = ends or len(unknown) == session.size
+        return after_read(bool(self._cold), total, self.min_bytes, must_end, self._time_is_up)
+
+    def response(self) -> FetchResponse:
+        session = self._session
+        if session.epoch != self._epoch:
+            # Another request of this session came meanwhile: an answer now would contradict the answer to it.
+            self.release()
+            return FetchResponse(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id)
+        responses: list[FetchResponseTopic] = []
+        for wanted, answer in self._found:
+            if not session.must_tell(wanted, answer):
+                continue
+            last = responses[-1] if responses else None
+            if last is None or (
+                last.topic_id != wanted.topic_id if session.uses_topic_ids else last.topic != wanted.topic
+            ):
+                last = FetchResponseTopic(topic=wanted.topic, topic_id=wanted.topic_id)
+                responses.append(last)
+            last.partitions.append(answer)
+        response = FetchResponse(session_id=session.session_id, responses=responses)
+        if self._moved:
+            self.tell_endpoints(response)
+        return response
+
+    def wait(self) -> None:
+        self.watch()
+        self._context.on_abandoned = self._uses.waiting.add(self, (self._session,), self.seconds_left())
+
+    def watch(self) -> None:
+        """Ready partitions with fewer bytes than asked for wake this fetch when they have more."""
+        for wanted in self._session.ready():
+            if wanted.partition is not None:
+                wanted.partition.watch(wanted)
+
+
+def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:
+    """Finds a session's partition that was not known before or is gone."""
+    wanted.unwatch()
+    wanted.partition = None
+    if by_id and not wanted.topic:
+        found = view.by_id.get(wanted.topic_id)
+        if found is None:
+            wanted.error = UnknownTopicIdError
+            return
+        wanted.topic = found.name
+    topic = view.topics.get(wanted.topic)
+    if topic is None or not 0 <= wanted.index < len(topic.partitions):
+        wanted.error = UnknownTopicOrPartitionError
+    elif by_id and wanted.topic_id != topic.topic_id:
+        wanted.error = InconsistentTopicIdError
+    else:
+        wanted.partition = topic.partitions[wanted.index]

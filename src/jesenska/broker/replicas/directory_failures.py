@@ -1,0 +1,77 @@
+"""Failures of log directories: the partitions in a failed directory have no log any more, the controller is notified,
+so that other brokers lead them, and everything else goes on. If no directory is left the broker stops.
+
+    disk error -> LogDirectory.fail -> look -> logs given up, replicas know
+                                            -> /log_dir_event_notification -> the controller asks what cannot be read
+
+Source: KIP-112."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from jesenska.broker.replicas.replica_manager import ReplicaManager
+from jesenska.log.log_directories import LogDirectories
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import encode_log_dir_event
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree_operations import TreeError
+
+logger = logging.getLogger(__name__)
+
+
+class DirectoryFailures:
+    """The failures of one broker, on the running loop."""
+
+    def __init__(self, directories: LogDirectories, replicas: ReplicaManager, store: Store, broker_id: int) -> None:
+        self._directories = directories
+        self._replicas = replicas
+        self._store = store
+        self._broker_id = broker_id
+        #: No directory is left.
+        self.all_failed = asyncio.Event()
+        self._is_untold = False
+        self._telling: asyncio.Task[None] | None = None
+
+    def look(self) -> None:
+        """Takes failed directories offline, and notifies the controller, again if that failed before. To be called
+        when a directory has failed, and now and then."""
+        for directory in self._directories.directories:
+            if directory.is_offline and directory.logs:
+                lost = self._directories.take_offline(directory)
+                logger.error(
+                    "%d partitions are offline with %s; %d are left",
+                    len(lost),
+                    directory.path,
+                    len(self._directories.logs),
+                )
+                self._replicas.lost(lost)
+                self._is_untold = True
+        if not self._directories.usable:
+            self.all_failed.set()
+        if self._is_untold:
+            self.tell()
+
+    def tell(self) -> None:
+        """Notifies the controller, which then asks this broker which of its replicas it cannot read."""
+        self._is_untold = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.get_running_loop().create_task(self._tell())
+
+    async def _tell(self) -> None:
+        while self._is_untold:
+            self._is_untold = False
+            try:
+                await self._store.create(
+                    paths.LOG_DIR_EVENT_PREFIX, encode_log_dir_event(self._broker_id), sequential=True
+                )
+            except TreeError as error:
+                self._is_untold = True
+                logger.info("the controller is not told yet that replicas cannot be read: %s", error)
+                return
+
+    async def close(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)

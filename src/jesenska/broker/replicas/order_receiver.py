@@ -1,0 +1,93 @@
+"""Receives orders of controllers, of this broker's own and of other brokers', and carries them out in order of
+arrival.
+
+    lead_and_follow    have these replicas; lead them, or follow their leaders
+    stop               give replicas up
+    update_metadata    metadata for clients
+
+An order of a controller that was replaced, or for an earlier registration of this broker, is refused
+(`controller.orders.fence`). `replica_manager` carries out the orders."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from jesenska.base.errors import ErrorCode, KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.broker.replicas.replica_manager import ReplicaManager
+from jesenska.controller.effects import TopicPartitions
+from jesenska.controller.orders.fence import OrderFence
+from jesenska.controller.orders.missed_deletions import TopicsGone
+from jesenska.controller.orders.requests import Metadata, Orderer, Stop
+
+_REFUSED: Final = {
+    ErrorCode.STALE_BROKER_EPOCH: "The order is for an earlier registration of this broker.",
+    ErrorCode.STALE_CONTROLLER_EPOCH: "The order is of a controller that was replaced.",
+}
+
+
+class OrderDesk:
+    """The desk of one broker."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        #: The epoch of the broker's registration; -1 if it has none. `registration` sets it.
+        self.broker_epoch = -1
+        self._told: list[Callable[[int], Awaitable[None]]] = []
+        self._told_epoch = -1
+        self._telling: set[asyncio.Future[None]] = set()
+        self._turn = asyncio.Lock()
+        self._gone = TopicsGone()
+        self.fence = OrderFence()
+        #: A controller has sent topics or brokers.
+        self.knows_cluster = False
+        #: Set once a controller has sent this registration its replicas, and after that the metadata of the cluster.
+        self.is_told = asyncio.Event()
+
+    def on_told(self, told: Callable[[int], Awaitable[None]]) -> None:
+        """Has `told` awaited with the broker's epoch once a controller has sent that registration its replicas."""
+        self._told.append(told)
+
+    def _admit(self, orderer: Orderer) -> None:
+        code = self.fence.admit(orderer, self.broker_epoch)
+        if code != ErrorCode.NONE:
+            raise KafkaError.of(code, _REFUSED[code])
+
+    async def lead_and_follow(
+        self, orderer: Orderer, topics: Sequence[TopicPartitions]
+    ) -> dict[TopicPartition, ErrorCode]:
+        """The errors of replicas that could not be had as ordered; KafkaError if the order is refused."""
+        async with self._turn:
+            self._admit(orderer)
+            errors = await self._replicas.lead_and_follow(topics)
+        epoch = self.broker_epoch
+        if epoch >= 0 and epoch != self._told_epoch and orderer.broker_epoch in (-1, epoch):
+            self._told_epoch = epoch
+            for told in self._told:
+                telling = asyncio.ensure_future(told(epoch))
+                self._telling.add(telling)
+                telling.add_done_callback(self._telling.discard)
+        return errors
+
+    async def stop(self, orderer: Orderer, stops: Sequence[Stop]) -> dict[TopicPartition, ErrorCode]:
+        """As `lead_and_follow`."""
+        async with self._turn:
+            self._admit(orderer)
+            return await self._replicas.stop(stops)
+
+    async def update_metadata(self, orderer: Orderer, metadata: Metadata) -> None:
+        """Carries out the order; KafkaError if it is refused."""
+        async with self._turn:
+            self._admit(orderer)
+            gone = self._gone.told(orderer, metadata, self._replicas.known_topics)
+            await self._replicas.update_metadata(metadata._replace(gone=gone), orderer.controller_id)
+        self.knows_cluster = True
+        if self._told_epoch >= 0:
+            self.is_told.set()
+
+    async def close(self) -> None:
+        for telling in self._telling:
+            telling.cancel()
+        await asyncio.gather(*self._telling, return_exceptions=True)

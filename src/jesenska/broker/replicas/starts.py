@@ -1,0 +1,103 @@
+"""The starts of one broker, in its directories and in the tree: finds directories that are older than the last start
+(`replication.older_directories`), and keeps the replicas that have lost data since.
+
+    look    at a start, when the logs are loaded: logs in older directories count as having lost their ends
+    lack    replicas that have lost data and are alone in sync
+    begin   the broker is registered, and has no orders yet: the start is written down, in the directories first. If
+            the broker ends in between, the directories have a start that the tree does not have, which changes nothing
+    found   other brokers lead the replicas that lacked data: this broker will fetch from them
+
+If some directories are offline and the tree has no start of the broker, nothing is written yet: they would be taken
+for older ones when they are mended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Final
+from uuid import UUID
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.log_directories import LogDirectories
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import BrokerStarts
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree_operations import NodeExistsError, NoNodeError
+from jesenska.replication.older_directories import begun, is_older, newest_in, without
+
+logger = logging.getLogger(__name__)
+
+#: A tree takes about a megabyte in one node.
+_NODE_BYTES_MAX: Final = 1 << 19
+
+
+class Starts:
+    """The starts of one broker. `new_uuid` makes ids of directories and of starts."""
+
+    def __init__(self, store: Store, broker_id: int, directories: LogDirectories, new_uuid: Callable[[], UUID]) -> None:
+        self._store = store
+        self._path = paths.broker_starts(broker_id)
+        self._directories = directories
+        self._new_uuid = new_uuid
+        #: The broker's starts in the tree; None if there are none.
+        self._written: BrokerStarts | None = None
+        self._lacking: frozenset[TopicPartition] = frozenset()
+        self._has_begun = False
+        #: One of the directories is older than the last start.
+        self.has_older = False
+
+    async def look(self) -> None:
+        """Finds the directories that are older than the last start; TreeError, NodeFormatError,
+        UnusableDirectoryError."""
+        try:
+            self._written = BrokerStarts.decode((await self._store.get(self._path))[0])
+        except NoNodeError:
+            self._written = None
+        for directory in self._directories.had_before:
+            if is_older(directory.starts, self._written):
+                self.has_older = True
+                logger.warning(
+                    "the log directory %s is older than the last start of broker %s, which had another disk there: "
+                    "others are to lead what it has",
+                    directory.path,
+                    self._path.rpartition("/")[2],
+                )
+                self._directories.lose(directory, directory.logs.keys() - newest_in(directory.starts, self._written))
+
+    def lack(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """These replicas have lost data, and are alone in sync."""
+        self._lacking = frozenset(topic_partitions)
+
+    async def begin(self) -> None:
+        """Writes this start down, once; TreeError, UnusableDirectoryError."""
+        directories = self._directories
+        if self._has_begun or (self._written is None and len(directories.usable) < len(directories.directories)):
+            return
+        start = self._new_uuid()
+        usable = directories.started(start, self._new_uuid)
+        some_are_offline = len(usable) < len(directories.directories)
+        await self._write(begun(self._written, usable, start, self._lacking, some_are_offline=some_are_offline))
+        self._has_begun = True
+
+    async def found(self, topic_partitions: Collection[TopicPartition]) -> None:
+        """Other brokers lead these partitions, or may; TreeError."""
+        if self._written is not None and not self._lacking.isdisjoint(topic_partitions):
+            await self._write(without(self._written, topic_partitions))
+            self._lacking = self._lacking.difference(topic_partitions)
+
+    async def _write(self, starts: BrokerStarts) -> None:
+        data = starts.encode()
+        if len(data) > _NODE_BYTES_MAX:
+            logger.warning("this broker lacks so many partitions that the tree cannot keep which disks had them")
+            starts = BrokerStarts(starts.directories)
+            data = starts.encode()
+        try:
+            await self._store.set(self._path, data)
+        except NoNodeError:
+            for path, content in ((paths.BROKER_STARTS, None), (self._path, data)):
+                try:
+                    await self._store.create(path, content)
+                except NodeExistsError:
+                    pass  # another broker was faster, or an earlier attempt
+            await self._store.set(self._path, data)
+        self._written = starts

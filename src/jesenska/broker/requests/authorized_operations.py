@@ -1,0 +1,28 @@
+"""The operations that a client may do, as the bit sets that Metadata and the describe requests answer: bit N for
+operation N of Kafka's ACLs. Without an authorizer everything is allowed (KIP-430)."""
+
+from __future__ import annotations
+
+(
+    _READ,
+    _WRITE,
+    _CREATE,
+    _DELETE,
+    _ALTER,
+    _DESCRIBE,
+    _CLUSTER_ACTION,
+    _DESCRIBE_CONFIGS,
+    _ALTER_CONFIGS,
+    _IDEMPOTENT_WRITE,
+) = range(3, 13)
+
+
+def _bits(*operations: int) -> int:
+    return sum(1 << operation for operation in operations)
+
+
+TOPIC_OPERATIONS = _bits(_READ, _WRITE, _CREATE, _DELETE, _ALTER, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)
+CLUSTER_OPERATIONS = _bits(
+    _CREATE, _ALTER, _DESCRIBE, _CLUSTER_ACTION, _DESCRIBE_CONFIGS, _ALTER_CONFIGS, _IDEMPOTENT_WRITE
+)
+GROUP_OPERATIONS = _bits(_READ, _DELETE, _DESCRIBE, _DESCRIBE_CONFIGS, _ALTER_CONFIGS)

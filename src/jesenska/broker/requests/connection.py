@@ -1,0 +1,431 @@
+"""A client's connection with its requests in work: from a frame to its handler, and from the handler's answer to the
+socket.
+
+A handler is `handle(uses, request, context)`; `uses` is the broker's value of its family (`broker.requests.families`).
+Its result says what happens:
+
+    a Message      the answer, sent at once
+    NO_ANSWER      nothing is sent (acks=0)
+    LATER          the handler keeps the context and calls `context.answer(message)` when it can; no task waits
+                   meanwhile
+    a coroutine    runs as a task; its result is the answer (for administration, never for produce and fetch)
+
+One connection has one request in work at a time, as in Kafka: further ones wait in its buffer, which keeps answers in
+order. The next request is taken when the last byte of the answer before it has left.
+
+Produce requests that are in the log and wait for replicas alone are the exception (`context.let_next`): a few of them
+are in work at once, so that a producer with five requests in flight is waited for once and not five times. Answers
+still leave in the order of the requests, and any other request waits until all of them have been answered.
+
+What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the
+connection's buffer: a handler that answers LATER and still needs them calls `context.keep(view)` before it returns.
+All connections of a broker are with `dispatch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import socket
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from jesenska.base.clock import Clock
+from jesenska.base.errors import KafkaError
+from jesenska.base.limits import (
+    CONVERTED_ANSWER_MIN_BYTES,
+    CONVERTED_ANSWERS_BYTES,
+    WAITING_PRODUCES_BYTES,
+    WAITING_PRODUCES_PER_CONNECTION,
+)
+from jesenska.base.regions import FileRegion
+from jesenska.broker.requests.families import Families
+from jesenska.broker.requests.gate import Gate, Stages, UnknownApiVersionsError
+from jesenska.net.connection import FramedConnection, ReadBuffer
+from jesenska.wire.codec import MalformedMessageError, encoder
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
+from jesenska.wire.registry import API_VERSIONS, Api
+
+logger = logging.getLogger(__name__)
+
+_HEAD_V0 = struct.Struct(">ii")
+_HEAD_V1 = struct.Struct(">iib")
+_LENGTH = struct.Struct(">i")
+_PRODUCE: Final = b"\0\0"
+#: A client that has closed its half of the connection is still answered within this time; after it the client is gone.
+_GONE_AFTER_SECONDS = 5.0
+
+
+class _Marker:
+    __slots__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+NO_ANSWER: Final = _Marker("NO_ANSWER")
+LATER: Final = _Marker("LATER")
+
+Outcome = Message | _Marker | Coroutine[Any, Any, Message]
+
+
+class Context:
+    """One request in work: its client, and the way to answer."""
+
+    __slots__ = (
+        "api",
+        "begun_at",
+        "client_id",
+        "connection",
+        "correlation_id",
+        "ended_at",
+        "is_answered",
+        "lets_next",
+        "on_abandoned",
+        "received_at",
+        "response",
+        "size_bytes",
+        "version",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+        size_bytes: int,
+        received_at: float,
+        begun_at: float,
+    ) -> None:
+        self.connection = connection
+        self.api = api
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.size_bytes = size_bytes
+        self.received_at = received_at
+        self.begun_at = begun_at
+        self.ended_at = 0.0
+        #: The next request may be taken before this one is answered.
+        self.lets_next = False
+        #: The answer is known, or there is none; it may have to wait for those of earlier requests.
+        self.is_answered = False
+        self.response: Message | None = None
+        #: Called when the connection closes while the request waits, so that its holder lets go.
+        self.on_abandoned: Callable[[], None] | None = None
+
+    def keep(self, view: memoryview) -> memoryview:
+        """The bytes of the request for as long as the handler wants them."""
+        return self.connection.framed.keep(view)
+
+    def answer(self, response: Message) -> None:
+        """Sends the answer of a handler that returned LATER."""
+        self.connection.answer_later(self, response)
+
+    def no_answer(self) -> None:
+        """Ends a request that returned LATER and needs no answer."""
+        self.connection.answer_later(self, None)
+
+    def let_next(self) -> None:
+        """The next Produce may be taken before this request is answered: all that its order decides is done."""
+        self.lets_next = True
+        self.connection.take_next()
+
+    def close(self, reason: str) -> None:
+        """Closes the connection: this is how a producer that wants no answers learns of an error."""
+        self.connection.framed.close(reason)
+
+    @property
+    def gone(self) -> bool:
+        """True when the client has closed the connection."""
+        return self.connection.framed.closed
+
+
+class SharedByConnections:
+    """The state shared by the connections of a broker. `families`: for the handlers; `partition_count`: the number of
+    partitions; `closed` is called with each connection that closes, and the reason."""
+
+    def __init__(
+        self,
+        families: Families,
+        partition_count: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        max_request_bytes: int,
+        closed: Callable[[Connection, str], None],
+    ) -> None:
+        self.families = families
+        self.loop = loop
+        self.monotonic = clock.monotonic
+        self.max_request_bytes = max_request_bytes
+        self.closed = closed
+        self.read_buffer = ReadBuffer()
+        self.gate = Gate(partition_count)
+        #: Memory of converted answers that have not left.
+        self.lent_bytes = 0
+        #: Handlers' coroutines that run.
+        self.tasks: dict[asyncio.Task[None], None] = {}
+
+    def answer_room_bytes(self) -> int:
+        """The limit of a converted answer: half of their memory that is left."""
+        return max(CONVERTED_ANSWER_MIN_BYTES, (CONVERTED_ANSWERS_BYTES - self.lent_bytes) // 2)
+
+    def run(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs a handler's coroutine; at most one for each connection."""
+        task = self.loop.create_task(coroutine)
+        self.tasks[task] = None
+        task.add_done_callback(lambda done: self.tasks.pop(done, None))
+
+
+class Connection:
+    """A client's connection: frames in, answers out in the same order."""
+
+    __slots__ = (
+        "_in_work",
+        "_lent_bytes",
+        "_progress",
+        "_returning",
+        "_sending_since",
+        "_shared",
+        "active_at",
+        "client_host",
+        "framed",
+        "listener_name",
+    )
+
+    def __init__(self, shared: SharedByConnections, sock: socket.socket, client_host: str, listener_name: str) -> None:
+        self._shared = shared
+        self.client_host = client_host
+        self.listener_name = listener_name
+        #: Requests without an answer, or whose answers wait for earlier ones, in order.
+        self._in_work: list[Context] = []
+        self._returning = False
+        self._sending_since: tuple[float, Stages] | None = None
+        #: Memory of the answer that was converted for it.
+        self._lent_bytes = 0
+        self._progress = (0, 0)
+        #: The time at which its last request came or its last answer left, or bytes of one were last seen to move.
+        self.active_at = shared.monotonic()
+        self.framed = FramedConnection(
+            shared.loop,
+            sock,
+            shared.read_buffer,
+            shared.max_request_bytes,
+            self._on_frame,
+            self._on_closed,
+            self._on_drained,
+        )
+
+    def _on_frame(self, view: memoryview) -> bool:
+        if self._in_work and bytes(view[:2]) != _PRODUCE:
+            return self.framed.put_back()
+        shared = self._shared
+        received_at = self.active_at = shared.monotonic()
+        try:
+            served, version, correlation_id, client_id, request = shared.gate.admit(view, self.client_host)
+        except UnknownApiVersionsError as unknown:
+            # A separate name: compiled code gives a name one type.
+            return self._refuse_api_versions(unknown.correlation_id)
+        except (MalformedMessageError, struct.error, UnicodeDecodeError) as error:
+            self.framed.close(f"a request that cannot be read: {error}")
+            return True
+        except (ImportError, OSError):
+            logger.exception(
+                "the handler of a request from %s cannot be imported; the connection is closed", self.client_host
+            )
+            self.framed.close("an internal error")
+            return True
+        api = served.api
+        context = Context(self, api, version, correlation_id, client_id, len(view), received_at, shared.monotonic())
+        self._in_work.append(context)
+        self._returning = True
+        try:
+            outcome = served.handler(shared.families[served.family], request, context)
+        except KafkaError as failure:
+            outcome = NO_ANSWER
+            self.framed.close(f"{api.name} failed: {failure}")
+        except Exception:
+            logger.exception(
+                "%s version %s from %s failed; the connection is closed", api.name, version, self.client_host
+            )
+            outcome = NO_ANSWER
+            self.framed.close("an internal error")
+        finally:
+            self._returning = False
+        context.ended_at = shared.monotonic()
+        if outcome is LATER:
+            return self._may_take_next()
+        if isinstance(outcome, Message):
+            context.response = outcome
+        elif outcome is not NO_ANSWER:
+            assert inspect.iscoroutine(outcome)
+            shared.run(self._answer_when_done(context, outcome))
+            return self._may_take_next()
+        context.is_answered = True
+        self._send_answers()
+        return self._may_take_next()
+
+    def _may_take_next(self) -> bool:
+        """True when the next request may be taken."""
+        if self._sending_since is not None:
+            return False
+        in_work = self._in_work
+        if not in_work:
+            return True
+        last = in_work[-1]
+        if not (last.lets_next or last.is_answered) or len(in_work) >= WAITING_PRODUCES_PER_CONNECTION:
+            return False
+        return sum([context.size_bytes for context in in_work]) < WAITING_PRODUCES_BYTES
+
+    def take_next(self) -> None:
+        """Goes on with the requests that have arrived, if the next one may be taken."""
+        if not self._returning and self._may_take_next():
+            self.framed.resume()
+
+    async def _answer_when_done(self, context: Context, coroutine: Coroutine[Any, Any, Message]) -> None:
+        try:
+            response = await coroutine
+        except asyncio.CancelledError:
+            self.framed.close("the broker stops")
+            raise
+        except Exception as error:
+            if not isinstance(error, KafkaError):
+                logger.exception(
+                    "%s version %s from %s failed; the connection is closed",
+                    context.api.name,
+                    context.version,
+                    self.client_host,
+                )
+            self.framed.close(f"{context.api.name} failed")
+            return
+        self.answer_later(context, response)
+
+    def answer_later(self, context: Context, response: Message | None) -> None:
+        if context.is_answered or self.framed.closed:
+            return
+        context.is_answered = True
+        context.response = response
+        context.on_abandoned = None
+        if self._in_work[0] is context:
+            self._send_answers()
+            self.take_next()
+
+    def _send_answers(self) -> None:
+        """Sends the answers that wait for no earlier one."""
+        in_work = self._in_work
+        while in_work and in_work[0].is_answered and self._sending_since is None:
+            context = in_work.pop(0)
+            if context.response is not None:
+                self._send(context, context.response)
+
+    def _send(self, context: Context, response: Message) -> None:
+        """Encodes and sends; `_sending_since` is set if part of it has not left."""
+        version, api = context.version, context.api
+        if api.response_header_version(version):
+            head = bytearray(_HEAD_V1.pack(0, context.correlation_id, 0))
+        else:
+            head = bytearray(_HEAD_V0.pack(0, context.correlation_id))
+        parts: list[Any] = []
+        try:
+            out = encoder(api.response, version)(response, head, parts)
+        except Exception:
+            logger.exception(
+                "the answer to %s version %d cannot be encoded; the connection to %s is closed",
+                api.name,
+                version,
+                self.client_host,
+            )
+            for part in parts:
+                if isinstance(part, FileRegion):
+                    part.release()
+            self.framed.close("an internal error")
+            return
+        if parts:
+            if out:
+                parts.append(out)
+            total = sum(map(len, parts))
+        else:
+            parts.append(out)
+            total = len(out)
+        _LENGTH.pack_into(head, 0, total - 4)
+        ready_at = self._shared.monotonic()
+        stages = self._shared.gate.left(
+            api.key, context.received_at, context.begun_at, context.ended_at, ready_at, total
+        )
+        self.active_at = ready_at
+        if self.framed.send(parts, total):
+            if self._lent_bytes:
+                self._give_back()
+        else:
+            self._sending_since = (ready_at, stages)
+
+    def answer_room_bytes(self) -> int:
+        """The limit of a converted answer."""
+        return self._shared.answer_room_bytes()
+
+    def tell_of_unserved(self, client_id: str | None, kind: str, what: str) -> None:
+        """Logs, once for each client, that it asks for something that is not served."""
+        self._shared.gate.unserved.tell_of(self.client_host, client_id, kind, what)
+
+    def lend(self, size_bytes: int) -> None:
+        """The answer that is being made takes so much memory until it has left or the connection is closed; counted in
+        `SharedByConnections.lent_bytes`."""
+        if not self.framed.closed:
+            self._shared.lent_bytes += size_bytes - self._lent_bytes
+            self._lent_bytes = size_bytes
+
+    def _give_back(self) -> None:
+        self._shared.lent_bytes -= self._lent_bytes
+        self._lent_bytes = 0
+
+    def look(self, now: float) -> None:
+        """Notes if bytes have moved, and closes the connection of a client that has gone while its request waits."""
+        progress = self.framed.progress
+        if progress != self._progress:
+            self._progress = progress
+            self.active_at = now
+        elif self._in_work and self.active_at < now - _GONE_AFTER_SECONDS and self.framed.peer_has_closed():
+            self.framed.close("the client has gone")
+
+    @property
+    def waits_for_us(self) -> bool:
+        """True while one of its requests is in work: then it is not idle."""
+        return bool(self._in_work)
+
+    def _refuse_api_versions(self, correlation_id: int) -> bool:
+        gate = self._shared.gate
+        head = bytearray(_HEAD_V0.pack(0, correlation_id))
+        out = encoder(ApiVersionsResponse, 0)(gate.api_versions_refusal, head, [])
+        _LENGTH.pack_into(out, 0, len(out) - 4)
+        if self.framed.send([out], len(out)):
+            return True
+        self._sending_since = (self._shared.monotonic(), gate.stages[API_VERSIONS])
+        return False
+
+    def _on_drained(self) -> None:
+        if self._sending_since is not None:
+            since, stages = self._sending_since
+            stages.send += self._shared.monotonic() - since
+            self._sending_since = None
+            if self._lent_bytes:
+                self._give_back()
+        self._send_answers()
+        self.take_next()
+
+    def _on_closed(self, reason: str) -> None:
+        self._shared.closed(self, reason)
+        abandoned, self._in_work = self._in_work, []
+        if self._lent_bytes:
+            self._give_back()
+        for context in abandoned:
+            if context.on_abandoned is not None:
+                context.on_abandoned()
+                context.on_abandoned = None

@@ -1,0 +1,152 @@
+"""The parts of the broker that handlers use, by family of requests. A handler gets the value of its family with each
+request, as its first argument, and so can be tested without a broker.
+
+    ProduceFamily        Produce
+    FetchFamily          Fetch, of consumers and of followers
+    LogFamily            requests about single logs and log directories
+    ClusterFamily        descriptions of the cluster, its brokers and their settings
+    GroupFamily          groups and their offsets
+    TransactionFamily    producer ids and transactions
+    TopicFamily          topics created, changed, deleted; leaders elected; replicas moved
+    PeerFamily           requests between brokers and controllers
+    SecurityFamily       users, rights and quotas, which are not kept yet
+
+A broker fills them at its start (`broker.server`); nothing in them is set later."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import ClusterAuthorizationFailedError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from jesenska.base.clock import Clock
+    from jesenska.broker.config_in_force import ConfigInForce
+    from jesenska.broker.controlling.controller_client import Topics
+    from jesenska.broker.controlling.features import Features
+    from jesenska.broker.coordinators.groups import Groups
+    from jesenska.broker.coordinators.transaction_markers import MarkerWriter
+    from jesenska.broker.coordinators.transaction_verification import TransactionVerification
+    from jesenska.broker.coordinators.transactions import Transactions
+    from jesenska.broker.fetching.fetch_sessions import FetchSessions
+    from jesenska.broker.metadata_cache import MetadataCache
+    from jesenska.broker.pool import Pool
+    from jesenska.broker.replicas.order_receiver import OrderDesk
+    from jesenska.broker.waiting import WaitingRoom
+    from jesenska.log.log_directories import LogDirectories
+    from jesenska.metadata.producer_ids import ProducerIds
+    from jesenska.metadata.store import Store
+    from jesenska.replication.leader.isr_changes import IsrChanges
+    from jesenska.replication.partition import Partition
+
+#: The value of each family, by its class.
+Families = Mapping[type, object]
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceFamily:
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    pool: Pool
+    verification: TransactionVerification
+    view: MetadataCache
+    waiting: WaitingRoom
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRules:
+    """`max_bytes`: the limit of one answer. `by_rack`: consumers are sent to followers in their rack."""
+
+    max_bytes: int
+    by_rack: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFamily:
+    """`joining`: partitions with followers that are to join the ISR when their next requests come."""
+
+    clock: Clock
+    isr_changes: IsrChanges
+    joining: set[Partition]
+    pool: Pool
+    rules: FetchRules
+    sessions: FetchSessions
+    view: MetadataCache
+    waiting: WaitingRoom
+
+
+@dataclass(frozen=True, slots=True)
+class LogFamily:
+    clock: Clock
+    directories: LogDirectories
+    pool: Pool
+    view: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFamily:
+    broker_id: int
+    clock: Clock
+    features: Features
+    in_force: ConfigInForce
+    topics: Topics
+    view: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFamily:
+    clock: Clock
+    groups: Groups
+    in_force: ConfigInForce
+    store: Store
+    transactions: Transactions
+    verification: TransactionVerification
+    view: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionFamily:
+    clock: Clock
+    features: Features
+    groups: Groups
+    in_force: ConfigInForce
+    producer_ids: ProducerIds
+    transactions: Transactions
+    view: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFamily:
+    broker_id: int
+    clock: Clock
+    topics: Topics
+    view: MetadataCache
+
+
+@dataclass(frozen=True, slots=True)
+class PeerFamily:
+    """`may_have_peers`: other brokers may be in the tree; then the requests between brokers are served."""
+
+    clock: Clock
+    marker_writer: MarkerWriter
+    may_have_peers: bool
+    orders: OrderDesk
+    producer_ids: ProducerIds
+    topics: Topics
+
+    def require_peers(self) -> None:
+        """ClusterAuthorizationFailedError if there can be no other broker in this cluster: then the sender of a
+        request between brokers is not a broker."""
+        if not self.may_have_peers:
+            raise ClusterAuthorizationFailedError(
+                "This broker has its tree for itself: there is no other broker that may ask for this."
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityFamily:
+    """Empty: there are no users, rights or quotas yet."""

@@ -1,0 +1,171 @@
+"""The gate that each request passes once on its way in and once on its way out.
+
+    in     the key is served, in that version; the header and the body can be read, and name no more than can exist
+    out    counted: how many, how long in each stage, how many bytes
+
+`broker.requests.served` lists what is served; ApiVersions announces just that. The file of a handler is imported at
+the first request of its key, unless that has happened before, and registers the handler here (`handles`). Unknown
+keys, versions outside the announced range and malformed requests are refused with an exception, and the connection is
+closed, which is how old clients find out the versions of a broker; only ApiVersions answers UNSUPPORTED_VERSION, in
+version 0.
+
+Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
+byte written. `Stages` adds them up per API.
+
+Left out, with their place here: authentication (SASL, TLS), authorization (ACLs), and quotas. Every client may do
+everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.limits import CREATION_ELEMENTS_MAX, REQUEST_ELEMENTS_MAX
+from jesenska.broker import handlers
+from jesenska.broker.requests.served import VERSIONS
+from jesenska.broker.requests.unserved_log import UnservedRequests
+from jesenska.wire.codec import MalformedMessageError, decoder
+from jesenska.wire.headers import FIXED, read_client_id, skip_header_tags
+from jesenska.wire.language import Message
+from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse, ApiVersionsResponseApiKey
+from jesenska.wire.registry import API_VERSIONS, APIS, Api
+
+#: Called with the value of its family, the request and its context; `connection` says what it may answer.
+Handler = Callable[[Any, Any, Any], Any]
+H = TypeVar("H", bound=Handler)
+
+#: CreateTopics and CreatePartitions, and the orders of a controller.
+_DESCRIBING: Final = frozenset({4, 5, 6, 19, 37})
+#: ControlledShutdown: its version 0 has a different header.
+_WITHOUT_CLIENT_ID: Final = 7
+#: Key, version and correlation id; the client id comes after them.
+_HEADER_MIN_BYTES: Final = 8
+
+
+class Served:
+    """A registered handler with its family and the versions that it serves."""
+
+    __slots__ = ("api", "family", "handler", "max_version", "min_version")
+
+    def __init__(self, api: Api, handler: Handler, family: type, min_version: int, max_version: int) -> None:
+        self.api, self.handler, self.family, self.min_version, self.max_version = (
+            api,
+            handler,
+            family,
+            min_version,
+            max_version,
+        )
+
+
+#: The handlers that are imported, by key; filled by their files.
+_HANDLERS: Final[dict[int, Served]] = {}
+
+
+def handles(request: type[Message], family: type) -> Callable[[H], H]:
+    """Registers the decorated function for the versions of the request that are served. Its first argument is the
+    broker's value of that family (`broker.requests.families`)."""
+
+    def register(handler: H) -> H:
+        api = APIS[request.api_key]
+        low, high = VERSIONS[api.key]
+        if not (api.min_version <= low <= high <= api.max_version):
+            raise ValueError(f"{api.name} {low}-{high} is not in the wire room ({api.min_version}-{api.max_version})")
+        _HANDLERS[api.key] = Served(api, handler, family, low, high)
+        return handler
+
+    return register
+
+
+def served_by(key: int) -> Served | None:
+    """The handler of a key with its versions; None if the key is not served."""
+    found = _HANDLERS.get(key)
+    if found is None and key in VERSIONS:
+        handlers.load(key)
+        found = _HANDLERS[key]
+    return found
+
+
+class Stages:
+    """Sums of the time that the requests of one API spent in each stage, in seconds."""
+
+    __slots__ = ("count", "local", "queue", "remote", "response_bytes", "send")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.queue = 0.0
+        self.local = 0.0
+        self.remote = 0.0
+        self.send = 0.0
+        self.response_bytes = 0
+
+
+class UnknownApiVersionsError(Exception):
+    """ApiVersions in a version that is too new for this broker: it is answered, in version 0, with the broker's range
+    of this key."""
+
+    def __init__(self, correlation_id: int) -> None:
+        super().__init__(correlation_id)
+        self.correlation_id = correlation_id
+
+
+class Gate:
+    """The gate of one broker. `partition_count` gives the number of partitions: a request may name them all, and some
+    that do not exist."""
+
+    def __init__(self, partition_count: Callable[[], int]) -> None:
+        self._partition_count = partition_count
+        self.stages: dict[int, Stages] = {key: Stages() for key in VERSIONS}
+        self.unserved = UnservedRequests()
+        low, high = VERSIONS[API_VERSIONS]
+        own_range = ApiVersionsResponseApiKey(api_key=API_VERSIONS, min_version=low, max_version=high)
+        #: The answer to ApiVersions in a version that is not served: with this key's range the client asks again in a
+        #: served one.
+        self.api_versions_refusal = ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[own_range])
+
+    def admit(self, view: memoryview, client_host: str) -> tuple[Served, int, int, str | None, Any]:
+        """The content of a frame: its handler, version, correlation id, client id, and the request.
+        MalformedMessageError, struct.error or UnicodeDecodeError if the connection is to be closed,
+        UnknownApiVersionsError if it is to be answered."""
+        limit = len(view)
+        if limit < _HEADER_MIN_BYTES:
+            raise MalformedMessageError("a request is shorter than its header")
+        key, version, correlation_id = FIXED.unpack_from(view, 0)
+        served = _HANDLERS.get(key) or served_by(key)
+        if served is None:
+            self.unserved.tell(client_host, view, key, version)
+            raise MalformedMessageError(f"API key {key} is not served")
+        if not served.min_version <= version <= served.max_version:
+            if key == API_VERSIONS and version > served.max_version:
+                raise UnknownApiVersionsError(correlation_id)
+            self.unserved.tell(client_host, view, key, version)
+            raise MalformedMessageError(f"{served.api.name} version {version} is not served")
+        api = served.api
+        if version == 0 and key == _WITHOUT_CLIENT_ID:
+            client_id, position = None, _HEADER_MIN_BYTES
+        else:
+            client_id, position = read_client_id(view, _HEADER_MIN_BYTES, limit)
+        if api.flexible is not None and version >= api.flexible:
+            position = skip_header_tags(view, position, limit)
+        if limit > REQUEST_ELEMENTS_MAX:
+            # Only now it can name so many: an element takes a byte or more.
+            room = CREATION_ELEMENTS_MAX if key in _DESCRIBING else REQUEST_ELEMENTS_MAX
+            request, position = decoder(api.request, version)(view, position, limit, room + self._partition_count())
+        else:
+            request, position = decoder(api.request, version)(view, position, limit)
+        return served, version, correlation_id, client_id, request
+
+    def left(
+        self, key: int, received_at: float, begun_at: float, ended_at: float, ready_at: float, size_bytes: int
+    ) -> Stages:
+        """Counts a request whose answer is ready. Its handler ended then, or at `ended_at` if the request waited
+        longer (0.0: it did not)."""
+        stages = self.stages[key]
+        stages.count += 1
+        stages.queue += begun_at - received_at
+        stages.local += (ended_at or ready_at) - begun_at
+        if ended_at:
+            stages.remote += ready_at - ended_at
+        stages.response_bytes += size_bytes
+        return stages

@@ -1,0 +1,52 @@
+"""Runs a broker's settings (`controller.settings`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jesenska.base.errors import BrokerNotAvailableError
+from jesenska.broker.effects_runtime import MachineRuntime
+from jesenska.broker.shared_parts import BrokerCore
+from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.controller.effects import Answer, Effect, SettingsChanged
+from jesenska.controller.events import TopicsNew
+from jesenska.controller.settings import Settings
+from jesenska.metadata.store import Store
+
+
+class SettingsRuntime(MachineRuntime):
+    """The runtime of one broker's settings."""
+
+    def __init__(self, core: BrokerCore, store: Store, settings: Settings, change_max_bytes: int | None) -> None:
+        super().__init__(core, store, settings, change_max_bytes)
+        self._settings = settings
+        self._changed: list[Callable[[str], None]] = []
+
+    def on_change(self, changed: Callable[[str], None]) -> None:
+        """Has `changed` called with `topics/<name>` or `brokers/<id>` when those settings change."""
+        self._changed.append(changed)
+
+    @property
+    def config(self) -> BrokerConfig:
+        """The broker's settings in force."""
+        return self._settings.config
+
+    def topic_config(self, name: str) -> TopicConfig:
+        """A topic's settings in force."""
+        return self._settings.topic_config(name)
+
+    async def read(self, topics: Sequence[str]) -> None:
+        """Reads the settings of new topics; TreeError, KafkaStorageError if the tree cannot be reached."""
+        if topics:
+            await self.ask(lambda token: TopicsNew(token, tuple(topics)))
+
+    def _do(self, effect: Effect) -> None:
+        if isinstance(effect, Answer):
+            self._answer(effect)
+        else:
+            assert isinstance(effect, SettingsChanged)
+            for changed in self._changed:
+                changed(effect.entity)
+
+    def _ended(self) -> Exception:
+        return BrokerNotAvailableError("The broker stops.")

@@ -1,0 +1,171 @@
+"""The home of a broker's tree: in its own process (`EmbeddedHome`), or on a ZooKeeper server, one of ours or a real
+one (`zookeeper_home.ZooKeeperHome`).
+
+A home opens the broker's store, reads the facts from it, and knows if other processes can write in the tree: then the
+broker looks at their changes (`controller.changes.tree_looks`). The embedded tree answers ZooKeeper's protocol if
+`jesenska.zookeeper.listener` is set.
+
+Most brokers do not speak ZooKeeper's protocol, so its client and its server are imported only if they are used."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.machine import Machine
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.context import ControllerContext, view_of
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE
+from jesenska.metadata.store import Store
+
+if TYPE_CHECKING:
+    from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+
+logger = logging.getLogger(__name__)
+
+
+class TreeHome(Protocol):
+    """Opened by `open_home`."""
+
+    #: The store, over successive sessions: see `on_renewed`.
+    store: Store
+    #: True if other processes can write in the tree.
+    is_shared: bool
+    #: How long the tree keeps the place of a broker that has died.
+    session_timeout_ms: int
+    #: The largest change that it takes in one piece; None: no limit.
+    change_max_bytes: int | None
+    #: How long a start waits for a connection that has ended.
+    patience_seconds: float
+
+    @property
+    def served_at(self) -> tuple[str, int] | None:
+        """Host and port at which this process answers ZooKeeper's clients; None if it does not."""
+        ...
+
+    #: The tree's name in messages.
+    name: str
+
+    async def prepare(self) -> None:
+        """Makes the nodes that a tree needs before anything can be written to it."""
+        ...
+
+    async def facts(self) -> ControllerContext:
+        """The current facts of the cluster in the tree."""
+        ...
+
+    async def serve(self) -> None:
+        """Lets other clients in, once the broker has its place."""
+        ...
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Sets the work to be done when the broker has got another session."""
+        ...
+
+    async def close(self) -> None:
+        """Ends the session: the broker's ephemeral nodes are gone."""
+        ...
+
+
+#: Connections that wait to be accepted.
+_BACKLOG = 100
+
+
+async def open_home(config: BrokerConfig, log_dir: Path, machine: Machine) -> TreeHome:
+    """The home that the settings name; TreeError, JournalError, or JesenskaError with one sentence if it is not
+    available."""
+    servers = (config.string("zookeeper.connect") or "").strip()
+    if servers:
+        from jesenska.broker.tree.zookeeper_home import ZooKeeperHome
+
+        return await ZooKeeperHome.open(servers, config, machine)
+    return await EmbeddedHome.open(log_dir / METADATA_FILE, config, machine)
+
+
+class EmbeddedHome:
+    """The tree in this process, in a file of the first log directory."""
+
+    change_max_bytes: int | None = None
+    session_timeout_ms = 0
+    #: There is no connection.
+    patience_seconds = 0.0
+
+    def __init__(
+        self,
+        tree: EmbeddedTree,
+        store: Store,
+        machine: Machine,
+        listener: tuple[str, int] | None,
+        connections_per_host: int,
+    ) -> None:
+        self._tree = tree
+        self._machine = machine
+        self._listener = listener
+        self._connections_per_host = connections_per_host
+        self.name = f"the metadata file {METADATA_FILE} of the first of them"
+        self.store = store
+        self.is_shared = listener is not None
+        self.server: ZooKeeperServer | None = None
+
+    @staticmethod
+    async def open(path: Path, config: BrokerConfig, machine: Machine) -> EmbeddedHome:
+        listener = _address(config.string("jesenska.zookeeper.listener"))
+        tree = await EmbeddedTree.open(
+            path, machine.clock, served=listener is not None, executor=machine.threads(1, "metadata")
+        )
+        try:
+            return EmbeddedHome(tree, await tree.session(), machine, listener, config.integer("max.connections.per.ip"))
+        except BaseException:
+            await tree.close()
+            raise
+
+    @property
+    def served_at(self) -> tuple[str, int] | None:
+        return (self._listener[0], self.server.port) if self.server is not None and self._listener is not None else None
+
+    async def prepare(self) -> None:
+        """Does nothing: the file is there."""
+
+    async def facts(self) -> ControllerContext:
+        return view_of(self._tree.tree)
+
+    async def serve(self) -> None:
+        if self._listener is None:
+            return
+        from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+        from jesenska.metadata.zookeeper.server.serving import ServerConfig
+
+        server = ZooKeeperServer(
+            self._tree,
+            self._machine.clock,
+            ServerConfig(max_client_connections=self._connections_per_host),
+            self._machine.streams,
+        )
+        host, port = self._listener
+        await server.start(self._machine.network.listening_socket(host, port, _BACKLOG))
+        self.server = server
+        logger.info("ZooKeeper's clients are served at %s:%d", host or "*", server.port)
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does nothing: a session of this process lasts as long as the process."""
+
+    async def close(self) -> None:
+        if self.server is not None:
+            await self.server.stop()
+        await self._tree.close()
+
+
+def _address(text: str | None) -> tuple[str, int] | None:
+    """`host:port`, an empty host for every address; None if nothing is set."""
+    if not text or not text.strip():
+        return None
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit() and int(port) < 65536):
+        raise JesenskaError(
+            f"jesenska.zookeeper.listener={text} is no address: write host:port, such as 127.0.0.1:2181."
+        )
+    return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,0 +1,135 @@
+"""A broker's tree on a ZooKeeper server, one of ours or a real one: the servers of `zookeeper.connect`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.machine import Machine
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller import reading
+from jesenska.controller.context import ControllerContext
+from jesenska.metadata.renewed_store import RenewedStore
+from jesenska.metadata.store import ChrootStore, Store
+from jesenska.metadata.tree_operations import ConnectionLossError, NodeExistsError, TreeError
+from jesenska.metadata.zookeeper.client.client import ZooKeeperStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.session import NoSessionError, no_session
+
+
+class ZooKeeperHome:
+    """The tree on a server. `zookeeper.connect` may end in a path: the broker's tree is then below it (the path is
+    made if it is missing)."""
+
+    is_shared = True
+    #: ZooKeeper takes a megabyte in one request (jute.maxbuffer).
+    change_max_bytes: int | None = 512 * 1024
+    served_at: tuple[str, int] | None = None
+
+    def __init__(
+        self, store: RenewedStore, root: Root, name: str, session_timeout_ms: int, patience_seconds: float, at_once: int
+    ) -> None:
+        self._renewed = store
+        self._root = root
+        self.name = name
+        self._at_once = at_once
+        self.store: Store = store
+        self.session_timeout_ms = session_timeout_ms
+        self.patience_seconds = patience_seconds
+
+    @staticmethod
+    async def open(servers: str, config: BrokerConfig, machine: Machine) -> ZooKeeperHome:
+        try:
+            where = ConnectString.parse(servers)
+        except ValueError as error:
+            raise JesenskaError(f"zookeeper.connect={servers} is not understood: {error}") from error
+        session_ms = config.integer("zookeeper.session.timeout.ms")
+        wanted_ms = config.value("zookeeper.connection.timeout.ms")
+        connect_ms = wanted_ms if isinstance(wanted_ms, int) else session_ms
+
+        async def connect() -> Store:
+            store = await ZooKeeperStore.connect(
+                where,
+                session_timeout_ms=session_ms,
+                connect_timeout_ms=connect_ms,
+                streams=machine.streams,
+                random=machine.random,
+            )
+            if not where.chroot:
+                return store
+            try:
+                await root.found(store)
+            except BaseException:
+                await store.close()
+                raise
+            return ChrootStore(store, where.chroot)
+
+        root = Root(where.chroot)
+        try:
+            store = await RenewedStore.open(connect)
+        except NoSessionError as error:
+            raise JesenskaError(no_session(servers)) from error
+        except ConnectionLossError as error:
+            raise JesenskaError(
+                f"There is no ZooKeeper at {servers}: start it, correct zookeeper.connect, or leave it out for one "
+                f"broker alone."
+            ) from error
+        except TreeError as error:
+            raise JesenskaError(f"The ZooKeeper at {servers} refuses this broker: {error}") from error
+        return ZooKeeperHome(
+            store,
+            root,
+            f"the tree at {servers}",
+            session_ms,
+            connect_ms / 1000,
+            config.integer("zookeeper.max.in.flight.requests"),
+        )
+
+    async def prepare(self) -> None:
+        """Makes the path that the tree is below."""
+        await self._root.make()
+
+    async def facts(self) -> ControllerContext:
+        return await reading.load(self.store, at_once=self._at_once)
+
+    async def serve(self) -> None:
+        """Does nothing: other clients are there already."""
+
+    def on_renewed(self, work: Callable[[], Awaitable[None]]) -> None:
+        self._renewed.on_renewed(work)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+class Root:
+    """The path that a tree is below. It is made only when the broker knows that it is right (`make`), and in later
+    sessions if it is missing."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._store: Store | None = None
+        self._is_wanted = False
+
+    async def found(self, store: Store) -> None:
+        """There is a session, with this store of the whole tree."""
+        self._store = store
+        if self._is_wanted:
+            await self.make()
+
+    async def make(self) -> None:
+        self._is_wanted = True
+        if self._path and self._store is not None:
+            await _make(self._store, self._path)
+
+
+async def _make(store: Store, path: str) -> None:
+    """The node and those above it, where they are missing."""
+    steps = path.split("/")
+    for depth in range(2, len(steps) + 1):
+        above = "/".join(steps[:depth])
+        if await store.exists(above) is None:
+            try:
+                await store.create(above)
+            except NodeExistsError:
+                pass  # another broker was faster

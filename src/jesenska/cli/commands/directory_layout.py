@@ -1,0 +1,117 @@
+"""`jesenska init`: a directory as Kafka's releases unpack to, with `bin/` and `config/`, so that what their documents
+say can be typed as it stands.
+
+    bin/       each tool under the name of Kafka's script (kafka-topics.sh); a shell script of two lines that calls
+               this very Python
+    config/    server.properties, zookeeper.properties, producer.properties, consumer.properties
+    data/      where those configurations keep their data
+
+Files that are there already are left as they are."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+
+_ZOOKEEPER = """\
+# The tree, served to ZooKeeper's clients: bin/zookeeper-server-start.sh config/zookeeper.properties
+
+# Where it is kept, in one file.
+dataDir={data}/zookeeper
+# Where clients connect. Remove clientPortAddress to be reached from other machines; nobody is asked who he is.
+clientPort=2181
+clientPortAddress=127.0.0.1
+# No limit of connections from one address.
+maxClientCnxns=0
+"""
+
+_SERVER = """\
+# A broker: bin/kafka-server-start.sh config/server.properties
+# Every setting, what it does and what it does not yet: docs/settings.md.
+
+# Its number; each broker has its own.
+broker.id=0
+
+# Where clients connect. Remove host.name to be reached from other machines; nobody is asked who he is.
+host.name=localhost
+port=9092
+
+# Where records are kept; several directories, on several disks, apart by commas.
+log.dirs={data}/kafka-logs
+
+# Partitions of a topic that is created without a number.
+num.partitions=1
+
+# How long records are kept, how large a file of them grows, and how often old ones are looked for.
+log.retention.hours=168
+log.segment.bytes=1073741824
+log.retention.check.interval.ms=300000
+
+# A group that is empty does not wait for more members before it gives out partitions.
+group.initial.rebalance.delay.ms=0
+
+# One broker cannot keep more than one copy.
+offsets.topic.replication.factor=1
+
+# Where the tree is. Without this line the broker keeps it itself and needs no other process.
+zookeeper.connect=localhost:2181
+zookeeper.connection.timeout.ms=6000
+"""
+
+_PRODUCER = """\
+# For bin/kafka-console-producer.sh --producer.config config/producer.properties
+bootstrap.servers=localhost:9092
+# none, gzip, snappy, lz4 or zstd
+compression.type=none
+"""
+
+_CONSUMER = """\
+# For bin/kafka-console-consumer.sh --consumer.config config/consumer.properties
+bootstrap.servers=localhost:9092
+group.id=test-consumer-group
+# Where a group begins that has committed nothing: earliest or latest
+auto.offset.reset=latest
+"""
+
+_CONFIGURATIONS = {
+    "zookeeper.properties": _ZOOKEEPER,
+    "server.properties": _SERVER,
+    "producer.properties": _PRODUCER,
+    "consumer.properties": _CONSUMER,
+}
+
+
+def lay_out(directory: Path) -> Iterator[tuple[Path, bool]]:
+    """Makes what is missing; yields each file, and whether it was made now. JesenskaError with one sentence where that
+    is not possible."""
+    data = directory.absolute() / "data"
+    try:
+        for folder in ("bin", "config"):
+            (directory / folder).mkdir(parents=True, exist_ok=True)
+        for entry in sorted(entry_points(group="console_scripts"), key=lambda entry: entry.name):
+            if entry.module.startswith("jesenska.cli."):
+                name = entry.name if entry.name == "jesenska" else f"{entry.name}.sh"
+                yield _made(
+                    directory / "bin" / name,
+                    f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {entry.module} "$@"\n',
+                    0o755,
+                )
+        for name, text in _CONFIGURATIONS.items():
+            yield _made(directory / "config" / name, text.replace("{data}", str(data)), 0o644)
+    except OSError as error:
+        raise JesenskaError(
+            f"{error.filename or directory} cannot be written ({error.strerror}): name another directory."
+        ) from error
+
+
+def _made(path: Path, text: str, mode: int) -> tuple[Path, bool]:
+    if path.exists():
+        return path, False
+    path.write_text(text)
+    path.chmod(mode)
+    return path, True

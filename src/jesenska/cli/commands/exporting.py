@@ -1,0 +1,109 @@
+"""`jesenska export`: the metadata of a broker of ours go into a ZooKeeper, so that Apache Kafka (up to 3.9, in
+ZooKeeper mode) serves its data directory.
+
+jesenska export DIR --zookeeper 127.0.0.1:2181/kafka      DIR is the first directory of log.dirs; the broker is stopped
+
+The logs are Kafka's own files already. When everything is written, the file with the metadata is put aside (to
+jesenska-metadata.db.exported), so that nobody starts the directory with what soon is out of date; --keep leaves it.
+
+    exit 0    exported          1    refused, or failed on the way: one sentence on stderr; a repetition goes on"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.commands.importing import Telling
+from jesenska.cli.shared.tool import print_json, telling
+from jesenska.cli.shared.zookeeper_option import tree_at
+from jesenska.interchange import journal_file
+from jesenska.interchange.handover import plan_handover
+from jesenska.interchange.kafka_directories import broker_of, locked
+from jesenska.interchange.nodes import FoundTree, Node, children
+from jesenska.interchange.zookeeper_copy import changes, make_path, read_store, write_store
+from jesenska.log.disk.files import FileLayer
+from jesenska.metadata import paths
+from jesenska.metadata.journal import EXPORTED_FILE
+from jesenska.metadata.store import ChrootStore
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+
+
+def add_export(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "directory", metavar="DIR", help="The broker's directory (the first of log.dirs); the broker is stopped."
+    )
+    command.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT[,...][/PATH]",
+        required=True,
+        help="Where Kafka's zookeeper.connect will point; a path is made where it is missing.",
+    )
+    command.add_argument(
+        "--replace", action="store_true", help="Write over this cluster's metadata that are there already."
+    )
+    command.add_argument(
+        "--keep", action="store_true", help="Leave the metadata in the directory, too: for a trial on a copy."
+    )
+    command.add_argument("--dry-run", action="store_true", help="Say how much would be written, and change nothing.")
+
+
+def export_directory(options: argparse.Namespace) -> int:
+    files = FileLayer()
+    path = Path(options.directory)
+    with locked([path], files) as directories:
+        nodes = journal_file.read_tree(path)
+        broker_id = broker_of(directories, None)
+        written = asyncio.run(write_into(options.zookeeper, nodes, replace=options.replace, dry_run=options.dry_run))
+        if not options.keep and not options.dry_run:
+            journal_file.mark_exported(path, files)
+    topics = len(children(nodes, paths.TOPICS))
+    settings = {"broker.id": str(broker_id), "log.dirs": options.directory, "zookeeper.connect": options.zookeeper}
+    if options.output == "json":
+        print_json(
+            {
+                "directory": options.directory,
+                "topics": topics,
+                "nodesChanged": written,
+                "dryRun": options.dry_run,
+                "settings": settings,
+            }
+        )
+        return 0
+    if options.dry_run:
+        print(f"Would change {written} nodes at {options.zookeeper} for {topics} topics. Nothing was changed.")
+        return 0
+    print(f"Exported {topics} topics to {options.zookeeper} ({written} nodes). Kafka's server.properties needs:\n")
+    print("\n".join(f"  {name}={value}" for name, value in settings.items()))
+    if not options.keep:
+        print(
+            f"\n{path / EXPORTED_FILE} is the broker's copy of the metadata; it is not read any more.", file=sys.stderr
+        )
+    return 0
+
+
+async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool = False, dry_run: bool = False) -> int:
+    """Writes a cluster's nodes into a ZooKeeper, as --zookeeper names it; how many nodes are new, changed or gone.
+    JesenskaError with one sentence where it may not be written. `replace`: over this cluster's nodes that are
+    there."""
+    try:
+        where = ConnectString.parse(zookeeper)
+    except ValueError as error:
+        raise JesenskaError(str(error)) from error
+    servers = zookeeper.partition("/")[0]
+    told = Telling()
+    async with telling("Writing to ZooKeeper"), tree_at(servers, any_release=True) as root:
+        store = ChrootStore(root, where.chroot) if where.chroot else root
+        is_new = bool(where.chroot) and await root.exists(where.chroot) is None
+        there = FoundTree({}) if is_new else await read_store(store, told.tell)
+        wanted = plan_handover(nodes, there, f"The ZooKeeper at {zookeeper}", replace=replace)
+        count = len(changes(there.nodes, wanted))
+        if dry_run:
+            return count
+        if where.chroot:
+            await make_path(root, where.chroot)
+        await write_store(store, there.nodes, wanted, told.tell)
+        return count

@@ -1,0 +1,186 @@
+"""`jesenska forget-broker ID...`: brokers never come again, so the deletion of topics that they have replicas of does
+not wait for them any longer. Their names can be used again.
+
+jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         says what waits for broker 3, and does nothing
+jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   has the controller go on without it
+jesenska forget-broker 3 --data data --yes                  the same for jesenska up -n N, and for a dataDir
+
+The wish is written into the tree (/admin/jesenska_lost_brokers); the controller takes it away when it has acted.
+Replicas of topics that stay are not touched: a broker with the same id on empty directories fetches them.
+
+    exit 0    done, or nothing waits for them    1    refused: one sentence on stderr, and nothing was changed
+    exit 4    topics are not deleted yet: they wait for other brokers, too"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Collection
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.several_directories import brokers_with_data, tree_directory
+from jesenska.cli.shared.tool import id_of_broker, print_json, seconds, telling
+from jesenska.cli.shared.tree_serving import ADDRESS_FILE
+from jesenska.cli.shared.zookeeper_option import tree_at
+from jesenska.controller.reading import in_flight
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import TopicNode, encode_lost_brokers
+from jesenska.metadata.registration import controller_of
+from jesenska.metadata.store import Store
+from jesenska.metadata.tree_operations import NodeExistsError, NoNodeError
+from jesenska.metadata.watches import WatchEvent
+
+WAITS_FOR_OTHERS = 4
+_AT_ONCE = 100
+
+
+def add_forget(command: argparse.ArgumentParser) -> None:
+    command.add_argument("brokers", nargs="+", type=id_of_broker, metavar="ID", help="Brokers that never come again.")
+    place = command.add_mutually_exclusive_group(required=True)
+    place.add_argument(
+        "--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="Where the tree is, as zookeeper.connect names it."
+    )
+    place.add_argument(
+        "--data", metavar="DIR", help="Where the tree is: the --data of jesenska up -n N, or a dataDir without a path."
+    )
+    command.add_argument("--yes", action="store_true", help="Do it: what these brokers have is lost.")
+    command.add_argument(
+        "--timeout-seconds",
+        type=seconds,
+        default=30.0,
+        metavar="S",
+        help="How long to wait for the controller (default: 30).",
+    )
+
+
+def forget(options: argparse.Namespace) -> int:
+    return asyncio.run(_forget(options))
+
+
+def _address(data: str) -> str:
+    """Where the tree of a --data is served."""
+    path = Path(data)
+    directory = tree_directory(path) if brokers_with_data(path) or tree_directory(path).is_dir() else path
+    try:
+        return (directory / ADDRESS_FILE).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise JesenskaError(
+            f"No tree is served from {directory}: start its brokers, or name the tree with --zookeeper."
+        ) from error
+
+
+async def _forget(options: argparse.Namespace) -> int:
+    lost = frozenset(options.brokers)
+    async with telling("Reading the tree"), tree_at(options.zookeeper or _address(options.data)) as store:
+        for broker_id in sorted(lost):
+            if await store.exists(paths.broker(broker_id)) is not None:
+                raise JesenskaError(
+                    f"Broker {broker_id} is registered: stop it first, and be sure that it never comes again."
+                )
+        marked, kept = await _with_replicas_on(store, lost)
+        if marked and not options.yes:
+            raise JesenskaError(
+                f"The deletion of {', '.join(marked)} waits for {_named(lost)}: give --yes where no such broker ever "
+                f"comes again with the data that it has."
+            )
+        if marked:
+            await _ask(store, lost, options.timeout_seconds)
+        left = [name for name in marked if not await _is_deleted(store, name, lost, options.timeout_seconds)]
+    deleted = [name for name in marked if name not in left]
+    if options.output == "json":
+        print_json({"brokers": sorted(lost), "deleted": deleted, "waiting": left, "partitions": kept})
+    else:
+        if not marked:
+            print(f"No deletion waits for {_named(lost)}.")
+        if deleted:
+            print(f"Deleted: {', '.join(deleted)}.")
+        if left:
+            print(
+                f"Not deleted yet, since other brokers are gone or slow: {', '.join(left)}. Start those, or name all "
+                f"that are lost at once."
+            )
+        if kept:
+            print(
+                f"{kept} partitions of other topics have replicas on {_named(lost)}. Start a broker with the same id "
+                f"on empty directories: it fetches them."
+            )
+    return WAITS_FOR_OTHERS if left else 0
+
+
+async def _with_replicas_on(store: Store, lost: frozenset[int]) -> tuple[list[str], int]:
+    """The topics to be deleted that have replicas on these brokers; and how many partitions of other topics have."""
+    marked = set((await store.children(paths.DELETE_TOPICS))[0])
+    names = sorted((await store.children(paths.TOPICS))[0])
+    nodes = await in_flight([partial(_topic, store, name) for name in names], _AT_ONCE)
+    found = {
+        name: count
+        for name, node in zip(names, nodes, strict=True)
+        if node is not None and (count := sum(1 for replicas in node.replicas.values() if lost.intersection(replicas)))
+    }
+    return [name for name in found if name in marked], sum(count for name, count in found.items() if name not in marked)
+
+
+async def _topic(store: Store, name: str) -> TopicNode | None:
+    try:
+        return TopicNode.decode((await store.get(paths.topic(name)))[0])
+    except NoNodeError:
+        return None
+
+
+async def _is_deleted(store: Store, name: str, lost: Collection[int], timeout_seconds: float) -> bool:
+    """Whether a topic is deleted now, or while the brokers that are up delete what they have of it."""
+    node = await _topic(store, name)
+    others = (
+        {broker_id for replicas in node.replicas.values() for broker_id in replicas} - set(lost)
+        if node is not None
+        else set()
+    )
+    for broker_id in others:
+        if await store.exists(paths.broker(broker_id)) is None:
+            return await store.exists(paths.delete_topic(name)) is None
+    return await _gone(store, paths.delete_topic(name), timeout_seconds)
+
+
+async def _gone(store: Store, path: str, timeout_seconds: float) -> bool:
+    """Waits until there is no such node; False where it is there still."""
+    gone = asyncio.Event()
+
+    def changed(_: WatchEvent) -> None:
+        gone.set()
+
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            while await store.exists(path, changed) is not None:
+                await gone.wait()
+                gone.clear()
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _ask(store: Store, lost: frozenset[int], timeout_seconds: float) -> None:
+    """Returns when the controller has acted; JesenskaError where there is none, or it does not."""
+    controller_id = await controller_of(store)
+    if controller_id is None:
+        raise JesenskaError("The cluster has no controller: start the other brokers first.")
+    try:
+        await store.create(paths.LOST_BROKERS, encode_lost_brokers(lost))
+    except NodeExistsError:
+        raise JesenskaError(
+            f"Brokers are being forgotten already: wait until the controller has taken {paths.LOST_BROKERS} away."
+        ) from None
+    if not await _gone(store, paths.LOST_BROKERS, timeout_seconds):
+        with suppress(NoNodeError):
+            await store.delete(paths.LOST_BROKERS)
+        raise JesenskaError(
+            f"The controller, broker {controller_id}, has not acted within {timeout_seconds:g} s: try again. An "
+            f"Apache Kafka that is controller cannot do it."
+        )
+
+
+def _named(brokers: Collection[int]) -> str:
+    numbers = ", ".join(map(str, sorted(brokers)))
+    return f"broker {numbers}" if len(brokers) == 1 else f"brokers {numbers}"

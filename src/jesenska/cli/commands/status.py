@@ -1,0 +1,141 @@
+"""`jesenska status`: whether a broker is up, and what its cluster holds. For people, and for health checks by its exit
+code. --check says what is asked:
+
+    live       the broker answers: whoever looks after processes begins it anew where it does not
+    ready      it also knows its cluster, with a controller: clients can be sent to it
+    cluster    every partition of the cluster has a leader, too: what an operator is called for (the default)
+    replicas   every replica of the cluster is in sync, too: before the next broker is stopped in order
+
+    exit 0    yes
+    exit 1    it does not answer
+    exit 3    it answers, and is not ready
+    exit 4    it is ready, and partitions have no leader
+    exit 5    each has one, and some have replicas that are not in sync
+
+With --data it also says which process holds that directory, and how much memory it takes; of several brokers
+(`jesenska up -n N`) the process that looks after them, and the memory of all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.several_directories import broker_directory, brokers_with_data, tree_directory
+from jesenska.cli.shared.stopping import lock_holder
+from jesenska.cli.shared.tool import directory, print_json, seconds
+from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.cluster import Cluster
+
+_NO_ANSWER_SECONDS = 10.0
+LIVE, READY, CLUSTER, REPLICAS = "live", "ready", "cluster", "replicas"
+NOT_READY, WITHOUT_LEADERS, UNDER_REPLICATED = 3, 4, 5
+
+
+def add_status(status: argparse.ArgumentParser) -> None:
+    status.add_argument(
+        "--bootstrap-server",
+        default="127.0.0.1:9092",
+        metavar="HOST:PORT",
+        help="The broker to ask (default: 127.0.0.1:9092).",
+    )
+    status.add_argument(
+        "--data", type=directory, metavar="DIR", help="Also say which process holds this directory, and its memory."
+    )
+    status.add_argument(
+        "--check",
+        choices=(LIVE, READY, CLUSTER, REPLICAS),
+        default=CLUSTER,
+        help="What the exit code answers: the broker answers (1 if not), it is ready (3), every partition of the "
+        "cluster has a leader (4; the default), "
+        "every replica is in sync (5).",
+    )
+    status.add_argument(
+        "--timeout-seconds",
+        type=seconds,
+        default=_NO_ANSWER_SECONDS,
+        metavar="S",
+        help="How long to wait for an answer (default: 10).",
+    )
+
+
+def status(options: argparse.Namespace) -> int:
+    """Prints what the broker says of itself; the exit code."""
+    return asyncio.run(_status(options))
+
+
+async def _status(options: argparse.Namespace) -> int:
+    cluster = Cluster(options.bootstrap_server, request_timeout_seconds=options.timeout_seconds)
+    try:
+        async with asyncio.timeout(options.timeout_seconds):
+            topics = await cluster.topics()
+            is_ready = cluster.controller_id in cluster.nodes
+            groups = (
+                await GroupAdmin(cluster).list_groups() if options.check in (CLUSTER, REPLICAS) and is_ready else None
+            )
+    except TimeoutError:
+        raise JesenskaError(
+            f"{options.bootstrap_server} has not answered within {options.timeout_seconds:g} s: is the broker up?"
+        ) from None
+    finally:
+        await cluster.close()
+    partitions = [partition for topic in topics.values() for partition in topic.partitions]
+    leaderless = sum(1 for partition in partitions if partition.leader < 0)
+    lacking = sum(1 for partition in partitions if len(partition.in_sync_replicas) < len(partition.replicas))
+    told: dict[str, object] = {
+        "ready": is_ready,
+        "cluster_id": cluster.cluster_id,
+        "brokers": len(cluster.nodes),
+        "topics": len(topics),
+        "partitions": len(partitions),
+        "partitions_without_leader": leaderless,
+        "under_replicated_partitions": lacking,
+        "groups": None if groups is None else len(groups),
+    }
+    if options.data is not None:
+        holder = lock_holder(Path(options.data))
+        told["process"] = holder
+        told["memory_mb"] = None if holder is None else _resident_mb([holder, *_holders_below(Path(options.data))])
+    if options.output == "json":
+        print_json(told)
+    else:
+        for name, value in told.items():
+            shown = (
+                {True: "yes", False: "no", None: "-"}.get(value, value)
+                if isinstance(value, bool) or value is None
+                else value
+            )
+            print(f"{name.replace('_', ' ') + ':':30}{shown}")
+    return _code(options.check, is_ready=is_ready, leaderless=leaderless, lacking=lacking)
+
+
+def _code(check: str, *, is_ready: bool, leaderless: int, lacking: int) -> int:
+    if check == LIVE:
+        return 0
+    if not is_ready:
+        return NOT_READY
+    if check == READY:
+        return 0
+    if leaderless:
+        return WITHOUT_LEADERS
+    return UNDER_REPLICATED if check == REPLICAS and lacking else 0
+
+
+def _holders_below(data: Path) -> list[int]:
+    """The processes of several brokers and of their tree; none where one broker keeps its data there."""
+    directories = [tree_directory(data), *(broker_directory(data, number) for number in brokers_with_data(data))]
+    return [holder for directory in directories if (holder := lock_holder(directory)) is not None]
+
+
+def _resident_mb(processes: Sequence[int]) -> float | None:
+    """Memory of these processes; None where the system does not tell."""
+    found: list[int] = []
+    for process in processes:
+        try:
+            text = Path(f"/proc/{process}/status").read_text()
+        except OSError:
+            continue
+        found += [int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:")]
+    return round(sum(found) / 1024, 1) if found else None

@@ -1,0 +1,35 @@
+"""`jesenska up`: brokers without a configuration file. One is this process (`up_alone`); several are processes of
+their own, with their tree in another one (`up_several`).
+
+What is set where beats what is set elsewhere in this order: the command's own flags (--host, --port, --data,
+--zookeeper-port), --override, the environment (KAFKA_...), then `up_options.broker_defaults`."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.supervision.up_options import refuse_ports
+
+
+def up(options: argparse.Namespace) -> int:
+    """Runs the brokers until a signal stops them."""
+    if options.file is not None:
+        raise JesenskaError(
+            f"up takes no file: kafka-server-start {options.file} starts a broker with a configuration file."
+        )
+    refuse_ports(options)
+    if options.brokers == 1:
+        # What a start makes stays: the collector would look at it again and again, and find nothing. A broker that is
+        # up has turned it on again (`broker_process`).
+        gc.disable()
+        try:
+            from jesenska.cli.supervision.up_alone import run_alone
+
+            return run_alone(options)
+        finally:
+            gc.enable()
+    from jesenska.cli.supervision.up_several import run_several
+
+    return run_several(options)

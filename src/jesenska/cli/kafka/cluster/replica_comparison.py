@@ -1,0 +1,177 @@
+"""Whether the replicas of partitions hold the same: batch by batch up to the high watermark. Fetches nothing itself.
+
+    offsets_on(broker)   where each partition of the broker is to be read from
+    compare(answers)     what the brokers gave; yields each difference, and moves behind what every replica has
+    max_lag              how far the partition that lags most is behind: its highest high watermark less the offset up
+                         to which its replicas were compared
+
+A replica that gave nothing, or is not there, keeps its partition where it is. Two batches are the same if they end at
+the same offset and have the same checksum: the one in the header, and the one of the bytes that came. The leader
+epoch stands outside the checksum and is not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from jesenska.base.errors import JesenskaError, KafkaError, OffsetOutOfRangeError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.replica_fetch import FetchedReplica
+from jesenska.records import codec
+from jesenska.records.batch import BatchHeader, iter_headers
+from jesenska.records.header import ATTRIBUTES_OFFSET
+
+#: What each broker gave.
+Answers = Mapping[int, Mapping[TopicPartition, FetchedReplica]]
+
+
+class ChecksumsDiffer(NamedTuple):
+    """Two replicas have a batch that ends at the offset, with another content."""
+
+    key: TopicPartition
+    offset: int
+    first_broker: int
+    first_checksum: int
+    other_broker: int
+    other_checksum: int
+
+
+class OffsetsDiffer(NamedTuple):
+    """Behind what they have in common, two replicas have batches that end at these offsets. Nothing behind them can be
+    compared."""
+
+    key: TopicPartition
+    first_broker: int
+    first_offset: int
+    other_broker: int
+    other_offset: int
+
+
+class MaxLag(NamedTuple):
+    """The partition that lags most; -1 and None where no broker has told a high watermark."""
+
+    lag: int = -1
+    key: TopicPartition | None = None
+    offset: int = -1
+
+
+class _Replica(NamedTuple):
+    broker: int
+    high_watermark: int
+    data: memoryview
+    batches: Iterator[tuple[int, BatchHeader]]
+
+
+class ReplicaComparison:
+    """Partitions with the brokers that have replicas of them, and the offsets where comparing begins."""
+
+    def __init__(self, replicas: Mapping[TopicPartition, Sequence[int]], offsets: Mapping[TopicPartition, int]) -> None:
+        self._replicas = {key: sorted(replicas[key]) for key in sorted(replicas)}
+        self.offsets = dict(offsets)
+        #: In which round each partition moved last. Who has stood longest is asked for first, for only the first
+        #: partition of a fetch gets a batch that is larger than the fetch size.
+        self._moved = dict.fromkeys(self._replicas, 0)
+        self._round = 0
+        self.max_lag = MaxLag()
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    @property
+    def brokers(self) -> list[int]:
+        return sorted({broker for brokers in self._replicas.values() for broker in brokers})
+
+    def offsets_on(self, broker: int) -> dict[TopicPartition, int]:
+        """The partitions of a broker with the offsets to read them from; in the same order for each broker."""
+        keys = [key for key, brokers in self._replicas.items() if broker in brokers]
+        return {key: self.offsets[key] for key in sorted(keys, key=lambda key: (self._moved[key], key))}
+
+    def out_of_range(self, answers: Answers) -> list[TopicPartition]:
+        """Partitions that no replica has at their offsets: they were deleted up to a higher one, or made anew."""
+        return [
+            key
+            for key, brokers in self._replicas.items()
+            if all(
+                (found := _of(answers, broker, key)) is not None and isinstance(found.error, OffsetOutOfRangeError)
+                for broker in brokers
+            )
+        ]
+
+    def compare(self, answers: Answers) -> Iterator[ChecksumsDiffer | OffsetsDiffer]:
+        """One round over all partitions. JesenskaError where what a replica gave is no batches."""
+        self._round += 1
+        largest = MaxLag()
+        for key in self._replicas:
+            before = self.offsets[key]
+            high_watermark = yield from self._compare_one(key, answers)
+            if self.offsets[key] != before:
+                self._moved[key] = self._round
+            lag = high_watermark - self.offsets[key]
+            if lag > largest.lag:
+                largest = MaxLag(lag, key, self.offsets[key])
+        self.max_lag = largest
+
+    def _compare_one(
+        self, key: TopicPartition, answers: Answers
+    ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int]:
+        """Gives the highest high watermark that a replica has told."""
+        replicas = []
+        for broker in self._replicas[key]:
+            found = _of(answers, broker, key)
+            if found is not None:
+                replicas.append(_Replica(broker, found.high_watermark, found.data, iter_headers(found.data)))
+        while len(replicas) == len(self._replicas[key]):
+            following = yield from self._compare_next(key, replicas)
+            if following is None:
+                break
+            self.offsets[key] = following
+        return max((replica.high_watermark for replica in replicas), default=-1)
+
+    def _compare_next(
+        self, key: TopicPartition, replicas: Sequence[_Replica]
+    ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int | None]:
+        """The next batch of each replica. Gives the offset behind it, or None if some replica has no further one."""
+        first: tuple[_Replica, int, BatchHeader] | None = None
+        is_everywhere = True
+        for replica in replicas:
+            try:
+                position, header = next(replica.batches, (0, None))
+            except KafkaError as error:
+                raise JesenskaError(
+                    f"Replica {replica.broker} of {key} cannot be read at offset {self.offsets[key]}: {error}."
+                ) from error
+            if header is None or header.last_offset >= replica.high_watermark:
+                is_everywhere = False
+            elif first is None:
+                first = replica, position, header
+            elif first[2].last_offset != header.last_offset:
+                yield OffsetsDiffer(key, first[0].broker, first[2].last_offset, replica.broker, header.last_offset)
+                return None
+            else:
+                yield from _compare_checksums(key, *first, replica, position, header)
+        return first[2].next_offset if first is not None and is_everywhere else None
+
+
+def _of(answers: Answers, broker: int, key: TopicPartition) -> FetchedReplica | None:
+    return answers.get(broker, {}).get(key)
+
+
+def _compare_checksums(
+    key: TopicPartition,
+    first: _Replica,
+    first_position: int,
+    first_header: BatchHeader,
+    other: _Replica,
+    position: int,
+    header: BatchHeader,
+) -> Iterator[ChecksumsDiffer]:
+    ours, theirs = first_header.crc, header.crc
+    if ours == theirs:
+        ours, theirs = _of_bytes(first.data, first_position, first_header), _of_bytes(other.data, position, header)
+    if ours != theirs:
+        yield ChecksumsDiffer(key, header.last_offset, first.broker, ours, other.broker, theirs)
+
+
+def _of_bytes(data: memoryview, position: int, header: BatchHeader) -> int:
+    return codec.crc32c(data, position + ATTRIBUTES_OFFSET, position + header.size_bytes)

@@ -1,0 +1,219 @@
+"""What kafka-console-consumer reads from: partitions by assignment, or the share of a member of a group.
+
+    Assigned   every partition of the topics, or the one that is named; nothing is committed
+    ReadingMember     what the group gives this member; positions are committed every few seconds, before a rebalance
+                      and at the end, and the member
+               leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its
+               share when the session ends, and reads again what came after the last commit.
+
+Both look again for topics that a pattern matches; for partitions that are new in a topic that is read already only the
+former does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from jesenska.base.errors import (
+    InvalidRequestError,
+    JesenskaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.assignors import ASSIGNORS
+from jesenska.client.cluster import Cluster, TopicInfo
+from jesenska.client.consumer import Consumer, Fetched
+from jesenska.client.group import GroupConsumer
+from jesenska.client.offsets import EARLIEST
+
+#: Kafka's classes of `partition.assignment.strategy`.
+_ASSIGNOR_CLASSES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+
+
+class RecordReader(Protocol):
+    async def look(self) -> None:
+        """Takes on what is not read yet; the first time, begins."""
+
+    def idle(self) -> bool:
+        """Whether there is nothing to read and nobody who could give something."""
+
+    async def poll_raw(self, timeout_seconds: float) -> list[Fetched]: ...
+
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        """What was taken from here on was not used."""
+
+    async def close(self) -> None: ...
+
+
+class ReadTopics:
+    """The topics of `--topic` or `--include`, asked for anew each time. `waits`: a topic that is named need not be
+    there yet; `creates`: brokers that create topics automatically (`auto.create.topics.enable`) are to create it
+    then."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str | None,
+        pattern: re.Pattern[str] | None,
+        *,
+        internal: bool,
+        waits: bool = False,
+        creates: bool = False,
+    ) -> None:
+        self._cluster, self._topic, self._pattern, self._internal, self._waits, self._creates = (
+            cluster,
+            topic,
+            pattern,
+            internal,
+            waits,
+            creates,
+        )
+        self._has_told = False
+
+    async def now(self) -> list[TopicInfo]:
+        """Those that are there; UnknownTopicOrPartitionError where a topic that is named is not and is not waited
+        for."""
+        if self._pattern is not None:
+            topics = (await self._cluster.topics()).values()
+            return [
+                topic
+                for topic in topics
+                if self._pattern.fullmatch(topic.name) and (self._internal or not topic.is_internal)
+            ]
+        assert self._topic is not None
+        if self._waits:
+            error = (await self._cluster.refresh([self._topic], create=self._creates)).get(self._topic)
+            if isinstance(error, UnknownTopicOrPartitionError | LeaderNotAvailableError):
+                self._tell()
+                return []
+        return [await self._cluster.topic(self._topic)]
+
+    def _tell(self) -> None:
+        if not self._has_told:
+            self._has_told = True
+            print(
+                f"The topic {self._topic} does not exist yet: waiting for it (Ctrl-C ends that).",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+class Assigned:
+    """Reads by assignment. Partitions that appear later are read from their beginning: all of it is new."""
+
+    def __init__(self, consumer: Consumer, topics: ReadTopics, partition: int | None, start: int) -> None:
+        self._consumer, self._topics, self._partition, self._start = consumer, topics, partition, start
+
+    async def look(self) -> None:
+        wanted: set[TopicPartition] = set()
+        for topic in await self._topics.now():
+            keys = [item.topic_partition for item in topic.partitions]
+            if self._partition is not None and self._partition >= len(keys):
+                raise JesenskaError(
+                    f"Topic {topic.name} has {len(keys)} partitions, none with the number {self._partition}."
+                )
+            wanted |= set(keys) if self._partition is None else {keys[self._partition]}
+        assigned = self._consumer.assignment()
+        if wanted - assigned:
+            positions = {key: self._consumer.position(key) for key in assigned}
+            await self._consumer.assign(positions | dict.fromkeys(wanted - assigned, self._start))
+        self._start = EARLIEST
+
+    def idle(self) -> bool:
+        return not self._consumer.assignment()
+
+    async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
+        return await self._consumer.poll_raw(timeout_seconds)
+
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        """Nothing is committed: where reading ended is of no use to anybody."""
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+class ReadingMember:
+    """Reads as a member of a group."""
+
+    def __init__(self, consumer: GroupConsumer, topics: ReadTopics) -> None:
+        self._consumer, self._topics = consumer, topics
+
+    async def look(self) -> None:
+        self._consumer.subscribe([topic.name for topic in await self._topics.now()])
+
+    def idle(self) -> bool:
+        return not self._consumer.topics
+
+    async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
+        return await self._consumer.poll_raw(timeout_seconds)
+
+    def go_back(self, partition: TopicPartition, offset: int) -> None:
+        if partition in self._consumer.assignment():
+            self._consumer.seek(partition, offset)
+
+    async def close(self) -> None:
+        await self._consumer.close()
+
+
+def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What both consumers take of a consumer's settings."""
+    reset = settings["auto.offset.reset"]
+    return {
+        "max_wait_seconds": settings["fetch.max.wait.ms"] / 1000,
+        "min_bytes": settings["fetch.min.bytes"],
+        "max_bytes": settings["fetch.max.bytes"],
+        "max_partition_bytes": settings["max.partition.fetch.bytes"],
+        "auto_offset_reset": {"largest": "latest", "smallest": "earliest"}.get(reset, reset),
+        "isolation_level": 1 if settings["isolation.level"] == "read_committed" else 0,
+        "check_crcs": settings["check.crcs"],
+        "max_poll_records": settings["max.poll.records"],
+        "rack": settings["client.rack"],
+    }
+
+
+def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a member takes beyond that."""
+    if settings["heartbeat.interval.ms"] >= settings["session.timeout.ms"]:
+        raise InvalidRequestError("heartbeat.interval.ms must be smaller than session.timeout.ms, best a third of it.")
+    return {
+        "assignors": [assignor_of(name) for name in settings["partition.assignment.strategy"]],
+        "group_instance_id": settings["group.instance.id"],
+        "session_timeout_seconds": settings["session.timeout.ms"] / 1000,
+        "max_poll_interval_seconds": settings["max.poll.interval.ms"] / 1000,
+        "heartbeat_seconds": settings["heartbeat.interval.ms"] / 1000,
+        "auto_commit_seconds": settings["auto.commit.interval.ms"] / 1000 if settings["enable.auto.commit"] else None,
+    }
+
+
+def assignor_of(name: str) -> str:
+    """An assignor by its name in the protocol or by Kafka's class."""
+    found = _ASSIGNOR_CLASSES.get(name.rpartition(".")[2], name)
+    if found not in ASSIGNORS:
+        raise InvalidRequestError(f"partition.assignment.strategy names {name}: use {', '.join(ASSIGNORS)}.")
+    return found
+
+
+def group_of(options: argparse.Namespace, sources: Sequence[Mapping[str, str]]) -> str | None:
+    """The group of `--group` or of `group.id` in the settings; they must agree."""
+    given = [options.group, *(source.get("group.id") for source in sources)]
+    names = list(dict.fromkeys(name.strip() for name in given if name is not None))
+    if len(names) > 1:
+        quoted = ", ".join(f"'{name}'" for name in names)
+        raise JesenskaError(
+            "The group ids provided in different places (directly using '--group', via '--command-property', or via "
+            "'--command-config') "
+            f"do not match. Detected group ids: {quoted}."
+        )
+    if names == [""]:
+        raise JesenskaError("The group's name is empty: give --group a name, or leave it out.")
+    return names[0] if names else None

@@ -1,0 +1,123 @@
+"""A broker as a process: started, told to stop by a signal, ended in order.
+
+SIGTERM, SIGINT and SIGHUP (not under nohup) stop it in order (logs synced and marked, so the next start need not
+recover); a second Ctrl-C ends it at once. SIGUSR1 has it write its figures (broker.figures) to stderr in one line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from jesenska.base.source_only import request_path_is_compiled
+from jesenska.broker import handlers
+from jesenska.broker.figures import line_of
+from jesenska.broker.server import Broker
+from jesenska.cli.shared.data_without_metadata import refuse_data_without_metadata
+from jesenska.cli.shared.ending import parents_end, stopped_in_order
+from jesenska.cli.shared.memory import Memory
+from jesenska.cli.shared.stop_signals import heeded_signals
+from jesenska.cli.shared.tool import telling
+from jesenska.config.layers import BrokerConfig
+from jesenska.net.event_loop import broker_loop
+from jesenska.records import codec
+
+logger = logging.getLogger(__name__)
+
+#: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without
+#: cycles.
+_YOUNG_OBJECTS = 10_000
+
+
+def run_broker(
+    config: BrokerConfig,
+    on_ready: Callable[[Broker], None],
+    on_progress: Callable[[str], None] | None = None,
+    *,
+    warns: bool = True,
+) -> int:
+    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. With `warns` off nothing
+    is said of what is missing in this installation. JesenskaError if it cannot start."""
+    if warns and not (codec.COMPILED and request_path_is_compiled()):
+        missing = "request path" if codec.COMPILED else "record codec"
+        logger.warning(
+            "The compiled %s is not there, so this broker is slower than it could be: install a C compiler, then "
+            "install jesenska again.",
+            missing,
+        )
+    refuse_data_without_metadata(config)
+    memory = Memory()
+    with asyncio.Runner(loop_factory=broker_loop) as runner:
+        return runner.run(_run(config, memory, on_ready, on_progress))
+
+
+async def _run(
+    config: BrokerConfig, memory: Memory, on_ready: Callable[[Broker], None], on_progress: Callable[[str], None] | None
+) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        if not stopping.is_set():
+            logger.info("%s: the broker stops in order", number.name)
+        elif number == signal.SIGINT:
+            os._exit(1)
+        stopping.set()
+
+    for number in heeded_signals():
+        loop.add_signal_handler(number, stop, number)
+    parents_end(loop, stopping)
+    # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand
+    # partitions.
+    gc.collect()
+    gc.disable()
+    broker = Broker(config)
+    is_up = False
+
+    def tell_figures() -> None:
+        # Whoever asks wants to see them, whatever the level of the log.
+        print(line_of(broker.figures()) if is_up else "figures: the broker is starting", file=sys.stderr, flush=True)
+
+    loop.add_signal_handler(signal.SIGUSR1, tell_figures)
+    starting = loop.create_task(broker.start(on_progress))
+    stopped = loop.create_task(stopping.wait())
+    await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done():
+        starting.cancel()
+        await asyncio.wait({starting})
+        await broker.stop()
+        stopped_in_order()
+        return 0
+    try:
+        starting.result()
+    except BaseException:
+        stopped.cancel()
+        await broker.stop()
+        raise
+    gc.freeze()
+    gc.enable()
+    memory.keep_small(loop, _YOUNG_OBJECTS)
+    is_up = True
+    on_ready(broker)
+    importing = loop.create_task(handlers.load_all())
+    failed = loop.create_task(broker.failed())
+    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    has_failed = failed.done()
+    if has_failed:
+        logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
+    failed.cancel()
+    importing.cancel()
+    # The process ends: closing thousands of logs makes many objects, and what is garbage among them may stay.
+    gc.disable()
+    gc.freeze()
+    async with telling("Stopping: logs are synced and closed"):
+        await broker.stop()
+    logger.info("the broker has stopped in order")
+    stopped.cancel()
+    stopped_in_order()
+    return 1 if has_failed else 0

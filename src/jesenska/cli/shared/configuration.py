@@ -1,0 +1,70 @@
+"""A broker's configuration from the command line's view: file, environment and overrides, with warnings for what is
+not known or has no effect."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.properties import PropertiesError
+from jesenska.config.safety import StartRefused, refuse_unsafe
+from jesenska.config.settings.broker_settings import broker_setting
+from jesenska.config.sources import OverrideError, gather
+
+logger = logging.getLogger(__name__)
+
+
+#: Older names that say the same as a setting: where one of them is set, a default of that setting is none.
+_SAID_OTHERWISE = {"listeners": ("port", "host.name"), "log.dirs": ("log.dir",), "broker.id": ("node.id",)}
+
+
+def broker_config(
+    file: str | None = None,
+    defaults: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+    *,
+    warns: bool = True,
+) -> BrokerConfig:
+    """The settings to start with: `flags` beat overrides, these beat the environment, that beats the file, and all
+    beat `defaults`. JesenskaError with one sentence for what cannot be read, is not valid, or would not be safe. With
+    `warns` off nothing is said of names that are not known or have no effect."""
+    content = None
+    if file is not None:
+        try:
+            content = Path(file).read_bytes()
+        except OSError as error:
+            raise JesenskaError(
+                f"The configuration file {file} cannot be read ({error.strerror}): name one that exists."
+            ) from error
+    try:
+        gathered = gather(content, os.environ if environment is None else environment, overrides)
+        if content is not None and all(broker_setting(name) is None for name in gathered.settings):
+            raise JesenskaError(
+                f"The configuration file {file} sets nothing that a broker knows: name a server.properties "
+                f"(`jesenska init` writes one)."
+            )
+        for unknown in gathered.unknown if warns else ():
+            logger.warning("%s", unknown)
+        kept = {
+            name: value
+            for name, value in (defaults or {}).items()
+            if not any(other in gathered.settings for other in _SAID_OTHERWISE.get(name, ()))
+        }
+        config = BrokerConfig({**kept, **gathered.settings, **(flags or {})})
+        refuse_unsafe(config)
+    except PropertiesError as error:
+        raise JesenskaError(
+            f"The configuration file {file} is not in the format of a property file: {error}"
+        ) from error
+    except (OverrideError, StartRefused) as error:
+        raise JesenskaError(str(error)) from error
+    for setting in config.unused() if warns else ():
+        if setting.name in gathered.settings:
+            logger.warning("%s is stored, but has no effect yet: %s", setting.name, setting.reason)
+    return config

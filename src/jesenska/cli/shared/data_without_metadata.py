@@ -1,0 +1,46 @@
+"""Whether a broker that keeps its tree itself is started on partitions of which that tree cannot know: on a directory
+of Apache Kafka's that was not imported, or on one that was exported to it. It would begin an empty tree beside them,
+and take them all for strangers'."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.config.layers import BrokerConfig
+from jesenska.log.disk.meta_properties import FILE_NAME, partition_in
+from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
+
+
+def refuse_data_without_metadata(config: BrokerConfig) -> None:
+    """JesenskaError with one sentence if that is so. What cannot be looked at is left to the start."""
+    if (config.string("zookeeper.connect") or "").strip():
+        return
+    text = config.string("log.dirs") or config.string("log.dir") or ""
+    directories = [Path(item.strip()) for item in text.split(",") if item.strip()]
+    try:
+        if not directories or _has_metadata(directories[0]):
+            return
+        was_exported = (directories[0] / EXPORTED_FILE).exists()
+    except OSError:
+        return
+    for directory in directories:
+        partition = partition_in(directory) if (directory / FILE_NAME).exists() else None
+        if partition is None:
+            continue
+        if was_exported:
+            raise JesenskaError(
+                f"{directories[0]} was exported to Apache Kafka: start Kafka on it; to take it back, import it, "
+                f"or name {EXPORTED_FILE} {METADATA_FILE} again if Kafka has not run on it."
+            )
+        raise JesenskaError(
+            f"{directory} holds partitions ({partition} is one), and {directories[0]} no metadata that know them "
+            f"({METADATA_FILE}): "
+            "give Apache Kafka's data to jesenska import first, put the file back, or correct the order of log.dirs."
+        )
+
+
+def _has_metadata(directory: Path) -> bool:
+    """A file of no bytes is what a full disk or a broken copy leaves: SQLite would take it for an empty tree."""
+    file = directory / METADATA_FILE
+    return file.exists() and file.stat().st_size > 0

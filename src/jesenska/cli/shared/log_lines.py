@@ -1,0 +1,128 @@
+"""What a server logs, and where: lines for people or JSON for programs, on stderr or in a file.
+
+    text    [2026-11-22 07:28:45,123] WARNING the connection ...
+    json    {"time":"2026-11-22T07:28:45.123Z","level":"WARNING","logger":"jesenska.broker.server","message":"..."}
+
+A file is opened anew when somebody has renamed it (logrotate needs no signal). A line that carries `once_a_minute` (a
+full disk fails every append) is written at most once a minute for each of its values; the next one says how many were
+left out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jesenska.base.errors import JesenskaError
+
+if TYPE_CHECKING:
+    from logging.handlers import WatchedFileHandler
+
+#: The name of a record's attribute: `logger.error(..., extra={ONCE_A_MINUTE: what})`.
+ONCE_A_MINUTE = "once_a_minute"
+_MINUTE_SECONDS = 60.0
+#: Values that are remembered.
+_REMEMBERED_MAX = 1000
+
+
+def add_logging(parser: argparse.ArgumentParser, level: str) -> None:
+    parser.add_argument(
+        "--log-level",
+        default=level,
+        choices=["debug", "info", "warning", "error"],
+        help=f"How much to log (default: {level}).",
+    )
+    parser.add_argument(
+        "--log-format",
+        default="text",
+        choices=["text", "json"],
+        help="Lines for people, or JSON for programs (default: text).",
+    )
+    parser.add_argument(
+        "--log-file", metavar="FILE", help="Log into a file, which may be renamed meanwhile (default: stderr)."
+    )
+
+
+def configure_logging(options: argparse.Namespace) -> None:
+    """Sets up the log as `add_logging` was told; JesenskaError if the file cannot be written."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    if options.log_file is not None:
+        try:
+            Path(options.log_file).parent.mkdir(parents=True, exist_ok=True)
+            handler = _watched_file(options.log_file)
+        except OSError as error:
+            raise JesenskaError(
+                f"The log file {options.log_file} cannot be written ({error.strerror}): name another with --log-file."
+            ) from error
+    handler.setFormatter(
+        _Json() if options.log_format == "json" else logging.Formatter("[%(asctime)s] %(levelname)s %(message)s")
+    )
+    handler.addFilter(OnceAMinute(time.monotonic))
+    logging.basicConfig(level=getattr(logging, options.log_level.upper()), handlers=[handler])
+
+
+def _watched_file(path: str, errors: str | None = None) -> WatchedFileHandler:
+    """Opens a file anew when somebody has renamed it. Imported here: it brings pickle along, and most servers log to
+    stderr."""
+    from logging.handlers import WatchedFileHandler
+
+    return WatchedFileHandler(path, encoding="utf-8", errors=errors)
+
+
+class LogFile:
+    """A stream into the file of `--log-file`, for what others log: opened anew when somebody has renamed it."""
+
+    def __init__(self, path: str) -> None:
+        self._handler = _watched_file(path, "backslashreplace")
+
+    def write(self, text: str) -> None:
+        self._handler.reopenIfNeeded()
+        if self._handler.stream is not None:
+            self._handler.stream.write(text)
+
+    def flush(self) -> None:
+        self._handler.flush()
+
+    def close(self) -> None:
+        self._handler.close()
+
+
+class _Json(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        told = {"time": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            told["stack"] = self.formatException(record.exc_info)
+        return json.dumps(told, ensure_ascii=False)
+
+
+class OnceAMinute(logging.Filter):
+    """Lets a line that says `once_a_minute` through if none of its value was written for a minute."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        #: When a line of a value was written last, and how many were left out since.
+        self._written: dict[object, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        key = getattr(record, ONCE_A_MINUTE, None)
+        if key is None:
+            return True
+        now = self._monotonic()
+        at, left_out = self._written.get(key, (now - _MINUTE_SECONDS, 0))
+        if now - at < _MINUTE_SECONDS:
+            self._written[key] = at, left_out + 1
+            return False
+        if len(self._written) >= _REMEMBERED_MAX:
+            self._written.clear()
+        self._written[key] = now, 0
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} ({left_out} lines like this were left out)", ()
+        return True

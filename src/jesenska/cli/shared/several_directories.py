@@ -1,0 +1,101 @@
+"""Where several brokers on this machine keep their data (`jesenska up -n N --data DIR`):
+
+    DIR/.lock       the process that looks after them, for as long as it does
+    DIR/tree        their tree
+    DIR/broker-K    what broker K keeps, K from 1 on
+
+One broker alone keeps everything in DIR itself. Neither is started on the other's data: it would find none of it, and
+begin anew beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.stopping import lock_holder
+from jesenska.log.directory.directory_lock import (
+    DirectoryLock,
+    LogDirectoryError,
+    UnusableDirectoryError,
+    make_directory,
+)
+from jesenska.log.disk.files import FileLayer
+
+#: What a broker that was started once has in its directory: `metadata.journal.METADATA_FILE`, where it keeps its tree
+#: itself, and `log.disk.meta_properties.FILE_NAME`. Those modules would bring SQLite and the log along.
+_MARKS = ("jesenska-metadata.db", "meta.properties")
+_BROKER = re.compile(r"broker-([1-9][0-9]{0,3})")
+
+
+def tree_directory(data: Path) -> Path:
+    return data / "tree"
+
+
+def broker_directory(data: Path, number: int) -> Path:
+    return data / f"broker-{number}"
+
+
+def brokers_with_data(data: Path) -> list[int]:
+    """The numbers of the brokers that have kept something there."""
+    try:
+        found = [(matched, path) for path in data.iterdir() if (matched := _BROKER.fullmatch(path.name)) is not None]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(int(matched[1]) for matched, path in found if _has_data(path))
+
+
+def refuse_directory_of_several(data: Path) -> None:
+    """JesenskaError with one sentence where several brokers have kept their data."""
+    if numbers := brokers_with_data(data):
+        brokers = f"broker {numbers[0]}, which was one of several" if len(numbers) == 1 else f"{len(numbers)} brokers"
+        raise JesenskaError(
+            f"{data} has the data of {brokers}: start them with -n {max(numbers[-1], 2)}, or name another directory "
+            f"with --data."
+        )
+
+
+def refuse_directory_of_one(data: Path) -> None:
+    """JesenskaError with one sentence where one broker alone has kept its data."""
+    if _has_data(data):
+        raise JesenskaError(
+            f"{data} has the data of one broker alone: start it without -n, or name another directory with --data."
+        )
+
+
+def _has_data(directory: Path) -> bool:
+    return any((directory / name).exists() for name in _MARKS)
+
+
+@contextmanager
+def held_directory(data: Path) -> Iterator[None]:
+    """The directory, made where it is missing, and this process's alone; JesenskaError with one sentence where it
+    cannot be."""
+    try:
+        make_directory(data, FileLayer())
+    except OSError as error:
+        raise JesenskaError(
+            f"The directory {data} cannot be made ({error.strerror}): name one that can be written with --data."
+        ) from error
+    try:
+        lock = DirectoryLock(data)
+    except UnusableDirectoryError as error:
+        raise JesenskaError(f"The directory {data} cannot be used, since {error.reason}: {error.remedy}.") from error
+    except LogDirectoryError as error:
+        if (holder := lock_holder(data)) is None:
+            raise JesenskaError(
+                f"The directory {data} is locked by another program: name another one with --data."
+            ) from error
+        # Read here and not above: it brings the tree along.
+        from jesenska.cli.shared.tree_serving import ADDRESS_FILE
+
+        tool = "zookeeper-server-stop" if (data / ADDRESS_FILE).exists() else "kafka-server-stop"
+        raise JesenskaError(
+            f"The directory {data} is in use by process {holder}: stop it with {tool}, or name another one with --data."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()

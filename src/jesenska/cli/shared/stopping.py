@@ -1,0 +1,102 @@
+"""Ends the process that holds a directory, and waits until it has ended.
+
+A process is ended only if its id stands in the lock file of the directory *and* the system says that this very process
+holds the lock: an id that a crash left there may belong to somebody else by now, and Apache Kafka locks the same file
+without writing its id."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fcntl
+import os
+import signal
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.tool import print_json, seconds, telling
+from jesenska.log.directory.directory_lock import FILE_NAME
+
+_LOOK_SECONDS = 0.05
+#: `struct flock` of fcntl(2): kind, whence, start, length and process, in the system's order.
+_FLOCK = struct.Struct("@qqihh") if sys.platform == "darwin" else struct.Struct("@hhqqi4x")
+
+
+def add_stop_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--timeout-seconds",
+        type=seconds,
+        default=300.0,
+        metavar="S",
+        help="How long to wait until it has stopped (default: 300).",
+    )
+
+
+async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
+    """Stops who holds these directories and tells of it; JesenskaError with one sentence where nobody does, may not be
+    stopped, or does not stop."""
+    holders: dict[int, Path] = {}
+    for directory in directories:
+        if (process := lock_holder(directory)) is not None:
+            holders.setdefault(process, directory)
+    if not holders:
+        where = ", ".join(map(str, directories))
+        raise JesenskaError(
+            f"No {what} of jesenska runs on {where}: name its directory with --data, or its configuration file."
+        )
+    for process, directory in holders.items():
+        try:
+            os.kill(process, signal.SIGTERM)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            raise JesenskaError(
+                f"Process {process}, which holds {directory}, belongs to another user: stop it as that one, or as root."
+            ) from None
+    async with telling(f"Waiting for process {', '.join(map(str, holders))} to stop"):
+        try:
+            async with asyncio.timeout(options.timeout_seconds):
+                # A lock that falls tells nobody: it has to be looked at.
+                while any(lock_holder(directory) == process for process, directory in holders.items()):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            raise JesenskaError(
+                f"The {what} has not stopped within {options.timeout_seconds:g} s: wait, or end process "
+                f"{', '.join(map(str, holders))} with SIGKILL."
+            ) from None
+    if options.output == "json":
+        print_json([{"pid": process, "directory": str(directory)} for process, directory in holders.items()])
+    else:
+        for process, directory in holders.items():
+            print(f"Stopped process {process}, the {what} of {directory}.")
+    return 0
+
+
+def lock_holder(directory: Path) -> int | None:
+    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no
+    lock itself, so who may read the file may ask; JesenskaError for who may not."""
+    try:
+        descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except PermissionError as error:
+        raise JesenskaError(
+            f"{directory} may not be looked into by this user: ask as the one whose server it is, or as root."
+        ) from error
+    try:
+        text = os.pread(descriptor, 32, 0).strip()
+        asked = (
+            _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+            if sys.platform == "darwin"
+            else _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        )
+        answer = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+    finally:
+        os.close(descriptor)
+    kind, process = (answer[3], answer[2]) if sys.platform == "darwin" else (answer[0], answer[4])
+    if kind == fcntl.F_UNLCK or not text.isdigit() or int(text) != process:
+        return None
+    return int(process)

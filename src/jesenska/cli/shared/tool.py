@@ -1,0 +1,385 @@
+"""What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a
+cluster.
+
+    exit 0   done
+         1   failed, or wrong flags (as Kafka's tools end): one sentence on stderr
+       130   stopped by Ctrl-C
+
+`--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both
+are understood. The client's modules are read by the first tool that connects: who starts servers stays small.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import difflib
+import errno
+import json
+import math
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jesenska import __version__
+from jesenska.base.errors import JesenskaError
+from jesenska.base.system_errors import is_out_of_descriptors, remedy_of, told
+from jesenska.config.properties import PropertiesError, parse_properties
+from jesenska.config.settings.client_settings import ADMIN_SETTINGS
+from jesenska.config.table import Table
+
+if TYPE_CHECKING:
+    from jesenska.client.cluster import Cluster
+
+FAILED, INTERRUPTED = 1, 130
+#: Seconds of silence after which a tool says what it is waiting for, and between two such lines.
+QUIET_SECONDS = 2.0
+
+
+class Parser(argparse.ArgumentParser):
+    """Flags without abbreviations; a mistake prints the options and one sentence."""
+
+    #: Whether the tool does something sensible without arguments.
+    runs_without_arguments = False
+
+    def __init__(self, name: str, description: str) -> None:
+        super().__init__(prog=name, description=description, allow_abbrev=False, formatter_class=_Wide)
+        release = f"jesenska {__version__}" if name == "jesenska" else f"{name} of jesenska {__version__}"
+        self.add_argument("--version", action="version", version=release, help="Display the release and exit.")
+        self.add_argument("--debug", action="store_true", help="Show the stack behind an error.")
+
+    def error(self, message: str) -> NoReturn:
+        _refuse(self, message)
+
+
+class Command(argparse.ArgumentParser):
+    """One command of a tool that has several; its mistakes are told in the same way, and its own --help lists its
+    options."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuses what it does not know: argparse would leave that to the tool, whose --help does not list it."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+    def error(self, message: str) -> NoReturn:
+        _refuse(self, message)
+
+
+def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
+    print(
+        f"{parser.prog}: {message.removesuffix('.')}{_near_miss(parser, message)}; {parser.prog} --help lists the "
+        f"options.",
+        file=sys.stderr,
+    )
+    raise SystemExit(FAILED)
+
+
+def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
+    """The flag that was probably meant, where one that there is not was given."""
+    _, found, given = message.partition("unrecognized arguments: ")
+    wrong = given.split()[0].partition("=")[0] if found and given else ""
+    options = {
+        word for action in _actions(parser) if action.help != argparse.SUPPRESS for word in action.option_strings
+    }
+    near = difflib.get_close_matches(wrong, options, 1, 0.75) if wrong.startswith("-") else []
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """What was probably meant by a name that there is not, to stand behind it; nothing where no known name is near
+    it."""
+    names = list(known)
+    near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
+    return f" (did you mean {near[0]}?)" if near else ""
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """The actions of a parser and of its commands."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)
+
+
+class _Wide(argparse.HelpFormatter):
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=36, width=120)
+
+
+def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
+    """Parses and works; a tool without arguments prints its options and fails, as Kafka's do."""
+    _open_what_is_closed()
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if not given and not parser.runs_without_arguments:
+        parser.print_help(sys.stderr)
+        return FAILED
+    debug = False
+    try:
+        try:
+            options = parser.parse_args(given)
+            debug = options.debug
+            code = work(options) or 0
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+        # What is still in the buffer is written here, where it is told if that fails: the interpreter would only
+        # complain of it at its end.
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has gone.
+        _drop_output()
+        return 0
+    except (JesenskaError, PropertiesError) as error:
+        if debug:
+            raise
+        _drop_output()
+        print(f"{parser.prog}: {sentence(error)}", file=sys.stderr)
+        return FAILED
+    except OSError as error:
+        if debug:
+            raise
+        _drop_output()
+        print(f"{parser.prog}: {sentence_of_system(error)}", file=sys.stderr)
+        return FAILED
+
+
+def _drop_output() -> None:
+    """What cannot be written now is gone: the interpreter must not try again at its end, and complain."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that the shell has closed (`<&-`, `>&-`) is empty, or takes everything and keeps nothing."""
+    if sys.stdin is None:
+        sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+
+
+def sentence_of_system(error: OSError) -> str:
+    """What the system has refused, as one sentence."""
+    if error.errno == errno.ENOSPC:
+        return f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
+    if is_out_of_descriptors(error):
+        return f"{error.filename or 'A file or a connection'} cannot be opened ({told(error)}): {remedy_of(error)}."
+    return f"{error.filename or 'A system call'}: {error.strerror or error}."
+
+
+def run_async(
+    parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], Awaitable[int | None]]
+) -> int:
+    """As `run`, for work on an event loop."""
+
+    async def main(options: argparse.Namespace) -> int | None:
+        return await work(options)
+
+    return run(parser, arguments, lambda options: asyncio.run(main(options)))
+
+
+def sentence(error: BaseException) -> str:
+    """The error's text as one sentence with a full stop."""
+    text = str(error).strip() or type(error).__name__
+    return text if text[-1] in ".!?:" else text + "."
+
+
+# --- the connection --------------------------------------------------------------------------------------------------
+
+
+def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = None) -> None:
+    """The flags that say which cluster: `--bootstrap-server`, the older name where a tool had one, and
+    `--command-config`."""
+    names = ["--bootstrap-server", *([old_name] if old_name else [])]
+    parser.add_argument(
+        *names, dest="bootstrap_server", metavar="HOST:PORT[,...]", help="The Kafka server to connect to."
+    )
+    parser.add_argument(
+        "--command-config", metavar="FILE", help="Property file containing configs to be passed to the client."
+    )
+
+
+def seconds(text: str) -> float:
+    """The type of a flag that says how long to wait."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time to wait: write a number of seconds above 0")
+    return value
+
+
+def id_of_broker(text: str) -> int:
+    """The type of a flag that names a broker."""
+    if not (text.isascii() and text.isdigit() and len(text) < 11):
+        raise argparse.ArgumentTypeError(f"{text!r} is no broker's id: write a number from 0 on")
+    return int(text)
+
+
+def directory(text: str) -> str:
+    """The name of a directory, as a flag gives it; an empty one is a mistake, such as a variable that is not set."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"{text!r} names no directory: write its path")
+    return text
+
+
+def read_properties(path: str | None) -> dict[str, str]:
+    """The settings of a property file; nothing without a path."""
+    if path is None:
+        return {}
+    try:
+        return parse_properties(Path(path).read_bytes())
+    except OSError as error:
+        remedy = remedy_of(error) if is_out_of_descriptors(error) else "name one that exists"
+        raise JesenskaError(f"The file {path} cannot be read ({error.strerror}): {remedy}.") from error
+    except PropertiesError as error:
+        raise JesenskaError(f"The file {path} is not in the format of a property file: {error}") from error
+
+
+def properties_of(items: Sequence[str] | None) -> dict[str, str]:
+    """Settings given as name=value; JesenskaError for what is not."""
+    found = {}
+    for item in items or ():
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise JesenskaError(f"{item!r} is not a setting: write name=value.")
+        found[name.strip()] = value
+    return found
+
+
+def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
+    """Typed values of a client's settings, defaults included; says on stderr what is not known or has no effect.
+    InvalidConfigError for a value that is not valid."""
+    for unknown in table.unknown(texts):
+        print(f"{parser.prog}: {unknown}", file=sys.stderr)
+    for setting in table.without_effect(texts):
+        print(f"{parser.prog}: {setting.name} has no effect yet: {setting.reason}", file=sys.stderr)
+    return {setting.name: setting.default for setting in table} | table.parse(
+        {name: text for name, text in texts.items() if name in table}
+    )
+
+
+@contextlib.asynccontextmanager
+async def cluster_of(
+    options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS
+) -> AsyncIterator[Cluster]:
+    """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that
+    of the settings."""
+    from jesenska.cli.shared.zookeeper_option import brokers_in
+    from jesenska.client.cluster import Cluster
+
+    settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
+    bootstrap, zookeeper = options.bootstrap_server, getattr(options, "zookeeper", None)
+    if bootstrap and zookeeper:
+        raise JesenskaError(
+            "--bootstrap-server and --zookeeper were both given: one of them says where the cluster is."
+        )
+    if not bootstrap:
+        if zookeeper:
+            async with telling("Waiting for ZooKeeper"):
+                bootstrap = await brokers_in(zookeeper)
+        else:
+            bootstrap = settings.get("bootstrap.servers")
+    if not bootstrap:
+        raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
+    if protocol != "PLAINTEXT":
+        raise JesenskaError(
+            f"security.protocol={protocol} is not built yet: only PLAINTEXT connections are, and none is made in its "
+            f"place."
+        )
+    cluster = Cluster(bootstrap, **connection_options(table, settings))
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def connection_options(table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
+    """What a `Cluster` takes of a client's settings, defaults included; InvalidConfigError for a value that is not
+    valid. Sizes of buffers that are not given are the system's."""
+    given = table.parse({name: text for name, text in texts.items() if name in table})
+    values: dict[str, Any] = {setting.name: setting.default for setting in table} | given
+    options = {
+        "client_id": values["client.id"] if "client.id" in given else "jesenska",
+        "request_timeout_seconds": values["request.timeout.ms"] / 1000,
+        "connect_timeout_seconds": values["socket.connection.setup.timeout.ms"] / 1000,
+        "connect_timeout_max_seconds": values["socket.connection.setup.timeout.max.ms"] / 1000,
+        "retry_backoff_seconds": values["retry.backoff.ms"] / 1000,
+        "retry_backoff_max_seconds": values["retry.backoff.max.ms"] / 1000,
+        "reconnect_backoff_seconds": values["reconnect.backoff.ms"] / 1000,
+        "reconnect_backoff_max_seconds": values["reconnect.backoff.max.ms"] / 1000,
+        "connections_max_idle_seconds": values["connections.max.idle.ms"] / 1000,
+        "metadata_max_age_seconds": values["metadata.max.age.ms"] / 1000,
+        "send_buffer_bytes": given.get("send.buffer.bytes", -1),
+        "receive_buffer_bytes": given.get("receive.buffer.bytes", -1),
+    }
+    if "metadata.max.idle.ms" in values:
+        options["metadata_max_idle_seconds"] = values["metadata.max.idle.ms"] / 1000
+    return options
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """`--output json`, which every tool that answers has beyond Kafka's flags."""
+    parser.add_argument(
+        "--output",
+        choices=["text", "json"],
+        default="text",
+        help="How to answer: as Kafka's tool does, or as JSON (default: text).",
+    )
+
+
+def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[Any]]], argparse.ArgumentParser]:
+    """For a tool that has several commands: what adds one, by its name, a sentence about it and what does it
+    (`options.work`)."""
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
+
+    def add(name: str, what: str, work: Callable[..., Awaitable[Any]]) -> argparse.ArgumentParser:
+        command: argparse.ArgumentParser = commands.add_parser(name, help=what, description=what, allow_abbrev=False)
+        command.set_defaults(work=work)
+        return command
+
+    return add
+
+
+def require_bootstrap(parser: Parser, options: argparse.Namespace) -> None:
+    """Ends the tool with a mistake where --bootstrap-server is not given."""
+    if options.bootstrap_server is None:
+        parser.error("the following arguments are required: --bootstrap-server")
+
+
+@contextlib.asynccontextmanager
+async def telling(what: str) -> AsyncIterator[None]:
+    """Says on stderr what is being waited for, once it has taken two seconds and every few seconds from then on."""
+
+    async def tell() -> None:
+        waited = 0.0
+        while True:
+            await asyncio.sleep(QUIET_SECONDS)
+            waited += QUIET_SECONDS
+            print(f"{what} ({waited:.0f} s so far)", file=sys.stderr, flush=True)
+
+    task = asyncio.get_running_loop().create_task(tell())
+    try:
+        yield
+    finally:
+        task.cancel()
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout, for `--output json`."""
+    print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

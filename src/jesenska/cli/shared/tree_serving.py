@@ -1,0 +1,114 @@
+"""The tree of a directory, served to ZooKeeper's clients by this process alone: the directory is locked, the tree
+opened and served, and all that taken back in the end. `zookeeper-server-start` and `supervised_tree` do it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from ipaddress import ip_address
+from pathlib import Path
+
+from jesenska.base.clock import SystemClock
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.memory import Memory
+from jesenska.log.directory.directory_lock import (
+    DirectoryLock,
+    LogDirectoryError,
+    UnusableDirectoryError,
+    make_directory,
+)
+from jesenska.log.disk.files import FileLayer
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE, JournalError
+from jesenska.metadata.tree_operations import Transaction
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
+
+#: In the directory while the tree is served: host:port for clients on this machine.
+ADDRESS_FILE = "jesenska-tree.address"
+#: Objects made before the collector looks at them: a commit of many writes has some ten for each.
+_YOUNG_OBJECTS = 50_000
+
+
+@asynccontextmanager
+async def served_tree(
+    directory: Path, listen: Callable[[], socket.socket], config: ServerConfig, *, named: str, stopped_by: str = ""
+) -> AsyncIterator[ZooKeeperServer]:
+    """A server of the tree in that directory, which is made where it is not there; in the end its sessions live on.
+
+    `listen` gives the socket, once the tree is open. Errors are a JesenskaError of one sentence, in which the
+    directory is `named` so, and who holds it is to be `stopped_by` that tool."""
+    memory = Memory()
+    clock = SystemClock()
+    try:
+        make_directory(directory, FileLayer())
+    except OSError as error:
+        raise JesenskaError(
+            f"{named} cannot be made ({error.strerror}): name a directory that can be written."
+        ) from error
+    lock = _locked(directory, named, f" ({stopped_by})" if stopped_by else "")
+    try:
+        tree = await EmbeddedTree.open(directory / METADATA_FILE, clock, served=True)
+    except JournalError as error:
+        lock.release()
+        raise JesenskaError(str(error)) from error
+    try:
+        server = ZooKeeperServer(tree, clock, config)
+        try:
+            listening = listen()
+            await server.start(listening)
+            _write_address(directory, listening.getsockname())
+            # The tree stays: the collector would walk over it again and again.
+            gc.collect()
+            gc.freeze()
+            memory.keep_small(asyncio.get_running_loop(), _YOUNG_OBJECTS)
+            yield server
+        finally:
+            (directory / ADDRESS_FILE).unlink(missing_ok=True)
+            await server.stop()
+    finally:
+        await tree.close()
+        lock.release()
+
+
+def _write_address(directory: Path, address: tuple[str, int]) -> None:
+    given = ip_address(address[0])
+    host = address[0] if not given.is_unspecified else "127.0.0.1" if given.version == 4 else "::1"
+    with suppress(OSError):  # a full disk: the tree is served without it
+        (directory / ADDRESS_FILE).write_text(
+            f"[{host}]:{address[1]}\n" if ":" in host else f"{host}:{address[1]}\n", encoding="ascii"
+        )
+
+
+def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:
+    """Sets `stopping` when the tree has failed (`server.tree.failure` says why): nobody knows what its file holds
+    then, so the process is to end, and its next start reads the file again. A full disk is no such failure."""
+
+    def look_at_failure() -> None:
+        if server.tree.failure is not None:
+            stopping.set()
+
+    server.tree.on_commit(_nothing, look_at_failure)
+
+
+def _nothing(transaction: Transaction) -> None:
+    """Told of each change."""
+
+
+def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
+    try:
+        return DirectoryLock(directory)
+    except UnusableDirectoryError as error:
+        raise JesenskaError(f"{named} cannot be used, since {error.reason}: {error.remedy}.") from error
+    except LogDirectoryError as error:
+        # Read here and not above: it brings along what all tools share, several times this program's size.
+        from jesenska.cli.shared.stopping import lock_holder
+
+        if (holder := lock_holder(directory)) is None:
+            raise JesenskaError(f"{named} is locked by another program: name another directory.") from error
+        raise JesenskaError(
+            f"{named} is in use by process {holder}: stop it{tool}, or name another directory."
+        ) from error

@@ -1,0 +1,161 @@
+"""A process that this one has started, on the event loop: its end is heard at once, it is reaped at once, and what it
+prints is read through pipes.
+
+asyncio's own processes have ended when their pipes are closed, too, which somebody whom they have started may keep
+open; here the end of the process counts. On Linux a descriptor of the process (pidfd) tells of it, elsewhere a
+thread waits. Nobody else may wait for these processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+#: Bytes of what it has printed that are read ahead, for each stream.
+_READ_AHEAD_BYTES = 64 * 1024
+
+
+class ChildProcess:
+    """One process, in a session of its own: what a terminal sends to its programs (Ctrl-C) it does not hear. Made by
+    `start`; `close` when it has ended."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._descriptor = -1
+        self._transports: list[asyncio.ReadTransport] = []
+        self._orders: asyncio.WriteTransport | None = None
+        #: Its exit code, once it has ended; that of a signal is below 0.
+        self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.out = asyncio.StreamReader(_READ_AHEAD_BYTES)
+        self.err = asyncio.StreamReader(_READ_AHEAD_BYTES)
+        self._watch()
+
+    @staticmethod
+    async def start(
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        descriptors: Sequence[int] = (),
+        takes_orders: bool = False,
+    ) -> ChildProcess:
+        """Starts a command with these variables and descriptors of ours and nothing else; OSError where it cannot be
+        started. What `takes_orders` has a pipe as its stdin, others have an empty one."""
+        # It returns when the command runs; a thread would only be waited for as long.
+        process = subprocess.Popen(  # noqa: ASYNC220
+            command,
+            bufsize=0,
+            stdin=subprocess.PIPE if takes_orders else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            pass_fds=descriptors,
+            start_new_session=True,
+        )
+        child = ChildProcess(process)
+        try:
+            await child._connect()
+        except BaseException:
+            child.send(signal.SIGKILL)
+            child.close()
+            raise
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def order(self, line: bytes) -> None:
+        """Writes to its stdin; of what cannot be written nobody is told, as it ends then."""
+        if self._orders is not None and not self._orders.is_closing():
+            self._orders.write(line)
+
+    async def words(self) -> AsyncIterator[dict[str, Any]]:
+        """What it writes to stdout, of a program that writes a JSON object a line, until that ends. Other lines are
+        left out."""
+        while True:
+            try:
+                line = await self.out.readline()
+                if not line:
+                    return
+                said = json.loads(line)
+            except ValueError:
+                continue  # too long, or no JSON: not said by our program
+            if isinstance(said, dict):
+                yield said
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends it a signal, if it has not ended."""
+        with suppress(ProcessLookupError):
+            self._process.send_signal(number)
+
+    async def stop(self, grace_seconds: float) -> bool:
+        """SIGTERM, and SIGKILL if it has not ended within that time. Returns when it has ended: whether it took
+        SIGKILL."""
+        self.send(signal.SIGTERM)
+        done, _ = await asyncio.wait({self.ended}, timeout=grace_seconds)
+        if done:
+            return False
+        self.send(signal.SIGKILL)
+        await asyncio.wait({self.ended})
+        return True
+
+    def close(self) -> None:
+        """Closes its pipes: what is still read finds their end."""
+        for transport in self._transports:
+            transport.close()
+        if self._orders is not None and not self._orders.is_closing():
+            self._orders.abort()
+
+    async def _connect(self) -> None:
+        loop, process = asyncio.get_running_loop(), self._process
+        for reader, pipe in ((self.out, process.stdout), (self.err, process.stderr)):
+            assert pipe is not None
+            transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), pipe)
+            self._transports.append(transport)
+        if process.stdin is not None:
+            self._orders, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, process.stdin)
+
+    def _watch(self) -> None:
+        if sys.platform == "linux":
+            with suppress(OSError):  # an old system has none
+                self._descriptor = os.pidfd_open(self._process.pid)
+                asyncio.get_running_loop().add_reader(self._descriptor, self._has_ended)
+                return
+        threading.Thread(
+            target=self._wait, args=(asyncio.get_running_loop(),), name=f"wait-for-{self.pid}", daemon=True
+        ).start()
+
+    def _has_ended(self) -> None:
+        code = self._process.poll()
+        if code is None:
+            return
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        self._tell(code)
+
+    def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
+        code = self._process.wait()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(self._tell, code)
+
+    def _tell(self, code: int) -> None:
+        if not self.ended.done():
+            self.ended.set_result(code)
+
+
+def how_it_ended(code: int) -> str:
+    """An exit code in words, to stand behind the process's name."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"

@@ -1,0 +1,147 @@
+"""What several processes print, passed on line by line with their names in front, and sentences between.
+
+    text    broker 1: [2026-11-22 07:28:45,123] WARNING the connection ...
+    json    {"process":"broker 1","time":"2026-11-22T07:28:45.123Z","level":"WARNING", ...}
+
+As JSON, a line that is no object becomes the message of one.
+
+A thread writes: a terminal that is held (Ctrl-S), or a reader that does not read, must not hold up the loop. Who
+prints meanwhile waits when its pipe is full, as it would without us; sentences beyond a limit are dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Protocol
+
+#: Bytes of a line before it is passed on in pieces, and of what is read at once.
+_LINE_BYTES = 64 * 1024
+#: Sentences that wait for the thread.
+_SENTENCES_MAX = 1000
+#: How long `close` waits for what is still to be read, and to be written.
+_CLOSE_SECONDS = 1.0
+
+
+class Stream(Protocol):
+    """Where lines go."""
+
+    def write(self, text: str, /) -> object: ...
+
+    def flush(self) -> object: ...
+
+
+class PassedOn:
+    """Lines on their way to two streams, this process's own unless others are given."""
+
+    def __init__(self, out: Stream | None = None, err: Stream | None = None, *, as_json: bool = False) -> None:
+        self.out: Stream = sys.stdout if out is None else out
+        self.err: Stream = sys.stderr if err is None else err
+        self._as_json = as_json
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-passed-on")
+        self._following: set[asyncio.Task[None]] = set()
+        self._sentences = 0
+        self._is_closed = False
+
+    def say(self, sentence: str) -> None:
+        """Writes a sentence of our own to the stream of errors, soon."""
+        if self._as_json:
+            at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+            sentence = json.dumps(
+                {"process": "supervisor", "time": at, "level": "WARNING", "message": sentence}, ensure_ascii=False
+            )
+        self._write_soon(self.err, f"{sentence}\n")
+
+    def announce(self, text: str) -> None:
+        """Writes this to the stream of output as it stands, soon."""
+        self._write_soon(self.out, text)
+
+    def _write_soon(self, stream: Stream, text: str) -> None:
+        if self._is_closed or self._sentences >= _SENTENCES_MAX:
+            return
+        self._sentences += 1
+        asyncio.get_running_loop().run_in_executor(self._writer, _write, stream, text).add_done_callback(self._said)
+
+    def _said(self, _: asyncio.Future[None]) -> None:
+        self._sentences -= 1
+
+    def follow(
+        self, name: str, parts: Sequence[tuple[asyncio.StreamReader, Stream]], done: Callable[[], object]
+    ) -> None:
+        """Passes on all that comes from these readers to these streams, and calls `done` when there is no more or
+        nothing more is passed on. Bytes that are no UTF-8 become U+FFFD."""
+        task = asyncio.get_running_loop().create_task(self._follow(name, parts))
+        self._following.add(task)
+
+        def ended(_: asyncio.Task[None]) -> None:
+            self._following.discard(task)
+            done()
+
+        task.add_done_callback(ended)
+
+    async def _follow(self, name: str, parts: Sequence[tuple[asyncio.StreamReader, Stream]]) -> None:
+        await asyncio.gather(*(self._pass_on(name, reader, stream) for reader, stream in parts))
+
+    async def _pass_on(self, name: str, reader: asyncio.StreamReader, stream: Stream) -> None:
+        loop = asyncio.get_running_loop()
+        kept = b""
+        while data := await reader.read(_LINE_BYTES):
+            *whole, kept = (kept + data).split(b"\n")
+            lines = [piece for line in whole for piece in _pieces(line)]
+            if len(kept) >= _LINE_BYTES:
+                *begin, kept = _pieces(kept)
+                lines += begin
+            if lines:
+                await loop.run_in_executor(self._writer, _write, stream, self._named(lines, name))
+        if kept:
+            await loop.run_in_executor(self._writer, _write, stream, self._named([kept], name))
+
+    def _named(self, lines: list[bytes], name: str) -> str:
+        form = _json_line if self._as_json else _text_line
+        return "".join(form(name, line.decode(errors="replace")) for line in lines)
+
+    async def close(self) -> None:
+        """Waits for what was said to be written, but not for long. Nothing more is passed on."""
+        self._is_closed = True
+        following = set(self._following)
+        if following:
+            await asyncio.wait(following, timeout=_CLOSE_SECONDS)
+            for task in following:
+                task.cancel()
+            await asyncio.wait(following)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await asyncio.get_running_loop().run_in_executor(self._writer, _nothing)
+        self._writer.shutdown(wait=False, cancel_futures=True)
+
+
+def _pieces(line: bytes) -> list[bytes]:
+    """At least one; all but the last are of _LINE_BYTES."""
+    return [line[begin : begin + _LINE_BYTES] for begin in range(0, max(len(line), 1), _LINE_BYTES)]
+
+
+def _text_line(name: str, line: str) -> str:
+    return f"{name}: {line}\n"
+
+
+def _json_line(name: str, line: str) -> str:
+    process = json.dumps(name, ensure_ascii=False)
+    if line.startswith('{"') and line.endswith("}"):
+        return f'{{"process":{process},{line[1:]}\n'
+    return f'{{"process":{process},"message":{json.dumps(line, ensure_ascii=False)}}}\n'
+
+
+def _write(stream: Stream, text: str) -> None:
+    with suppress(OSError, ValueError):  # whoever read it has gone, or it is closed
+        try:
+            stream.write(text)
+        except UnicodeEncodeError:
+            stream.write(text.encode("ascii", "backslashreplace").decode())
+        stream.flush()
+
+
+def _nothing() -> None: ...

@@ -1,0 +1,82 @@
+"""A broker as a process of its own, for a supervisor (`up_several`): what it says of itself goes to stdout, a JSON
+object a line, and what it logs to stderr.
+
+    python -m jesenska.cli.supervision.supervised_broker
+        --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...]
+
+    {"ready": true, "host": "127.0.0.1", "port": 9093}    clients can connect, at that address
+    {"progress": "recovering: ..."}                       why it takes long
+    {"failed": "..."}                                     it ends for this reason, with exit code 1
+
+Settings are believed as those of `jesenska up`: flags before overrides, these before the environment, that before
+defaults. Who starts it has warned of them. It stops in order by SIGTERM and at its parent's end (`ending`)."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.server import Broker
+from jesenska.cli.shared.broker_process import run_broker
+from jesenska.cli.shared.configuration import broker_config
+from jesenska.cli.shared.log_lines import add_logging, configure_logging
+from jesenska.cli.supervision.tree_orders import line_of
+
+_STDOUT = 1
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="supervised_broker", allow_abbrev=False)
+    for name in ("--default", "--override", "--flag"):
+        parser.add_argument(name, action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--debug", action="store_true")
+    add_logging(parser, "warning")
+    options = parser.parse_args(arguments)
+    try:
+        configure_logging(options)
+        config = broker_config(
+            defaults=_settings(options.default), overrides=options.override, flags=_settings(options.flag), warns=False
+        )
+        # What all of them would say of this installation, one says.
+        is_first = config.integer("broker.id") == 1
+        return run_broker(config, _ready, lambda text: _say(progress=text), warns=is_first)
+    except JesenskaError as error:
+        told = str(error)
+    except OSError as error:
+        # Read here and not above: it brings along what all tools share.
+        from jesenska.cli.shared.tool import sentence_of_system
+
+        told = sentence_of_system(error)
+    if options.debug:
+        traceback.print_exc()
+    _say(failed=told)
+    return 1
+
+
+def _settings(words: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        found[name] = value
+    return found
+
+
+def _ready(broker: Broker) -> None:
+    host, port = broker.endpoint_for(broker.first_listener_name)
+    _say(ready=True, host=host, port=port)
+
+
+def _say(**said: Any) -> None:
+    """A line for the supervisor; it may have gone."""
+    with suppress(OSError):
+        os.write(_STDOUT, line_of(**said))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, ordered
+about over its stdin.
+
+    python -m jesenska.cli.supervision.supervised_tree DIRECTORY [DESCRIPTOR]
+
+DIRECTORY has the tree, and is made where it is not there. DESCRIPTOR is a socket that listens, inherited from the
+supervisor: that keeps it, too, so the port stays the same when this process is started again, and clients that come
+meanwhile wait. Without it the system chooses a port of the loopback. `tree_orders` says what comes in on stdin and
+goes out on stdout, the first of which is that clients can connect; what is logged goes to stderr.
+
+SIGTERM stops it in order; sessions live on. The end of its stdin is the end of its supervisor, however that ended: the
+processes that it guards are ended first, as they need the tree to stop in order, and then it stops. A tree that
+can write no more ends the process, for a start reads it anew. Exit codes: 0 after a stop in order, 1 after it has said
+on stdout why it failed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.limits import TREE_ORDER_MAX_BYTES
+from jesenska.cli.shared.ending import stopped_in_order
+from jesenska.cli.shared.stop_signals import heeded_signals
+from jesenska.cli.shared.tree_serving import served_tree, stops_when_the_tree_fails
+from jesenska.cli.supervision.guarded import Guarded, NotGuardedError
+from jesenska.cli.supervision.session_ends import SessionEnds
+from jesenska.cli.supervision.tree_orders import (
+    TREE_HOST,
+    EndHolder,
+    EndSession,
+    OrderError,
+    OrderLines,
+    line_of,
+    parse_order,
+)
+from jesenska.metadata.tree_operations import BadArgumentsError
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
+from jesenska.net.listener import listening_socket
+
+#: All that is on one machine may come from one address: it has no limit of connections.
+_CONFIG = ServerConfig(max_client_connections=0)
+_STDIN, _STDOUT = 0, 1
+_READ_BYTES = 64 * 1024
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    logging.basicConfig(level=logging.WARNING, format="[%(asctime)s] %(levelname)s %(message)s")
+    try:
+        if not 1 <= len(words) <= 2:
+            raise JesenskaError("Give a directory for the tree, and perhaps the descriptor of a socket that listens.")
+        asyncio.run(_serve(Path(words[0]), words[1] if len(words) == 2 else None))
+    except JesenskaError as error:
+        _say(failed=str(error))
+        return 1
+    return 0
+
+
+async def _serve(directory: Path, descriptor: str | None) -> None:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    for number in heeded_signals():
+        loop.add_signal_handler(number, stopping.set)
+
+    host = TREE_HOST
+
+    def listen() -> socket.socket:
+        nonlocal host
+        listening = listening_socket(TREE_HOST, 0) if descriptor is None else _inherited(descriptor)
+        host = listening.getsockname()[0]
+        return listening
+
+    async with served_tree(directory, listen, _CONFIG, named=f"The tree's directory {directory}") as server:
+        stops_when_the_tree_fails(server, stopping)
+        supervisor = _Supervisor(server, stopping)
+        supervisor.listen()
+        _say(ready=True, host=host, port=server.port, process=os.getpid())
+        await stopping.wait()
+        failure = server.tree.failure
+        await supervisor.close()
+    if failure is not None:
+        raise JesenskaError(failure)
+    stopped_in_order()
+
+
+def _inherited(descriptor: str) -> socket.socket:
+    """The socket that the supervisor has given."""
+    try:
+        listening = socket.socket(fileno=int(descriptor))
+        if not listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+            raise ValueError
+    except (ValueError, OSError) as error:
+        raise JesenskaError(
+            f"{descriptor} is no descriptor of a socket that listens: give one, or leave it out."
+        ) from error
+    listening.set_inheritable(False)
+    listening.setblocking(False)
+    return listening
+
+
+def _say(**said: Any) -> None:
+    """A line for the supervisor; it may have gone."""
+    with suppress(OSError):
+        os.write(_STDOUT, line_of(**said))
+
+
+class _Supervisor:
+    """Who gives the orders: what it says is done, and its end is heard."""
+
+    def __init__(self, server: ZooKeeperServer, stopping: asyncio.Event) -> None:
+        self._stopping = stopping
+        self._ends = SessionEnds(server)
+        self._guarded = Guarded()
+        self._lines = OrderLines()
+        self._outliving: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        """Takes orders from now on; JesenskaError where none can come."""
+        try:
+            asyncio.get_running_loop().add_reader(_STDIN, self._readable)
+        except OSError as error:
+            raise JesenskaError(
+                f"Orders cannot be read from stdin ({error.strerror}): make it a pipe, which ends this process when "
+                f"it is closed."
+            ) from error
+
+    async def close(self) -> None:
+        """Takes no more. Returns when those are ended that would outlive their supervisor."""
+        asyncio.get_running_loop().remove_reader(_STDIN)
+        if self._outliving is not None:
+            await self._outliving
+        self._guarded.close()
+
+    def _readable(self) -> None:
+        try:
+            data = os.read(_STDIN, _READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if not data:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(_STDIN)
+            self._outliving = loop.create_task(self._outlive())
+            return
+        for line in self._lines.feed(data):
+            self._take(line)
+
+    async def _outlive(self) -> None:
+        await self._guarded.end()
+        self._stopping.set()
+
+    def _take(self, line: bytes | None) -> None:
+        try:
+            if line is None:
+                raise OrderError(f"The line is longer than {TREE_ORDER_MAX_BYTES} bytes: write less.")
+            order = parse_order(line)
+        except OrderError as error:
+            _say(number=error.number, refused=str(error))
+            return
+        number = order.number
+
+        def ended(session_id: int | None, error: Exception | None) -> None:
+            if error is None:
+                _say(number=number, session=session_id)
+            elif isinstance(error, BadArgumentsError):
+                _say(number=number, refused=f"No session holds it ({error.reason}).")
+            else:
+                _say(number=number, later=f"The tree could not write it ({error}).")
+
+        if isinstance(order, EndHolder):
+            self._ends.end_holder(order.path, ended)
+        elif isinstance(order, EndSession):
+            self._ends.end(order.session_id, ended)
+        else:
+            try:
+                self._guarded.add(order.process, order.grace_seconds)
+            except NotGuardedError as error:
+                _say(number=number, refused=str(error))
+            else:
+                _say(number=number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,304 @@
+"""The supervisor of a cluster on one machine: the tree's process, and children whose sessions on it end with them.
+
+    async with Supervisor(directory) as supervisor:
+        supervisor.add(Child("broker 1", [...supervisor.address...], node="/brokers/ids/1"))
+        await stopping.wait()
+
+ZooKeeper ends a session when nothing was heard of its client for the session's timeout. Who has started the client
+knows of its death at once, and has the tree end its session then (`session_ends`): nobody waits for the timeout.
+
+    a child is to start       the session that holds its node is ended: another supervisor may have left it
+    a child has died          its session is ended; then it starts again, if it is to, after a pause (`restarts`)
+    the tree's process died   it starts again, at the same port with the same data; sessions live on, orders wait
+    `stop`                    children first, the last added one first and one after the other, so that each can hand
+                              over what it has: SIGTERM, after the grace SIGKILL, its session ended; then the tree
+    `kill`                    all of them at once, by SIGKILL
+    this process is killed    children find PARENT_DESCRIPTOR closed (`ending`) and stop; the tree's process ends those
+                              that do not look at it (`guarded`), then itself
+
+Children have an empty stdin, a session of their own (no Ctrl-C from the terminal), PARENT_DESCRIPTOR in their
+environment, and what they print is passed on with their names in front; a child with `on_word` says on stdout what it
+has to say, a JSON object a line. What a child has started itself is its own affair. One loop does all that; nothing
+here waits for a terminal (`passed_on`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from jesenska.cli.shared.ending import PARENT_DESCRIPTOR
+from jesenska.cli.supervision.child_process import ChildProcess, how_it_ended
+from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.restarts import Restarts
+from jesenska.cli.supervision.tree_child import (
+    LAST_WORDS_SECONDS,
+    KeptTree,
+    TreeStoppedError,
+    after,
+    ended_or_set,
+    unless_set,
+)
+from jesenska.cli.supervision.tree_orders import TREE_HOST
+from jesenska.metadata.tree import check_path
+from jesenska.metadata.tree_operations import BadArgumentsError
+
+GRACE_SECONDS = 30.0
+#: How long the stop of one child holds up that of the next.
+_STOPS_ALONE_SECONDS = 5.0
+#: How long a stop waits for the tree to end a child's session.
+_LAST_ORDER_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A process to be looked after."""
+
+    name: str
+    command: Sequence[str]
+    #: The path of the ephemeral node whose session is its own.
+    node: str
+    #: Whether it is started again whenever it has ended.
+    restarts: bool = True
+    #: Variables beside those of this process.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    #: Takes each object that it writes to stdout. {"failed": sentence} is why it ends.
+    on_word: Callable[[dict[str, Any]], None] | None = None
+    #: Told how a process of its has ended (how_it_ended, or "has failed (why)"), before that starts again. Not told of
+    #: those that a stop has ended.
+    on_end: Callable[[str], None] | None = None
+
+
+class Supervisor:
+    """The tree in that directory, and children. From `start` to `stop`, or a `with` block."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        passed_on: PassedOn | None = None,
+        grace_seconds: float = GRACE_SECONDS,
+        listens_at: tuple[str, int] = (TREE_HOST, 0),
+    ) -> None:
+        """`grace_seconds`: how long a process may take to stop in order. `listens_at`: the tree's host ("": every
+        address of this machine) and port (0: any); JesenskaError where it cannot listen there."""
+        self._directory = directory
+        self._passed_on = passed_on or PassedOn()
+        self._grace_seconds = grace_seconds
+        self._stopping = asyncio.Event()
+        self._tree = KeptTree(directory, self._passed_on, self._guard_all, listens_at)
+        self._looking_after: dict[str, asyncio.Task[None]] = {}
+        #: By name: set when its time has come to stop.
+        self._leaving: dict[str, asyncio.Event] = {}
+        self._running: dict[str, ChildProcess] = {}
+        #: A pipe: its reading end is every child's, its writing end is ours alone and closed by our end.
+        self._lifeline: tuple[int, int] | None = None
+        self._stop: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    @property
+    def address(self) -> str:
+        """host:port of the tree for ZooKeeper's clients on this machine, the same for as long as this object lives."""
+        return self._tree.address
+
+    @property
+    def port(self) -> int:
+        """The tree's port."""
+        return self._tree.port
+
+    @property
+    def tree_process(self) -> int | None:
+        """The id of the tree's process; None while there is none."""
+        return self._tree.pid
+
+    def process_of(self, name: str) -> int | None:
+        """The id of a child's process; None while there is none."""
+        child = self._running.get(name)
+        return child.pid if child is not None else None
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        """Sends a child a signal, if it has a process."""
+        if (child := self._running.get(name)) is not None:
+            child.send(number)
+
+    async def start(self) -> None:
+        """Starts the tree and returns when clients can connect to it; JesenskaError where it cannot start."""
+        self._lifeline = os.pipe()
+        try:
+            await self._tree.start()
+        except BaseException:
+            await self.stop()
+            raise
+
+    def add(self, child: Child) -> None:
+        """Starts a child and looks after it from now on. ValueError for one that can never be started: its name is
+        taken, its node is no path, its command is empty."""
+        if self._stopping.is_set() or self._lifeline is None:
+            raise ValueError(f"{child.name} cannot be added: the supervisor does not run")
+        if child.name in self._looking_after:
+            raise ValueError(f"there is a child {child.name} already")
+        if not child.command or any("\0" in word for word in child.command):
+            raise ValueError(f"{child.name} has no command that can be run")
+        try:
+            check_path(child.node)
+        except BadArgumentsError as error:
+            raise ValueError(f"{child.node} is no path of a node: {error.reason}") from error
+        environment = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            **child.environment,
+            PARENT_DESCRIPTOR: str(self._lifeline[0]),
+        }
+        self._leaving[child.name] = asyncio.Event()
+        task = asyncio.get_running_loop().create_task(self._look_after(child, environment), name=child.name)
+        self._looking_after[child.name] = task
+        task.add_done_callback(self._looked_after)
+
+    def begin_stop(self) -> None:
+        """From here on nothing is started again; `stop` waits until all have stopped."""
+        if self._stop is None:
+            self._stopping.set()
+            self._stop = asyncio.get_running_loop().create_task(self._stop_all())
+
+    async def stop(self) -> None:
+        """Stops the children, then the tree. Returns when no process is left; may be called again."""
+        self.begin_stop()
+        assert self._stop is not None
+        # Who waits may be cancelled; the stop goes on.
+        await asyncio.shield(self._stop)
+
+    def kill(self) -> None:
+        """Ends all processes at once, and waits for none."""
+        self._stopping.set()
+        for process in self._running.values():
+            process.send(signal.SIGKILL)
+        self._tree.kill()
+
+    async def _stop_all(self) -> None:
+        for name, task in reversed(self._looking_after.items()):
+            self._leaving[name].set()
+            await asyncio.wait({task}, timeout=_STOPS_ALONE_SECONDS)
+        if self._looking_after:
+            await asyncio.wait(self._looking_after.values())
+        await self._tree.stop(self._grace_seconds)
+        if self._lifeline is not None:
+            for descriptor in self._lifeline:
+                os.close(descriptor)
+            self._lifeline = None
+        await self._passed_on.close()
+
+    # One child
+
+    async def _look_after(self, child: Child, environment: Mapping[str, str]) -> None:
+        loop = asyncio.get_running_loop()
+        restarts = Restarts()
+        await self._end_session(child)
+        while not self._stopping.is_set():
+            begun = loop.time()
+            ended, session_ends = await self._run(child, environment)
+            if child.on_end is not None and not self._stopping.is_set():
+                child.on_end(ended)
+            is_last, pause_seconds = (
+                not child.restarts or self._stopping.is_set(),
+                restarts.pause_seconds(loop.time() - begun),
+            )
+            if not self._stopping.is_set():
+                self._passed_on.say(
+                    f"{child.name} {ended}; it "
+                    f"{'is not started again' if is_last else f'starts again {after(pause_seconds)}'}."
+                )
+            if session_ends is not None:
+                await session_ends
+            if is_last:
+                return
+            await unless_set(self._stopping, pause_seconds)
+
+    async def _run(self, child: Child, environment: Mapping[str, str]) -> tuple[str, asyncio.Task[None] | None]:
+        """One process, from its start to its end: how that came, and the end of its session, which is under way."""
+        assert self._lifeline is not None
+        loop = asyncio.get_running_loop()
+        try:
+            process = await ChildProcess.start(child.command, environment, descriptors=[self._lifeline[0]])
+        except OSError as error:
+            return f"cannot be started ({error.strerror}: {error.filename or child.command[0]})", None
+        self._running[child.name] = process
+        self._tree.guard(process.pid, self._grace_seconds)
+        hearing = loop.create_task(self._hear(child, process))
+        out = [(process.out, self._passed_on.out)] if child.on_word is None else []
+        self._passed_on.follow(
+            child.name,
+            [*out, (process.err, self._passed_on.err)],
+            lambda: hearing.add_done_callback(lambda _: process.close()),
+        )
+        if not await ended_or_set(process, self._leaving[child.name]) and await process.stop(self._grace_seconds):
+            self._passed_on.say(
+                f"{child.name} has not stopped within {self._grace_seconds:g} s and was ended by SIGKILL."
+            )
+        del self._running[child.name]
+        session_ends = loop.create_task(self._end_session(child))
+        await asyncio.wait({hearing}, timeout=LAST_WORDS_SECONDS)
+        failure = hearing.result() if hearing.done() else ""
+        hearing.cancel()
+        return f"has failed ({failure.rstrip('.')})" if failure else how_it_ended(process.ended.result()), session_ends
+
+    async def _hear(self, child: Child, process: ChildProcess) -> str:
+        """Gives on what it says, until it says no more: why it has failed, in its own words, or nothing."""
+        failure = ""
+        if child.on_word is not None:
+            async for said in process.words():
+                failure = str(said.get("failed", failure))
+                child.on_word(said)
+        return failure
+
+    async def _end_session(self, child: Child) -> None:
+        """Returns when the tree has ended the session that holds the child's node; after a while where the supervisor
+        stops and the tree does not answer."""
+        loop = asyncio.get_running_loop()
+        ending, stopping = loop.create_task(self._end_session_whenever(child)), loop.create_task(self._stopping.wait())
+        await asyncio.wait({ending, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            await asyncio.wait({ending}, timeout=_LAST_ORDER_SECONDS)
+        stopping.cancel()
+        if not ending.cancel():
+            ending.result()
+
+    async def _end_session_whenever(self, child: Child) -> None:
+        restarts = Restarts()
+        while True:
+            try:
+                answer = await self._tree.order(order="end-session", path=child.node)
+            except TreeStoppedError:
+                return
+            if "refused" in answer:
+                self._passed_on.say(f"The session of {child.name} is not ended: {answer['refused']}")
+            if "later" not in answer:
+                return
+            pause_seconds = restarts.pause_seconds(0)
+            self._passed_on.say(
+                f"The session of {child.name} is not ended yet: {str(answer['later']).rstrip('.')}; the next try is "
+                f"{after(pause_seconds)}."
+            )
+            await asyncio.sleep(pause_seconds)
+
+    def _guard_all(self) -> None:
+        for process in self._running.values():
+            self._tree.guard(process.pid, self._grace_seconds)
+
+    def _looked_after(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"{task.get_name()} is no longer looked after", "exception": error, "task": task}
+            )

@@ -1,0 +1,221 @@
+"""The tree's process (`supervised_tree`), as its supervisor sees it: started, started again when it dies, ordered
+about.
+
+The socket that clients connect to is the supervisor's: the tree's process inherits it. So nobody else gets the port
+while that is being started again, and clients that come meanwhile wait in the socket's queue. Orders that have no
+answer when the process dies are given to the next one: each may be carried out twice."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.supervision.child_process import ChildProcess, how_it_ended
+from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.restarts import Restarts
+from jesenska.cli.supervision.tree_orders import TREE_HOST, line_of
+from jesenska.net.listener import listening_socket
+
+NAME = "tree"
+#: How long to wait for the last words of a process that has ended.
+LAST_WORDS_SECONDS = 1.0
+
+
+class TreeStoppedError(Exception):
+    """The tree takes no orders any more."""
+
+
+class _Asked:
+    """An order that is not answered."""
+
+    __slots__ = ("answer", "line")
+
+    def __init__(self, line: bytes, answer: asyncio.Future[dict[str, Any]]) -> None:
+        self.line, self.answer = line, answer
+
+
+class KeptTree:
+    """One tree; `start`, then `stop`. What it logs is passed on."""
+
+    def __init__(
+        self, directory: Path, passed_on: PassedOn, on_ready: Callable[[], None], listens_at: tuple[str, int]
+    ) -> None:
+        """`on_ready` is called each time that its process has started, before any order is given to that.
+        `listens_at`: the host ("": every address) and the port (0: any); JesenskaError where it cannot."""
+        self._directory = directory
+        self._passed_on = passed_on
+        self._on_ready = on_ready
+        self._listening = listening_socket(*listens_at)
+        self._host = listens_at[0] or TREE_HOST
+        #: Where clients connect, the same for as long as this object lives.
+        self.port: int = self._listening.getsockname()[1]
+        self._process: ChildProcess | None = None
+        self._ready = asyncio.Event()
+        self._was_ready = False
+        self._failure = ""  # why its last process could not go on, in its own words
+        self._stopping = asyncio.Event()
+        self._grace_seconds = 0.0
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> str:
+        """host:port for clients on this machine."""
+        return f"[{self._host}]:{self.port}" if ":" in self._host else f"{self._host}:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        """The id of its process; None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    async def start(self) -> None:
+        """Returns when clients can connect; JesenskaError where its process ends before, with what that said."""
+        self._task = asyncio.get_running_loop().create_task(self._keep())
+        ready = asyncio.get_running_loop().create_task(self._ready.wait())
+        await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
+        if not ready.done():
+            ready.cancel()
+            self._listening.close()
+            self._task.result()
+
+    def order(self, **what: Any) -> asyncio.Future[dict[str, Any]]:
+        """Gives an order, at once or when there is a process that takes it. The answer; TreeStoppedError where there
+        will be none. Cancelled, it is forgotten."""
+        self._number += 1
+        number = self._number
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if self._stopping.is_set():
+            answer.set_exception(TreeStoppedError())
+            return answer
+        asked = self._asked[number] = _Asked(line_of(number=number, **what), answer)
+        answer.add_done_callback(lambda _: self._asked.pop(number, None))
+        if self._process is not None and self._ready.is_set():
+            self._process.order(asked.line)
+        return answer
+
+    def guard(self, process: int, grace_seconds: float) -> None:
+        """Has a child of ours end when we have ended. Only for as long as this process of the tree lives; what cannot
+        be guarded is not."""
+        if self._process is not None and self._ready.is_set():
+            self._number += 1
+            self._process.order(
+                line_of(number=self._number, order="guard", process=process, grace_seconds=grace_seconds)
+            )
+
+    def kill(self) -> None:
+        """Ends its process at once; it is not started again."""
+        self._stopping.set()
+        if self._process is not None:
+            self._process.send(signal.SIGKILL)
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Stops it in order, with SIGKILL if that takes longer. Orders are given up."""
+        self._grace_seconds = grace_seconds
+        self._stopping.set()
+        if self._task is not None:
+            await asyncio.wait({self._task})
+        for asked in list(self._asked.values()):
+            if not asked.answer.done():
+                asked.answer.set_exception(TreeStoppedError())
+        self._listening.close()
+
+    # Its process
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        restarts = Restarts()
+        while not self._stopping.is_set():
+            begun = loop.time()
+            ended = await self._run()
+            if self._stopping.is_set():
+                return
+            if not self._was_ready:
+                raise JesenskaError(
+                    self._failure
+                    or f"The tree's process {ended} before clients could connect: read what it has logged."
+                )
+            pause_seconds = restarts.pause_seconds(loop.time() - begun)
+            told = (
+                f"The tree's process has failed ({self._failure.rstrip('.')})"
+                if self._failure
+                else f"The tree's process {ended}"
+            )
+            self._passed_on.say(f"{told}; it starts again {after(pause_seconds)}.")
+            await unless_set(self._stopping, pause_seconds)
+
+    async def _run(self) -> str:
+        """One process, from its start to its end: how that came."""
+        self._failure = ""
+        descriptor = self._listening.fileno()
+        command = [
+            sys.executable,
+            "-m",
+            "jesenska.cli.supervision.supervised_tree",
+            str(self._directory),
+            str(descriptor),
+        ]
+        try:
+            process = await ChildProcess.start(command, os.environ, descriptors=[descriptor], takes_orders=True)
+        except OSError as error:
+            return f"cannot be started ({error.strerror})"
+        self._process = process
+        hearing = asyncio.get_running_loop().create_task(self._hear(process))
+        self._passed_on.follow(
+            NAME, [(process.err, self._passed_on.err)], lambda: hearing.add_done_callback(lambda _: process.close())
+        )
+        if not await ended_or_set(process, self._stopping) and await process.stop(self._grace_seconds):
+            self._passed_on.say(
+                f"The tree's process has not stopped within {self._grace_seconds:g} s and was ended by SIGKILL."
+            )
+        self._process = None
+        self._ready.clear()
+        await asyncio.wait({hearing}, timeout=LAST_WORDS_SECONDS)
+        hearing.cancel()
+        return how_it_ended(process.ended.result())
+
+    async def _hear(self, process: ChildProcess) -> None:
+        """Takes what it says, until it says no more."""
+        async for said in process.words():
+            if "ready" in said:
+                self._was_ready = True
+                self._ready.set()
+                self._on_ready()
+                for asked in self._asked.values():
+                    process.order(asked.line)
+            elif "failed" in said:
+                self._failure = str(said["failed"])
+            elif (
+                isinstance(number := said.get("number"), int)
+                and (asked_for := self._asked.get(number)) is not None
+                and not asked_for.answer.done()
+            ):
+                asked_for.answer.set_result(said)
+
+
+def after(seconds: float) -> str:
+    """A pause in words."""
+    return f"in {seconds:g} s" if seconds else "at once"
+
+
+async def unless_set(stopping: asyncio.Event, seconds: float) -> None:
+    """Returns after this time, or when the event is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stopping.wait()
+
+
+async def ended_or_set(process: ChildProcess, stopping: asyncio.Event) -> bool:
+    """Returns when a process has ended or the event is set: whether the process has ended."""
+    waiting = asyncio.get_running_loop().create_task(stopping.wait())
+    either: set[asyncio.Future[Any]] = {process.ended, waiting}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    return process.ended.done()

@@ -1,0 +1,153 @@
+"""What a supervisor orders of the tree's process, over its stdin, and what that says on its stdout: a JSON object a
+line.
+
+    {"number": 1, "order": "end-session", "path": "/brokers/ids/1"}           end the session that holds this ephemeral
+                                                                              node, and any of now that takes it later
+    {"number": 2, "order": "end-session", "session": 144115188075855873}      end this session
+    {"number": 3, "order": "guard", "process": 4711, "grace_seconds": 30.0}   this child of the supervisor is to end
+                                                                              when the supervisor has ended
+    -> {"ready": true, "host": "127.0.0.1", "port": 40123, "process": 4712}   clients can connect
+    -> {"number": 1, "session": 144115188075855873}                           that one has ended; null: there was none
+    -> {"number": 3}                                                          done
+    -> {"number": 4, "refused": "..."}                                        nothing was done; the number is null
+                                                                              where none could be read
+    -> {"number": 5, "later": "..."}                                          nothing was done, but may be later
+    -> {"failed": "..."}                                                      it ends for this reason
+
+Numbers are the supervisor's, and an answer has its order's. Answers come when the thing is done, in any order. A line
+has at most TREE_ORDER_MAX_BYTES."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from jesenska.base.limits import TREE_ORDER_MAX_BYTES
+from jesenska.metadata.tree import check_path
+from jesenska.metadata.tree_operations import BadArgumentsError
+
+#: Where the tree's process listens unless it is told otherwise.
+TREE_HOST = "127.0.0.1"
+_NUMBER_MAX = 2**63 - 1
+_PROCESS_MAX = 2**31 - 1
+_GRACE_SECONDS_MAX = 3600.0
+
+
+class EndHolder(NamedTuple):
+    """End the session that holds the ephemeral node at `path`."""
+
+    number: int
+    path: str
+
+
+class EndSession(NamedTuple):
+    """End the session of this id."""
+
+    number: int
+    session_id: int
+
+
+class Guard(NamedTuple):
+    """End this process (SIGTERM, after the grace SIGKILL) when the supervisor has ended."""
+
+    number: int
+    process: int
+    grace_seconds: float
+
+
+Order = EndHolder | EndSession | Guard
+
+
+class OrderError(Exception):
+    """A line that is no order: one sentence. `number` is that of the order, where one could be read."""
+
+    def __init__(self, sentence: str, number: int | None = None) -> None:
+        super().__init__(sentence)
+        self.number = number
+
+
+def parse_order(line: bytes) -> Order:
+    """The order of a line; OrderError for anything else."""
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        raise OrderError("The line is no JSON: write one object a line.") from None
+    if not isinstance(said, dict):
+        raise OrderError("The line is no JSON object: write one a line.")
+    number = _whole(said.pop("number", None), 0, _NUMBER_MAX)
+    if number is None:
+        raise OrderError("The order has no number: give it one from 0 on.")
+    match said.pop("order", None):
+        case "end-session" if said.keys() == {"path"}:
+            return EndHolder(number, _path(said["path"], number))
+        case "end-session" if said.keys() == {"session"}:
+            session_id = _whole(said["session"], 1, _NUMBER_MAX)
+            if session_id is None:
+                raise OrderError("The session is no id of one: write a number from 1 on.", number)
+            return EndSession(number, session_id)
+        case "end-session":
+            raise OrderError("end-session ends one session: give its path or its session, and nothing else.", number)
+        case "guard" if said.keys() == {"process", "grace_seconds"}:
+            process, grace_seconds = _whole(said["process"], 1, _PROCESS_MAX), said["grace_seconds"]
+            if process is None:
+                raise OrderError("The process is no id of one: write a number from 1 on.", number)
+            if (
+                isinstance(grace_seconds, bool)
+                or not isinstance(grace_seconds, int | float)
+                or not 0 <= grace_seconds <= _GRACE_SECONDS_MAX
+            ):
+                raise OrderError(
+                    f"grace_seconds is no time: write a number of seconds from 0 to {_GRACE_SECONDS_MAX:g}.", number
+                )
+            return Guard(number, process, float(grace_seconds))
+        case "guard":
+            raise OrderError("guard is about one process: give process and grace_seconds, and nothing else.", number)
+        case _:
+            raise OrderError("There is no such order: there are end-session and guard.", number)
+
+
+def _whole(value: Any, least: int, most: int) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most else None
+
+
+def _path(value: Any, number: int) -> str:
+    if not isinstance(value, str):
+        raise OrderError("The path is no text: write one that begins with /.", number)
+    try:
+        check_path(value)
+    except BadArgumentsError as error:
+        raise OrderError(f"The path is none of a node ({error.reason}).", number) from None
+    return value
+
+
+def line_of(**said: Any) -> bytes:
+    """An order or an answer as it travels."""
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+class OrderLines:
+    """Cuts what arrives into lines, however it arrives."""
+
+    def __init__(self, limit_bytes: int = TREE_ORDER_MAX_BYTES) -> None:
+        self._limit_bytes = limit_bytes
+        self._kept = bytearray()
+        self._is_too_long = False
+
+    def feed(self, data: bytes) -> list[bytes | None]:
+        """The lines that these bytes complete, without their ends; None for one that was longer than the limit."""
+        *ends, rest = data.split(b"\n")
+        found: list[bytes | None] = []
+        for end in ends:
+            self._keep(end)
+            found.append(None if self._is_too_long else bytes(self._kept))
+            self._kept.clear()
+            self._is_too_long = False
+        self._keep(rest)
+        return found
+
+    def _keep(self, piece: bytes) -> None:
+        if self._is_too_long or len(self._kept) + len(piece) > self._limit_bytes:
+            self._is_too_long = True
+            self._kept.clear()
+        else:
+            self._kept += piece

@@ -1,0 +1,92 @@
+"""`jesenska up` with one broker: it runs in this process, with its tree.
+
+A default gives way to an older name of the same thing: to `port` and `host.name` where it says `listeners`, to
+`log.dir` where it says `log.dirs`, to `node.id` where it says `broker.id`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.broker.server import Broker
+from jesenska.cli.shared.broker_process import run_broker
+from jesenska.cli.shared.configuration import broker_config
+from jesenska.cli.shared.log_lines import configure_logging
+from jesenska.cli.shared.several_directories import refuse_directory_of_several
+from jesenska.cli.supervision.up_options import (
+    DEFAULT_DATA,
+    address_of,
+    announcement,
+    broker_defaults,
+    listening_host,
+    port_of,
+)
+from jesenska.config.layers import BrokerConfig
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.meta_properties import ForeignDataError, read_meta_properties
+from jesenska.net.listener import PortTakenError
+
+
+def run_alone(options: argparse.Namespace) -> int:
+    """Runs the broker until a signal stops it."""
+    configure_logging(options)
+    config = config_of(options)
+    refuse_directory_of_several(Path(_data(config).split(",")[0].strip()))
+    try:
+        return _run(config)
+    except PortTakenError as error:
+        if f":{error.port}" not in (config.string("listeners") or f":{error.port}"):
+            # That of another listener: its sentence stands.
+            raise
+        if not options.any_port:
+            raise JesenskaError(
+                f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose one "
+                f"with --port, or add --any-port."
+            ) from error
+        print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
+        options.port = 0
+        return _run(config_of(options))
+
+
+def config_of(options: argparse.Namespace) -> BrokerConfig:
+    """The settings that the command's line and the environment ask for; the broker's id is that of the directory, if
+    it has one."""
+    config = _config(options, "1")
+    try:
+        found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())
+    except (OSError, ForeignDataError):
+        return config  # the start says what is wrong
+    return config if found is None or found.broker_id is None else _config(options, str(found.broker_id))
+
+
+def _config(options: argparse.Namespace, broker_id: str) -> BrokerConfig:
+    host = listening_host(options)
+    listeners, directory = f"PLAINTEXT://{address_of(host, port_of(options))}", str(Path(options.data or DEFAULT_DATA))
+    flags = {}
+    if options.host is not None or options.port is not None:
+        flags["listeners"] = listeners
+    if options.data is not None:
+        flags["log.dirs"] = directory
+    if options.zookeeper_port is not None:
+        flags["jesenska.zookeeper.listener"] = address_of(host, options.zookeeper_port)
+    defaults = {"listeners": listeners, "log.dirs": directory, "broker.id": broker_id, **broker_defaults(1)}
+    return broker_config(defaults=defaults, overrides=options.override, flags=flags)
+
+
+def _data(config: BrokerConfig) -> str:
+    return config.string("log.dirs") or config.string("log.dir") or ""
+
+
+def _run(config: BrokerConfig) -> int:
+    return run_broker(
+        config, lambda broker: _announce(broker, config), lambda text: print(text, file=sys.stderr, flush=True)
+    )
+
+
+def _announce(broker: Broker, config: BrokerConfig) -> None:
+    host, port = broker.endpoint_for(broker.first_listener_name)
+    served = broker.tree_served_at
+    tree = address_of(served[0] or host, served[1]) if served is not None else None
+    print(announcement([address_of(host, port)], _data(config), tree), end="", flush=True)

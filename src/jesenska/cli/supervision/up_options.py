@@ -1,0 +1,123 @@
+"""What the command's line of `jesenska up` says, and what is the same for one broker and for several. Imports nothing
+of a broker: who only looks after brokers stays small."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.log_lines import add_logging
+from jesenska.cli.shared.tool import directory
+
+DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
+_PORT_MAX = 65535
+_BROKERS_MAX = 32
+#: More copies than that, and more of them in sync, are not asked for, however many brokers there are: Kafka's
+#: defaults of the topics that it makes for itself.
+_COPIES, _COPIES_IN_SYNC = 3, 2
+
+
+def add_up(up: argparse.ArgumentParser) -> None:
+    up.add_argument(
+        "-n",
+        "--brokers",
+        type=_brokers,
+        default=1,
+        metavar="N",
+        help="How many brokers, each a process of its own (default: 1).",
+    )
+    up.add_argument("--host", help="Address to listen on and to tell clients (default: 127.0.0.1, this machine only).")
+    up.add_argument(
+        "--port", type=_port, help="Port to listen on (default: 9092); several brokers take the ones after it, too."
+    )
+    up.add_argument("--any-port", action="store_true", help="Take any free port if that one is taken.")
+    up.add_argument("--data", type=directory, metavar="DIR", help="Directory for the data (default: ./data).")
+    up.add_argument(
+        "--zookeeper-port",
+        type=_port,
+        metavar="PORT",
+        help="Serve the broker's tree to ZooKeeper's clients on that port (0: any), same address.",
+    )
+    up.add_argument(
+        "--override",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="A setting of server.properties; may be repeated.",
+    )
+    up.add_argument("file", nargs="?", help=argparse.SUPPRESS)
+    add_logging(up, "warning")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > _PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: write a number from 0 (any free one) to {_PORT_MAX}")
+    return int(text)
+
+
+def _brokers(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= _BROKERS_MAX):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of brokers: write one from 1 to {_BROKERS_MAX}")
+    return int(text)
+
+
+def refuse_ports(options: argparse.Namespace) -> None:
+    """JesenskaError with one sentence where not all can have the ports that are asked for."""
+    first = port_of(options)
+    last = first + options.brokers - 1
+    if first == 0:
+        return
+    if last > _PORT_MAX:
+        raise JesenskaError(
+            f"{options.brokers} brokers from port {first} on would need port {last}, and {_PORT_MAX} is the last "
+            f"one: give a smaller --port."
+        )
+    if first <= (options.zookeeper_port or 0) <= last:
+        raise JesenskaError(
+            f"The broker and its tree cannot both have port {options.zookeeper_port}: give another --port or "
+            f"--zookeeper-port."
+        )
+
+
+def port_of(options: argparse.Namespace) -> int:
+    """The port of the first broker; 0: any free one."""
+    return DEFAULT_PORT if options.port is None else int(options.port)
+
+
+def listening_host(options: argparse.Namespace) -> str:
+    """Where to listen; empty for every address of this machine."""
+    host = str(options.host or DEFAULT_HOST)
+    return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
+
+
+def broker_defaults(brokers: int) -> dict[str, str]:
+    """What is other than Kafka's defaults for each of so many brokers, where nothing is said of it."""
+    copies = str(min(_COPIES, brokers))
+    defaults = {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": str(min(_COPIES_IN_SYNC, brokers)),
+    }
+    return defaults if brokers == 1 else {**defaults, "default.replication.factor": copies}
+
+
+def address_of(host: str, port: int) -> str:
+    """host:port for clients; an address of IPv6 stands in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
+    """What is said when clients can connect, with commands to begin with. `tree`: where ZooKeeper's clients are
+    served."""
+    bootstrap = ",".join(addresses)
+    which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
+    return (
+        f"jesenska is up at {bootstrap} ({which}data in {data}; Ctrl-C stops {them})\n"
+        f"\n"
+        f"  kafka-topics --bootstrap-server {bootstrap} --create --topic test --partitions 3\n"
+        f"  kafka-console-producer --bootstrap-server {bootstrap} --topic test\n"
+        f"  kafka-console-consumer --bootstrap-server {bootstrap} --topic test --from-beginning\n"
+        + (f"  zookeeper-shell {tree} ls /brokers/topics\n" if tree is not None else "")
+    )

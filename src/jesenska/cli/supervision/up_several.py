@@ -1,0 +1,292 @@
+"""`jesenska up -n N`: N brokers and their tree on this machine, as processes that this one looks after (`supervisor`).
+
+    start    settings and directories checked -> ports found -> the tree -> the brokers, all at once -> announced when
+             the last one is ready; a broker that ends before that ends the start
+    then     what dies is started again, at its port and with its data (`several_directories`)
+    stop     a signal, or the end of this process's parent: the brokers one after the other, then the tree
+    signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker write its figures
+
+Each broker is `supervised_broker`, with settings as `jesenska up` gives them to one (`up_options`), and what tells it
+from the others: broker.id from 1 on, its port, its directory. Neither these nor where the tree is can be said by
+settings."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.configuration import broker_config
+from jesenska.cli.shared.ending import parents_end, stopped_in_order
+from jesenska.cli.shared.log_lines import LogFile, configure_logging
+from jesenska.cli.shared.several_directories import (
+    broker_directory,
+    brokers_with_data,
+    held_directory,
+    refuse_directory_of_one,
+    tree_directory,
+)
+from jesenska.cli.shared.stop_signals import heeded_signals
+from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.reserved_port import KeptPort
+from jesenska.cli.supervision.supervisor import Child, Supervisor
+from jesenska.cli.supervision.tree_orders import TREE_HOST
+from jesenska.cli.supervision.up_options import (
+    DEFAULT_DATA,
+    address_of,
+    announcement,
+    broker_defaults,
+    listening_host,
+    port_of,
+)
+from jesenska.config.sources import gather
+from jesenska.net.listener import PortTakenError
+
+#: How long a broker may take to stop: much may be left to be synced.
+_GRACE_SECONDS = 120.0
+#: What each broker has of its own, and how to say it.
+_NUMBERED = "up numbers its brokers from 1 on"
+_ITS_OWN = {
+    "broker.id": _NUMBERED,
+    "node.id": _NUMBERED,
+    "listeners": "--host and --port say where they listen",
+    "host.name": "--host says where they listen",
+    "port": "--port says where the first one listens",
+    "advertised.listeners": "--host says what clients are told",
+    "advertised.port": "clients are told where they listen",
+    "log.dirs": "--data names the directory for all of them",
+    "log.dir": "--data names the directory for all of them",
+    "zookeeper.connect": "up keeps their tree itself",
+    "jesenska.zookeeper.listener": "--zookeeper-port says where their tree is served",
+}
+
+
+def run_several(options: argparse.Namespace) -> int:
+    """Runs the brokers until a signal stops them."""
+    configure_logging(options)
+    data = Path(options.data or DEFAULT_DATA)
+    refuse_its_own(options)
+    # What is wrong with the settings, and what is to be warned about, is the same for each.
+    broker_config(
+        defaults=broker_defaults(options.brokers),
+        overrides=options.override,
+        flags=flags_of(options, 1, port_of(options), f"{TREE_HOST}:1"),
+    )
+    refuse_directory_of_one(data)
+    if sentence := left_out(data, options.brokers):
+        print(sentence, file=sys.stderr)
+    with held_directory(data):
+        return asyncio.run(_run(options, data))
+
+
+def refuse_its_own(options: argparse.Namespace) -> None:
+    """JesenskaError with one sentence where a setting says for all brokers what each has of its own."""
+    try:
+        settings = gather(None, os.environ, options.override).settings
+    except ValueError as error:
+        raise JesenskaError(str(error)) from error
+    for name, remedy in _ITS_OWN.items():
+        if name in settings:
+            raise JesenskaError(
+                f"{name}={settings[name]} cannot be the same for {options.brokers} brokers: leave it out, {remedy}."
+            )
+
+
+def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> dict[str, str]:
+    """The settings of one broker that beat all others."""
+    return {
+        "broker.id": str(number),
+        "listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}",
+        "log.dirs": str(broker_directory(Path(options.data or DEFAULT_DATA), number)),
+        "zookeeper.connect": tree,
+    }
+
+
+def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -> list[str]:
+    """What starts that broker."""
+    command = [
+        sys.executable,
+        "-m",
+        "jesenska.cli.supervision.supervised_broker",
+        "--log-level",
+        options.log_level,
+        "--log-format",
+        options.log_format,
+    ]
+    if options.debug:
+        command.append("--debug")
+    for flag, settings in (
+        ("--flag", flags_of(options, number, port, tree)),
+        ("--default", broker_defaults(options.brokers)),
+    ):
+        for name, value in settings.items():
+            command += [flag, f"{name}={value}"]
+    for override in options.override:
+        command += ["--override", override]
+    return command
+
+
+def left_out(data: Path, brokers: int) -> str:
+    """What is to be said of brokers that have data there and are not started; nothing where there are none."""
+    numbers = [number for number in brokers_with_data(data) if number > brokers]
+    if not numbers:
+        return ""
+    again = f"have copies of have no leader until up runs with -n {numbers[-1]} again."
+    if len(numbers) == 1:
+        return f"Broker {numbers[0]} has data in {data} and is not started: partitions that no other brokers {again}"
+    return (
+        f"Brokers {', '.join(map(str, numbers))} have data in {data} and are not started: partitions that no other "
+        f"brokers {again}"
+    )
+
+
+def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
+    """Where the brokers are to listen; they are kept for them until `kept` is closed. JesenskaError with one sentence
+    where one is taken, unless others will do."""
+    host, first = listening_host(options), port_of(options)
+    found = []
+    for port in range(first, first + options.brokers) if first else [0] * options.brokers:
+        try:
+            one = KeptPort(host, port)
+        except PortTakenError as error:
+            if not options.any_port:
+                raise JesenskaError(
+                    f"Port {error.port} is taken by another process, perhaps another broker: stop that one, choose "
+                    f"others with --port, or add --any-port."
+                ) from error
+            print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
+            one = KeptPort(host, 0)
+        kept.callback(one.close)
+        found.append(one.port)
+    return found
+
+
+async def _run(options: argparse.Namespace, data: Path) -> int:
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+    file = LogFile(options.log_file) if options.log_file is not None else None
+    passed_on = PassedOn(err=file, as_json=options.log_format == "json")
+    listens_at = (TREE_HOST, 0) if options.zookeeper_port is None else (listening_host(options), options.zookeeper_port)
+    supervisor = Supervisor(
+        tree_directory(data), passed_on=passed_on, grace_seconds=_GRACE_SECONDS, listens_at=listens_at
+    )
+
+    def interrupted() -> None:
+        if stopping.is_set():
+            supervisor.kill()
+            os._exit(1)
+        passed_on.say(f"Stopping {options.brokers} brokers and their tree; a second Ctrl-C ends them at once.")
+        stopping.set()
+
+    for signal_number in heeded_signals():
+        loop.add_signal_handler(signal_number, interrupted if signal_number == signal.SIGINT else stopping.set)
+    parents_end(loop, stopping)
+    with ExitStack() as kept:
+        try:
+            ports = ports_for(options, kept)
+            brokers = _Brokers(supervisor, passed_on, options.brokers)
+            loop.add_signal_handler(signal.SIGUSR1, brokers.send, signal.SIGUSR1)
+            await supervisor.start()
+            if not stopping.is_set():
+                for number, port in enumerate(ports, 1):
+                    brokers.add(number, command_of(options, number, port, supervisor.address))
+            if found := await brokers.ready_or(stopping):
+                tree = (
+                    address_of(listens_at[0] or found[0][0], supervisor.port)
+                    if options.zookeeper_port is not None
+                    else None
+                )
+                passed_on.announce(announcement([address_of(*one) for one in found], str(data), tree))
+            await stopping.wait()
+        finally:
+            await supervisor.stop()
+            if file is not None:
+                file.close()
+    stopped_in_order()
+    return 0
+
+
+class _Brokers:
+    """The brokers of a supervisor, by number, and what each has said of itself."""
+
+    def __init__(self, supervisor: Supervisor, passed_on: PassedOn, count: int) -> None:
+        self._supervisor = supervisor
+        self._passed_on = passed_on
+        self._count = count
+        #: Where clients find those that were ready once.
+        self._found: dict[int, tuple[str, int]] = {}
+        #: Those that are ready now. A signal may be sent to no other: it would end them.
+        self._ready: set[int] = set()
+        #: Why one has ended, in its own words.
+        self._failures: dict[int, str] = {}
+        #: Done when all are ready; an error is why that will not be.
+        self._all_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def add(self, number: int, command: Sequence[str]) -> None:
+        """Starts one; the supervisor looks after it."""
+        self._supervisor.add(
+            Child(
+                _name(number),
+                command,
+                f"/brokers/ids/{number}",
+                on_word=partial(self._said, number),
+                on_end=partial(self._ended, number),
+            )
+        )
+
+    async def ready_or(self, stopping: asyncio.Event) -> list[tuple[str, int]]:
+        """Where they are found, in order, when clients can connect to all of them; none where they are to stop before
+        that. JesenskaError with one sentence where one cannot start."""
+        waiting = asyncio.get_running_loop().create_task(stopping.wait())
+        either: set[asyncio.Future[Any]] = {self._all_ready, waiting}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not self._all_ready.done():
+            self._all_ready.cancel()
+            return []
+        self._all_ready.result()
+        return [self._found[number] for number in sorted(self._found)]
+
+    def send(self, number: signal.Signals) -> None:
+        """Sends all that are ready a signal."""
+        for broker in self._ready:
+            self._supervisor.send(_name(broker), number)
+
+    def _said(self, number: int, said: dict[str, Any]) -> None:
+        if "progress" in said:
+            self._passed_on.say(f"{_name(number)}: {said['progress']}")
+        elif "failed" in said:
+            self._failures[number] = str(said["failed"])
+        elif "ready" in said:
+            if number in self._found:
+                self._passed_on.say(f"{_name(number)} is up again.")
+            self._found[number] = str(said["host"]), int(said["port"])
+            self._ready.add(number)
+            if len(self._ready) == self._count and not self._all_ready.done():
+                self._all_ready.set_result(None)
+
+    def _ended(self, number: int, how: str) -> None:
+        self._ready.discard(number)
+        failure = self._failures.pop(number, None)
+        if number in self._found or self._all_ready.done():
+            return
+        # What keeps it from its first start would keep it from the second.
+        told = (
+            f"Broker {number} did not start: {failure}"
+            if failure
+            else f"Broker {number} {how} before it was ready: see what it has logged."
+        )
+        self._all_ready.set_exception(JesenskaError(told))
+        self._supervisor.begin_stop()
+
+
+def _name(number: int) -> str:
+    return f"broker {number}"

@@ -1,0 +1,69 @@
+"""The offsets of groups in a branch: each group that has committed offsets of the source gets the same ones of the
+branch. What it has committed beyond the branch's end becomes that end.
+
+A group with members keeps reading what it reads: the broker takes offsets of a branch for it where it has none there
+yet and nobody in it subscribes to the branch (an OffsetCommit without a member, which brokers of Apache Kafka refuse).
+A group that is rebalancing is asked again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from jesenska.base.errors import KafkaError, RebalanceInProgressError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
+from jesenska.client.cluster import Cluster
+from jesenska.client.offsets import LATEST, list_offsets
+
+_NO_EPOCH = -1
+
+#: The offsets that a group has in a branch, or why it has none.
+GroupsInBranch = dict[str, dict[TopicPartition, int] | KafkaError]
+
+
+async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsInBranch:
+    """Commits the offsets of all groups that have some of `source` for its branch `target`; by group."""
+    groups = GroupAdmin(cluster)
+    topic = (await cluster.topics())[target]
+    partitions = [TopicPartition(target, number) for number in range(len(topic.partitions))]
+    ends = {
+        key.partition: found.offset
+        for key, found in (await list_offsets(cluster, dict.fromkeys(partitions, LATEST))).items()
+    }
+    sources = [TopicPartition(source, number) for number in ends]
+    done: GroupsInBranch = {}
+    for listing in await groups.list_groups():
+        try:
+            committed = await groups.offsets(listing.group_id, sources)
+            if committed:
+                wanted = {
+                    TopicPartition(target, key.partition): within(offset, ends[key.partition])
+                    for key, offset in committed.items()
+                }
+                await _commit(groups, listing.group_id, wanted)
+                done[listing.group_id] = {key: offset.offset for key, offset in wanted.items()}
+        except KafkaError as error:
+            done[listing.group_id] = error
+    return done
+
+
+def within(committed: OffsetAndMetadata, end_offset: int) -> OffsetAndMetadata:
+    """What a group has committed, in a branch that ends there."""
+    return committed if committed.offset <= end_offset else OffsetAndMetadata(end_offset, _NO_EPOCH, committed.metadata)
+
+
+async def _commit(groups: GroupAdmin, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    """The first error is raised."""
+    cluster = groups.cluster
+    deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
+    attempts = 0
+    while True:
+        attempts += 1
+        results = await groups.alter_offsets(group_id, offsets)
+        error = next((result for result in results.values() if result is not None), None)
+        if error is None:
+            return
+        if not isinstance(error, RebalanceInProgressError) or cluster.clock.monotonic() > deadline:
+            raise error
+        await asyncio.sleep(cluster.retry_pause_seconds(attempts))

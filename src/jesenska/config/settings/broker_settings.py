@@ -1,0 +1,57 @@
+"""All settings of the broker in one table, the names that are synonyms, and the settings that a listener may have for
+itself.
+
+A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and wins over the plain
+one for that listener."""
+
+from __future__ import annotations
+
+from jesenska.config.settings.broker_cluster_settings import CLUSTER_SETTINGS
+from jesenska.config.settings.broker_coordinator_settings import COORDINATOR_SETTINGS
+from jesenska.config.settings.broker_log_settings import LOG_SETTINGS
+from jesenska.config.settings.broker_security_settings import SECURITY_SETTINGS
+from jesenska.config.settings.broker_server_settings import SERVER_SETTINGS
+from jesenska.config.table import Setting, Table
+
+BROKER_SETTINGS = Table(
+    "broker", (*SERVER_SETTINGS, *LOG_SETTINGS, *CLUSTER_SETTINGS, *COORDINATOR_SETTINGS, *SECURITY_SETTINGS)
+)
+
+LISTENER_PREFIX = "listener.name."
+
+#: Names of one setting in different units: the first that is set wins. Milliseconds per unit of each name.
+TIME_SYNONYMS: dict[str, tuple[str, ...]] = {
+    "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
+    "log.roll.ms": ("log.roll.ms", "log.roll.hours"),
+    "log.roll.jitter.ms": ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+}
+UNIT_MS: dict[str, int] = {
+    "log.retention.minutes": 60_000,
+    "log.retention.hours": 3_600_000,
+    "log.roll.hours": 3_600_000,
+    "log.roll.jitter.hours": 3_600_000,
+}
+
+#: Dynamic settings that a listener may have for itself besides every one of `ssl.` and `sasl.`.
+PER_LISTENER = frozenset(
+    {"max.connections", "max.connection.creation.rate", "principal.builder.class", "connections.max.reauth.ms"}
+)
+
+
+def split_listener_prefix(name: str) -> tuple[str | None, str]:
+    """(`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) if there is no such
+    prefix."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None, name
+    listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
+    # A SASL mechanism may come between the listener and the setting: listener.name.internal.plain.sasl.jaas.config
+    if rest and rest not in BROKER_SETTINGS and "." in rest and rest.partition(".")[2] in BROKER_SETTINGS:
+        rest = rest.partition(".")[2]
+    return (listener, rest) if dot else (None, name)
+
+
+def broker_setting(name: str) -> Setting | None:
+    """The row of a setting, also for a name with a listener's prefix; None if it is not known."""
+    return BROKER_SETTINGS.get(split_listener_prefix(name)[1])

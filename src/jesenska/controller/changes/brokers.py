@@ -1,0 +1,113 @@
+"""Brokers that come and go, and the first work of a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
+
+from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, write
+from jesenska.controller.changes.deletions import Deletions
+from jesenska.controller.changes.leadership import Leadership, changed_from
+from jesenska.controller.changes.many_elections import ManyElections, read_again
+from jesenska.controller.changes.topic_changes import TopicChanges
+from jesenska.controller.context import PartitionView, TopicView
+from jesenska.controller.events import BrokerCame, BrokerGone, Started
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import TopicNode
+from jesenska.metadata.tree_operations import SetData
+
+
+class Brokers:
+    """The brokers of one controller."""
+
+    def __init__(
+        self, desk: ControllerDesk, leadership: Leadership, topics: TopicChanges, deletions: Deletions
+    ) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._leadership = leadership
+        self._topics = topics
+        self._deletions = deletions
+        #: The changes for brokers that came or went are not complete.
+        self.is_unsettled = False
+        #: Brokers that are gone, and may still be waited for.
+        self._going: dict[int, None] = {}
+
+    def start(self, event: Started) -> Steps:
+        """Gives topics the ids that they lack."""
+        for name, topic in list(self._context.topics.items()):
+            if topic.topic_id is None:
+                node = TopicNode(topic.node.replicas, self._desk.new_uuid(), topic.node.adding, topic.node.removing)
+                (result,) = yield from write([SetData(paths.topic(name), node.encode(), topic.version)])
+                assert result.stat is not None
+                self._context.topics[name] = replace(topic, node=node, version=result.stat.version)
+        self._desk.answer(event.token)
+
+    def came(self, event: BrokerCame) -> Steps:
+        """Elects leaders where that is possible now. A broker that has crashed leaves every ISR that has another
+        member; partitions that it leads alone begin a new leader epoch. The broker is sent everything, the other
+        brokers the changes and its arrival."""
+        yield from self.changed((), (event,))
+
+    def gone(self, event: BrokerGone) -> Steps:
+        """Elects other leaders for the partitions that it led, where one can lead."""
+        if event.broker_id in self._context.brokers:
+            yield from self.changed((event.broker_id,), ())
+
+    def changed(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
+        """Brokers that are gone, and after that brokers that have come, all at once. A broker in both is registered
+        again. After an error it must be called again: the brokers that came do not count as known."""
+        self.is_unsettled = True
+        try:
+            yield from self._change(gone, came)
+        except Exception:
+            for event in came:
+                self._context.broker_epochs.pop(event.broker_id, None)
+            raise
+        self.is_unsettled = False
+
+    def _change(self, gone: Sequence[int], came: Sequence[BrokerCame]) -> Steps:
+        context, comers = self._context, [event.broker_id for event in came]
+        for broker_id in gone:
+            context.brokers.pop(broker_id, None)
+            context.broker_epochs.pop(broker_id, None)
+            context.stopping.discard(broker_id)
+            context.forget_offline(broker_id)
+            self._going[broker_id] = None
+        for broker_id in list(self._going):
+            yield from self._topics.broker_gone(broker_id)
+            yield from self._deletions.broker_gone(broker_id)
+            del self._going[broker_id]
+        for event in came:
+            context.stopping.discard(event.broker_id)
+            context.brokers[event.broker_id], context.broker_epochs[event.broker_id] = event.node, event.epoch
+        if gone or came:
+            # First of all: a broker does not follow a leader that it does not know to be up.
+            self._desk.tell_of_brokers()
+        for broker_id in comers:
+            yield from self._deletions.broker_came(broker_id)
+        yield from self.elect({event.broker_id for event in came if event.crashed}, but=comers)
+        told = self._desk.tell_first(comers)
+        if came:
+            yield from self._topics.raise_internal()
+        for event in came:
+            self._topics.begin_on(event.broker_id, self._desk.all_topics(), event.token, told)
+
+    def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
+        """Holds every election that is due, many topics at a time. The brokers `but` get the results later."""
+
+        def plan(topic: TopicView) -> Asking:
+            held = [
+                number for number in topic.partitions if not crashed.isdisjoint(topic.node.replicas.get(number, ()))
+            ]
+            if held:
+                # A leader may have written an ISR with them before they crashed, and not have announced it yet.
+                yield from read_again(self._context, topic.name, held, written)
+                topic = self._context.topics[topic.name]
+            partitions, operations = yield from self._leadership.elected(topic, crashed=crashed)
+            return changed_from(topic, partitions), operations
+
+        def written(name: str, partitions: Mapping[int, PartitionView]) -> None:
+            self._leadership.written(name, partitions, but)
+
+        yield from ManyElections(self._context, plan, written).hold(list(self._context.topics))

@@ -1,0 +1,111 @@
+"""A machine's work: changes, one at a time, in the order of the events that ask for them.
+
+    handle(event, now_ms) -> effects
+
+A change waits for the tree's answers to its reads and writes (`Done`), and for nothing else. So each is planned on the
+result of the change before it. A look at the tree that waits for its turn already is not queued twice, since it finds
+everything that was written until then. A look that fails is tried again after a pause."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from jesenska.base.errors import KafkaStorageError
+from jesenska.controller.changes.change_state import Desk, Steps
+from jesenska.controller.effects import Effect, Step, Wake
+from jesenska.controller.events import Change, Done, Event, LeaderAndIsrDone, Look, StopReplicaDone
+from jesenska.metadata.tree_operations import MultiError, TreeError
+
+_FIRST_PAUSE_MS: Final = 250
+_LONGEST_PAUSE_MS: Final = 30_000
+
+Work = Change | LeaderAndIsrDone | StopReplicaDone
+
+
+class Machine:
+    """One machine. `steps`: the handler of each kind of event."""
+
+    def __init__(self, desk: Desk, steps: Mapping[type, Callable[..., Steps]]) -> None:
+        self._machine_desk = desk
+        self._steps_of = steps
+        self._waiting: deque[Work] = deque()
+        self._looks_waiting: set[str] = set()
+        self._at_work: Work | None = None
+        self._steps: Steps
+        self._awaited = 0
+        self._failures: dict[str, int] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        return self._at_work is None and not self._waiting
+
+    def handle(self, event: Event, now_ms: int) -> list[Effect]:
+        """The effects of an event; `now_ms` is from a monotonic clock."""
+        desk = self._machine_desk
+        desk.now_ms = now_ms
+        if isinstance(event, Done):
+            if self._at_work is not None and event.number == self._awaited:
+                self._go_on(event)
+        elif isinstance(event, Look):
+            if event.at not in self._looks_waiting:
+                self._looks_waiting.add(event.at)
+                self._waiting.append(event)
+        else:
+            self._waiting.append(event)
+        while self._at_work is None and self._waiting:
+            self._begin(self._waiting.popleft())
+        return desk.take()
+
+    def _begin(self, event: Work) -> None:
+        if isinstance(event, Look):
+            # Before it reads: a write meanwhile leads to another look.
+            self._looks_waiting.discard(event.at)
+        self._at_work = event
+        self._steps = self._steps_of[type(event)](event)
+        self._go_on(Done(0))
+
+    def _go_on(self, done: Done) -> None:
+        """Continues the current change to its next wait, or to its end."""
+        try:
+            step = self._steps.throw(done.error) if done.error is not None else self._steps.send(done.outcome)
+        except StopIteration:
+            self._end(None, done)
+        except Exception as error:
+            self._end(error, done)
+        else:
+            self._awaited = self._machine_desk.number()
+            self._machine_desk.put(Step(self._awaited, step))
+
+    def _end(self, error: Exception | None, done: Done) -> None:
+        event, self._at_work = self._at_work, None
+        if isinstance(event, Look):
+            if error is None:
+                self._failures.pop(event.at, None)
+            elif done.is_connected:  # else everything is looked at once it is
+                self._look_again(event, error)
+        elif error is not None and event is not None:
+            token = getattr(event, "token", None)
+            if token is None:
+                self._machine_desk.say("error", f"{type(event).__name__}: not done: {error}")
+            else:
+                self._machine_desk.answer(token, error=self._told(event, error))
+
+    def _told(self, event: Work, error: Exception) -> Exception:
+        """The error that the client gets."""
+        return self._for_clients(error)
+
+    def _look_again(self, look: Look, error: Exception) -> None:
+        failures = self._failures[look.at] = self._failures.get(look.at, 0) + 1
+        pause_ms = min(_FIRST_PAUSE_MS * 2 ** (failures - 1), _LONGEST_PAUSE_MS)
+        # The first failures may be a tree that is away for a moment.
+        level = "warning" if pause_ms == _LONGEST_PAUSE_MS else "info"
+        self._machine_desk.say(level, f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
+        self._machine_desk.put(Wake(pause_ms, look))
+
+    def _for_clients(self, error: Exception) -> Exception:
+        if not isinstance(error, (TreeError, MultiError)):
+            return error
+        self._machine_desk.say("error", f"the metadata could not be changed: {error}")
+        return KafkaStorageError(f"The metadata could not be changed: {error}")

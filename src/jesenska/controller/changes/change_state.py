@@ -1,0 +1,138 @@
+"""The state that the changes of a machine share: the context, the pending effects, and the numbers of their outcomes.
+
+A change is a generator of steps: it yields a read or a write of the tree, and is sent the outcome, or the error is
+raised in it. No other change runs between two steps. Effects that it does not wait for are put on the desk."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from typing import Any
+
+from jesenska.config.layers import BrokerConfig, TopicConfig
+from jesenska.controller.context import ControllerContext, TopicView
+from jesenska.controller.effects import Answer, Effect, Read, Say, TopicPartitions, UpdateMetadata, Write
+from jesenska.controller.plans.replica_states import ReplicaStates
+from jesenska.metadata.tree_operations import MultiError, Operation, Result, TreeError
+
+Steps = Generator[Read | Write, Any, None]
+#: The same with a result.
+Asking = Generator[Read | Write, Any, Any]
+
+
+class Desk:
+    """The desk of one machine on one broker. `config` is the broker's settings in its files."""
+
+    def __init__(self, broker_id: int, context: ControllerContext, config: BrokerConfig) -> None:
+        self.broker_id = broker_id
+        self.context = context
+        self.now_ms = 0
+        self._file_config = config
+        #: The settings in force: those of the files, and over them those of the tree.
+        self.config = config
+        self._effects: list[Effect] = []
+        self._last_number = 0
+        self.settings_changed()
+
+    # --- what is to be done ------------------------------------------------------------------------------------------
+
+    def put(self, effect: Effect) -> None:
+        self._effects.append(effect)
+
+    def take(self) -> list[Effect]:
+        """Every effect that was put here since the last call."""
+        taken, self._effects = self._effects, []
+        return taken
+
+    def number(self) -> int:
+        """A number that no other effect has."""
+        self._last_number += 1
+        return self._last_number
+
+    def answer(self, token: int | None, value: Any = None, error: Exception | None = None) -> None:
+        if token is not None:
+            self.put(Answer(token, value, error))
+
+    def say(self, level: str, text: str) -> None:
+        self.put(Say(level, text))
+
+    # --- what is known -----------------------------------------------------------------------------------------------
+
+    def topic_config(self, name: str) -> TopicConfig:
+        return TopicConfig(self.context.topic_settings(name), self.config)
+
+    def settings_changed(self) -> None:
+        """The broker settings in the context have changed."""
+        context = self.context
+        self.config = self._file_config.with_dynamic(
+            dynamic_default=context.broker_settings(None), dynamic_broker=context.broker_settings(self.broker_id)
+        )
+
+
+class ControllerDesk(Desk):
+    """A controller's desk. `new_uuid` and `chance` (a number from 0 to below its argument) are random."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        context: ControllerContext,
+        config: BrokerConfig,
+        new_uuid: Callable[[], uuid.UUID],
+        chance: Callable[[int], int],
+    ) -> None:
+        super().__init__(broker_id, context, config)
+        self.replicas = ReplicaStates()
+        self.new_uuid = new_uuid
+        self.chance = chance
+
+    def tell_everybody(
+        self, topics: Iterable[TopicPartitions] = (), gone: Sequence[TopicPartitions] = (), but: Collection[int] = ()
+    ) -> None:
+        """Sends UpdateMetadata about these topics to every broker that is up, except the brokers `but`."""
+        told = tuple(topics)
+        if told or gone:
+            for broker_id in self.context.brokers:
+                if broker_id not in but:
+                    self.put(UpdateMetadata(broker_id, told, tuple(gone)))
+
+    def tell_first(self, comers: Iterable[int]) -> tuple[TopicPartitions, ...]:
+        """Sends all topics to brokers that have come, before they lead anything; returns them. They may know topics
+        that were deleted while they were away: the order says that all other topics are gone, and names those being
+        deleted, since Apache Kafka's brokers need the names."""
+        topics = self.all_topics()
+        gone = tuple(whole(topic) for topic in self.context.topics.values() if topic.deleting)
+        for broker_id in comers:
+            self.put(UpdateMetadata(broker_id, topics, gone, is_first=True))
+        return topics
+
+    def all_topics(self) -> tuple[TopicPartitions, ...]:
+        """All partitions of every topic that is not being deleted."""
+        return tuple(whole(topic) for topic in self.context.topics.values() if not topic.deleting)
+
+    def tell_of_brokers(self) -> None:
+        """Sends the list of brokers that are up to each of them."""
+        for broker_id in self.context.brokers:
+            self.put(UpdateMetadata(broker_id))
+
+
+def first_of(numbers: Sequence[object]) -> str:
+    """The first ten numbers, for a sentence."""
+    return ", ".join(map(str, numbers[:10])) + (", …" if len(numbers) > 10 else "")
+
+
+def whole(topic: TopicView) -> TopicPartitions:
+    """All partitions of a topic."""
+    return TopicPartitions(topic, tuple(sorted(topic.node.replicas)))
+
+
+def write(operations: Sequence[Operation]) -> Generator[Read | Write, Any, tuple[Result, ...]]:
+    """Writes operations and returns their results; does nothing if there are none."""
+    if not operations:
+        return ()
+    results: tuple[Result, ...] = yield Write(tuple(operations))
+    return results
+
+
+def refusal(error: MultiError | TreeError) -> TreeError:
+    """The error of the operation that was refused."""
+    return error.error if isinstance(error, MultiError) else error

@@ -1,0 +1,81 @@
+"""Looks for changed settings of topics and brokers in the tree: each change leaves a node under /config/changes that
+names the topic or broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from jesenska.controller.changes.change_state import Desk, Steps
+from jesenska.controller.context import ConfigView
+from jesenska.controller.effects import Children, Get, Read
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import NodeFormatError, decode_config, decode_config_change
+from jesenska.metadata.tree_operations import NoNodeError
+
+_ENTITY_KINDS: Final = ("topics", "brokers")
+
+
+class ConfigLooks:
+    """The looks of one machine. `found` is called with changed settings of `topics/<name>` or `brokers/<id>`, `told`
+    with the path of each node under /config/changes."""
+
+    def __init__(self, desk: Desk, found: Callable[[str, ConfigView], Steps], told: Callable[[str], None]) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._found = found
+        self._told = told
+        self._last_change = -1
+
+    def everything(self) -> Steps:
+        """Settings of all topics and brokers."""
+        kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in _ENTITY_KINDS))
+        yield from self.entities(
+            [f"{kind}/{name}" for kind, names in zip(_ENTITY_KINDS, kinds, strict=True) for name in names or ()]
+        )
+
+    def changes(self) -> Steps:
+        """Reads the new nodes under /config/changes, which is watched from now on."""
+        (names,) = yield Read((Children(paths.CONFIG_CHANGES, paths.CONFIG_CHANGES),))
+        if names is None:
+            raise NoNodeError(paths.CONFIG_CHANGES)
+        new: list[tuple[int, str]] = []
+        for name in names:
+            digits = name[-10:]
+            number = int(digits) if digits.isascii() and digits.isdigit() else -1
+            if number > self._last_change:
+                new.append((number, f"{paths.CONFIG_CHANGES}/{name}"))
+        nodes = yield Read(tuple(Get(path) for _, path in new))
+        changed: dict[str, None] = {}
+        for (_, path), node in zip(new, nodes, strict=True):
+            self._told(path)
+            if node is None:
+                continue
+            try:
+                entity = decode_config_change(node[0])
+            except NodeFormatError as error:
+                self._desk.say("error", f"{path} is ignored: {error}")
+                continue
+            if entity.startswith(("topics/", "brokers/")):
+                changed[entity] = None
+        yield from self.entities(list(changed))
+        self._last_change = max([self._last_change, *(number for number, _ in new)])
+
+    def entities(self, entities: Sequence[str]) -> Steps:
+        """Reads the settings of these entities, and reports those that have changed."""
+        nodes = yield Read(tuple(Get(f"{paths.CONFIG}/{entity}") for entity in entities))
+        for entity, node in zip(entities, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                found = config_in(node)
+            except NodeFormatError as error:
+                self._desk.say("error", f"/config/{entity} is ignored: {error}")
+                continue
+            if found != self._context.configs.get(entity):
+                yield from self._found(entity, found)
+
+
+def config_in(node: tuple[bytes, int]) -> ConfigView:
+    """The settings in a node; NodeFormatError."""
+    return ConfigView(decode_config(node[0]), node[1])

@@ -1,0 +1,211 @@
+"""The deletion of topics: a mark in the tree, then every replica's data, then everything about the topic in the tree.
+
+The mark survives a crash of the controller: the next controller goes on with marked topics (`begin`). Replicas of
+brokers that are gone are deleted when the brokers are back, or count as deleted once the brokers are declared lost
+(`forget_brokers`). If a broker cannot delete its data, the mark stays, and it is asked again later."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from jesenska.base.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
+from jesenska.controller.changes.change_state import ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.effects import OffsetsForgotten, StopReplica, Wake
+from jesenska.controller.events import DeleteTopic, Look, StopReplicaDone
+from jesenska.controller.plans.branches import require_not_branched
+from jesenska.controller.plans.replica_states import ReplicaState
+from jesenska.controller.plans.topics import forget_topic, plan_deletion, plan_deletion_end
+from jesenska.metadata import paths
+from jesenska.metadata.tree_operations import MultiError, NodeExistsError, TreeError
+
+#: The pause before a broker that could not delete its data is asked again.
+_AGAIN_AFTER_MS: Final = 30_000
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """A deletion that is at work."""
+
+    #: The tokens that wait for its end, each with the error to answer: None, or why the topic goes.
+    waiting: list[tuple[int, KafkaError | None]] = field(default_factory=list)
+    #: Orders that brokers have not answered: the broker by the order's number.
+    awaited: dict[int, int] = field(default_factory=dict)
+    error: Exception | None = None
+
+
+class Deletions:
+    """The deletions of one controller."""
+
+    def __init__(self, desk: ControllerDesk) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._at_work: dict[str, _Deletion] = {}
+        #: Topics that are deleted without a mark, since no client has seen them.
+        self._unmarked: set[str] = set()
+
+    def delete(self, event: DeleteTopic) -> Steps:
+        """Deletes a topic for a client."""
+        under_way = self._at_work.get(event.name)
+        if under_way is not None:
+            under_way.waiting.append(
+                (event.token, UnknownTopicOrPartitionError("This server does not host this topic-partition."))
+            )
+            return
+        require_not_branched(self._context, event.name)
+        try:
+            yield from write(plan_deletion(self._context, event.name, self._desk.config))
+        except (MultiError, TreeError) as error:
+            # It may have been marked in the tree meanwhile.
+            if not isinstance(refusal(error), NodeExistsError):
+                raise
+        yield from self.begin(event.name, event.token)
+
+    def begin(self, name: str, token: int | None = None, told: KafkaError | None = None) -> Steps:
+        """Deletes a topic that is marked in the tree, or one that no client has seen yet (`told`: the reason). Does
+        nothing if the deletion is at work or done."""
+        if name in self._at_work or name not in self._context.topics:
+            self._desk.answer(token, error=told)
+            return
+        if told is not None:
+            self._unmarked.add(name)
+        deletion = self._at_work[name] = _Deletion([] if token is None else [(token, told)])
+        topic = self._context.topics[name] = replace(self._context.topics[name], deleting=True)
+        self._desk.tell_everybody(gone=(whole(topic),))
+        for broker_id in {broker_id for replicas in topic.node.replicas.values() for broker_id in replicas}:
+            self._stop_replicas(name, broker_id, deletion)
+        yield from self._settle(name, deletion)
+
+    def broker_came(self, broker_id: int) -> Steps:
+        """Deletes the broker's replicas of topics that are being deleted. An order that it has not answered is sent
+        again."""
+        for name, topic in list(self._context.topics.items()):
+            if not topic.deleting:
+                continue
+            deletion = self._at_work.get(name)
+            if deletion is None:
+                yield from self.begin(name)
+            elif self._desk.replicas.of(name, broker_id) is ReplicaState.OFFLINE:
+                self._stop_replicas(name, broker_id, deletion)
+
+    def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
+        """Deletions no longer wait for these brokers: they never come again. A broker of these that is up is still
+        waited for: its replicas are not OFFLINE."""
+        states = self._desk.replicas
+        for name, topic in list(self._context.topics.items()):
+            if not topic.deleting:
+                continue
+            yield from self.begin(name)
+            deletion = self._at_work.get(name)
+            waited_for = [
+                broker_id for broker_id in states.in_state(name, ReplicaState.OFFLINE) if broker_id in broker_ids
+            ]
+            if deletion is None or not waited_for:
+                continue
+            for broker_id in waited_for:
+                states.move(name, broker_id, ReplicaState.DELETION_STARTED)
+                states.move(name, broker_id, ReplicaState.DELETION_DONE)
+            self._desk.say(
+                "warning",
+                f"the deletion of topic {name} goes on without brokers {sorted(waited_for)}, which are said to be lost",
+            )
+            yield from self._settle(name, deletion)
+
+    def again(self) -> Steps:
+        """Tries refused deletions again."""
+        for name, topic in list(self._context.topics.items()):
+            if topic.deleting:
+                yield from self.begin(name)
+
+    def broker_gone(self, broker_id: int) -> Steps:
+        """The broker will not answer its orders any more."""
+        for name, deletion in list(self._at_work.items()):
+            lost = [number for number, told in deletion.awaited.items() if told == broker_id]
+            for number in lost:
+                del deletion.awaited[number]
+                self._desk.replicas.move(name, broker_id, ReplicaState.OFFLINE)
+            if lost:
+                yield from self._settle(name, deletion)
+
+    def stop_replica_done(self, event: StopReplicaDone) -> Steps:
+        """A broker has deleted its data, or could not."""
+        found = next(
+            ((name, deletion) for name, deletion in self._at_work.items() if event.number in deletion.awaited), None
+        )
+        if found is None:
+            return
+        name, deletion = found
+        del deletion.awaited[event.number]
+        deletion.error = deletion.error or event.error
+        self._desk.replicas.move(
+            name, event.broker_id, ReplicaState.DELETION_DONE if event.error is None else ReplicaState.DELETION_REFUSED
+        )
+        yield from self._settle(name, deletion)
+
+    def _settle(self, name: str, deletion: _Deletion) -> Steps:
+        """Ends a deletion, or puts it off, when every broker that is up has answered."""
+        states = self._desk.replicas
+        if deletion.awaited:
+            return
+        if states.in_state(name, ReplicaState.DELETION_REFUSED):
+            self._refuse(name, deletion)
+        elif states.in_state(name, ReplicaState.OFFLINE):
+            # No client sees the topic any more; replicas of brokers that are gone are deleted when the brokers are
+            # back.
+            waiting, deletion.waiting = deletion.waiting, []
+            for token, told in waiting:
+                self._desk.answer(token, error=told)
+        else:
+            try:
+                yield from self._end(name, deletion)
+            except (MultiError, TreeError) as error:
+                deletion.error = error
+                self._refuse(name, deletion)
+
+    def _stop_replicas(self, name: str, broker_id: int, deletion: _Deletion) -> None:
+        numbers = tuple(
+            number
+            for number, replicas in sorted(self._context.topics[name].node.replicas.items())
+            if broker_id in replicas
+        )
+        if not numbers:
+            return
+        states = self._desk.replicas
+        if states.of(name, broker_id) is ReplicaState.DELETION_DONE:
+            return
+        if broker_id not in self._context.brokers:
+            states.move(name, broker_id, ReplicaState.OFFLINE)
+            return
+        states.move(name, broker_id, ReplicaState.DELETION_STARTED)
+        number = self._desk.number()
+        deletion.awaited[number] = broker_id
+        self._desk.put(StopReplica(number, broker_id, name, numbers))
+
+    def _end(self, name: str, deletion: _Deletion) -> Steps:
+        """Ends a deletion: no broker has data any more."""
+        # Before the mark is deleted: after a crash in between, the deletion ends again, with this.
+        self._desk.put(OffsetsForgotten(name))
+        yield from write(plan_deletion_end(self._context, name, marked=name not in self._unmarked))
+        forget_topic(self._context, name)
+        self._unmarked.discard(name)
+        self._desk.replicas.forget(name)
+        del self._at_work[name]
+        for token, told in deletion.waiting:
+            self._desk.answer(token, error=told)
+
+    def _refuse(self, name: str, deletion: _Deletion) -> None:
+        """The topic stays hidden and is deleted later."""
+        del self._at_work[name]
+        error = (
+            deletion.error
+            if isinstance(deletion.error, KafkaError)
+            else KafkaStorageError(f"Topic {name} could not be deleted: {deletion.error}")
+        )
+        self._desk.say(
+            "error",
+            f"topic {name} is not deleted yet: {deletion.error}; it is tried again in {_AGAIN_AFTER_MS // 1000} s",
+        )
+        for token, told in deletion.waiting:
+            self._desk.answer(token, error=told if isinstance(told, KafkaStorageError) else error)
+        self._desk.put(Wake(_AGAIN_AFTER_MS, Look(paths.DELETE_TOPICS)))

@@ -1,0 +1,98 @@
+"""Elections of many topics in few changes of the tree. A leader writes its ISR in the tree itself: if one has done so
+since the controller looked, the states are read again, and the plans are made again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from jesenska.controller.changes.change_state import Asking, Steps, refusal, write
+from jesenska.controller.context import ControllerContext, PartitionView, TopicView
+from jesenska.controller.effects import Get, Read
+from jesenska.controller.plans.topics import epoch_check
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import PartitionStateNode
+from jesenska.metadata.tree_operations import BadVersionError, MultiError, Operation, TreeError
+
+#: Operations of one change of the tree.
+_OPERATIONS_AT_ONCE: Final = 1000
+#: How often plans are made before the change is given up.
+_ATTEMPTS_MAX: Final = 10
+
+
+class ManyElections:
+    """The elections of one change of the controller's.
+
+    `plan` gives, in steps, the partitions of a topic that are to change and the operations for that; `written` is
+    called with the states in the tree then."""
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        plan: Callable[[TopicView], Asking],
+        written: Callable[[str, Mapping[int, PartitionView]], None],
+    ) -> None:
+        self._context = context
+        self._plan = plan
+        self._written = written
+
+    def hold(self, names: Iterable[str]) -> Steps:
+        """Elections in these topics; those that are being deleted are left out."""
+        planned: dict[str, Mapping[int, PartitionView]] = {}
+        operations: list[Operation] = []
+        for name in names:
+            topic = self._context.topics[name]
+            if topic.deleting:
+                continue
+            partitions, needed = yield from self._plan(topic)
+            if needed:
+                planned[name] = partitions
+                operations += needed
+            if len(operations) >= _OPERATIONS_AT_ONCE:
+                yield from self._write(planned, operations)
+                planned, operations = {}, []
+        yield from self._write(planned, operations)
+
+    def _write(self, planned: dict[str, Mapping[int, PartitionView]], operations: list[Operation]) -> Steps:
+        for attempt in range(_ATTEMPTS_MAX):
+            if not operations:
+                return
+            try:
+                yield from write((*epoch_check(self._context), *operations))
+                break
+            except (MultiError, TreeError) as error:
+                refused = refusal(error)
+                if (
+                    not isinstance(refused, BadVersionError)
+                    or refused.path == paths.CONTROLLER_EPOCH
+                    or attempt == _ATTEMPTS_MAX - 1
+                ):
+                    raise
+            names = list(planned)
+            planned, operations = {}, []
+            for name in names:
+                yield from read_again(self._context, name, self._context.topics[name].partitions, self._written)
+                partitions, needed = yield from self._plan(self._context.topics[name])
+                if needed:
+                    planned[name] = partitions
+                    operations += needed
+        for name, partitions in planned.items():
+            self._written(name, partitions)
+
+
+def read_again(
+    context: ControllerContext,
+    name: str,
+    numbers: Iterable[int],
+    written: Callable[[str, Mapping[int, PartitionView]], None],
+) -> Steps:
+    """Reads the states of these partitions: `written` is called with those that others have changed."""
+    known = {number: context.topics[name].partitions[number] for number in numbers}
+    found = yield Read(tuple(Get(paths.partition_state(name, number)) for number in known))
+    newer = {
+        number: PartitionView(PartitionStateNode.decode(node[0]), node[1])
+        for (number, held), node in zip(known.items(), found, strict=True)
+        if node is not None and node[1] != held.version
+    }
+    if newer:
+        written(name, newer)

@@ -1,0 +1,317 @@
+"""Topics that are created, expanded and adopted, from the plan to the brokers' answers that the logs are there.
+
+    create    plan -> tree -> brokers make logs -> every broker shows it -> answer
+    branch    the same with logs that begin as copies (branches); before the answer it is written that they are made
+    expand    the same with the partitions that are new
+    adopt     a topic written in the tree: a missing id, states, leaders -> tree -> the same
+
+A topic with a partition without a log on any broker, since the disks take no files, is deleted again before a client
+has seen it; so is a branch if a leader has no log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from jesenska.base.errors import KafkaStorageError, UnknownTopicOrPartitionError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.config.layers import TopicConfig
+from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.changes.config_looks import config_in
+from jesenska.controller.changes.deletions import Deletions
+from jesenska.controller.changes.leadership import Leadership, held_by
+from jesenska.controller.context import ConfigView, TopicView
+from jesenska.controller.effects import Get, LeaderAndIsr, Read, TopicPartitions, UpdateMetadata
+from jesenska.controller.events import CreateTopic, ExpandTopic, LeaderAndIsrDone
+from jesenska.controller.plans.branches import BRANCH_OF, branch_point, once_made
+from jesenska.controller.plans.internal_topics import INTERNAL_TOPICS, plan_raised
+from jesenska.controller.plans.replica_states import ReplicaState
+from jesenska.controller.plans.topics import epoch_check, plan_creation, plan_expansion
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import NodeFormatError, TopicNode, encode_config, encode_config_change
+from jesenska.metadata.tree_operations import BadVersionError, Create, MultiError, SetData, TreeError
+
+#: How often the write that a branch is made is attempted, if others write its settings at the same time.
+_ATTEMPTS_MAX = 5
+
+
+@dataclass(slots=True)
+class _Beginning:
+    """Partitions that brokers were ordered to begin with, and the token that waits for that."""
+
+    topics: Sequence[TopicPartitions]
+    token: int | None
+    value: Any
+    is_creation: bool
+    #: The broker that has come and is the only one to get the orders; None: all get them.
+    comer: int | None = None
+    awaited: int = 0
+    without_log: dict[TopicPartition, set[int]] = field(default_factory=dict)
+    #: The topics that it was sent before.
+    told: Mapping[str, TopicView] = field(default_factory=dict)
+
+
+class TopicChanges:
+    """The topic changes of one controller."""
+
+    def __init__(self, desk: ControllerDesk, leadership: Leadership, deletions: Deletions) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._leadership = leadership
+        self._deletions = deletions
+        #: By the number of the order: the broker, the beginning, and true if its answer is waited for.
+        self._beginnings: dict[int, tuple[int, _Beginning, bool]] = {}
+        #: Partitions of branches that are being made, with the brokers that have reported their log.
+        self._branched: dict[TopicPartition, set[int]] = {}
+
+    def create(self, event: CreateTopic) -> Steps:
+        desk, brokers = self._desk, max(1, len(self._context.brokers))
+        start_index, shift = desk.chance(brokers), desk.chance(brokers)
+        settings = yield from self._settings_of_source(event.wanted.configs.get(BRANCH_OF))
+        plan = plan_creation(
+            self._context,
+            event.wanted,
+            desk.config,
+            topic_id=desk.new_uuid(),
+            start_index=start_index,
+            shift=shift,
+            source_settings=settings,
+        )
+        answer = replace(plan, config=TopicConfig(once_made(plan.config.overrides), desk.config))
+        if event.validate_only:
+            desk.answer(event.token, answer)
+            return
+        yield from write(plan.operations)
+        plan.apply(self._context)
+        for setting in plan.config.unused():
+            desk.say(
+                "warning", f"topic {plan.topic.name}: {setting.name} is stored, but has no effect yet: {setting.reason}"
+            )
+        yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
+
+    def _settings_of_source(self, source: str | None) -> Asking:
+        """The settings in the tree of a topic that is to be branched; None if there is no source, or it has no
+        settings."""
+        if source is None or source not in self._context.topics:
+            return None
+        (node,) = yield Read((Get(paths.topic_config(source)),))
+        try:
+            return None if node is None else config_in(node).settings
+        except NodeFormatError as error:
+            raise KafkaStorageError(
+                f"The settings of topic {source} in the tree cannot be read ({error}): mend or delete that node."
+            ) from error
+
+    def expand(self, event: ExpandTopic) -> Steps:
+        known = self._context.topics.get(event.name)
+        if known is not None and known.deleting:
+            raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+        plan = plan_expansion(self._context, event.name, event.partition_count, event.assignments, self._desk.config)
+        if not event.validate_only:
+            yield from write(plan.operations)
+            plan.apply(self._context)
+            before = len(known.node.replicas) if known is not None else 0
+            yield from self.begin(
+                [TopicPartitions(plan.topic, tuple(range(before, event.partition_count)))], event.token
+            )
+        else:
+            self._desk.answer(event.token)
+
+    def adopt(self, written: TopicView) -> Steps:
+        """Adopts a topic that was written in the tree: new, with more partitions, or with other replicas. It gets a
+        missing id, states and leaders."""
+        name, node, version = written.name, written.node, written.version
+        known = self._context.topics.get(name)
+        if known is not None and known.deleting:
+            return
+        if node.topic_id is None:
+            node = TopicNode(
+                node.replicas,
+                (known.topic_id if known is not None else None) or self._desk.new_uuid(),
+                node.adding,
+                node.removing,
+            )
+            (result,) = yield from write([SetData(paths.topic(name), node.encode(), version)])
+            assert result.stat is not None
+            version = result.stat.version
+        partitions, operations = yield from self._leadership.elected(TopicView(name, node, version, written.partitions))
+        if operations:
+            yield from write((*epoch_check(self._context), *operations))
+        topic = self._context.topics[name] = TopicView(name, node, version, partitions)
+        self._desk.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
+        yield from self.begin([whole(topic)])
+
+    def raise_internal(self) -> Steps:
+        """Gives internal topics the replicas that they lack, if enough brokers are up by now."""
+        for name in INTERNAL_TOPICS:
+            topic = self._context.topics.get(name)
+            plan = None if topic is None or topic.deleting else plan_raised(self._context, topic, self._desk.config)
+            if plan is None:
+                continue
+            yield from write((*epoch_check(self._context), *plan.operations))
+            self._context.topics[name] = plan.topic
+            self._desk.say("info", f"topic {name} gets more replicas, since more brokers are up")
+            yield from self.begin([TopicPartitions(plan.topic, plan.numbers)])
+
+    # --- orders to brokers and answers -------------------------------------------------------------------------------
+
+    def begin(
+        self, topics: list[TopicPartitions], token: int | None = None, value: Any = None, *, is_creation: bool = False
+    ) -> Steps:
+        """Sends orders to the brokers that hold replicas; when the leaders have them, every broker shows the topics,
+        and the token is answered."""
+        beginning = _Beginning(topics, token, value, is_creation)
+        for broker_id in self._context.brokers:
+            held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
+            if held:
+                leads = any(
+                    part.topic.partitions[number].state.leader == broker_id for part in held for number in part.numbers
+                )
+                # A broker makes its replica of a branch from its own of the source: later it would have to fetch it.
+                self._tell(
+                    broker_id,
+                    held,
+                    beginning,
+                    is_awaited=leads or any(self._is_being_branched(part.topic.name) for part in held),
+                )
+        if not beginning.awaited:
+            yield from self._end(beginning)
+
+    def begin_on(
+        self, broker_id: int, topics: Sequence[TopicPartitions], token: int | None, told: Collection[TopicPartitions]
+    ) -> None:
+        """The same for a broker that has come. Only it gets orders, as the other brokers know these topics; in the end
+        it gets the changes since `told`."""
+        beginning = _Beginning(
+            topics, token, None, is_creation=False, comer=broker_id, told={part.topic.name: part.topic for part in told}
+        )
+        held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
+        self._tell(broker_id, held, beginning, is_awaited=True)
+
+    def _tell(
+        self, broker_id: int, held: tuple[TopicPartitions, ...], beginning: _Beginning, *, is_awaited: bool
+    ) -> None:
+        number = self._desk.number()
+        self._beginnings[number] = broker_id, beginning, is_awaited
+        beginning.awaited += is_awaited
+        for part in held:
+            self._desk.replicas.move(part.topic.name, broker_id, ReplicaState.NEW)
+        self._desk.put(LeaderAndIsr(number, broker_id, held))
+
+    def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
+        """A broker has the replicas that were ordered, except those without a log."""
+        yield from self._leadership.leader_and_isr_done(event)
+        if event.number in self._beginnings:
+            _, beginning, _ = self._beginnings[event.number]
+            for part in (held_by(event.broker_id, part) for part in beginning.topics):
+                for number in part.numbers if self._is_being_branched(part.topic.name) else ():
+                    if TopicPartition(part.topic.name, number) not in event.without_log:
+                        self._branched.setdefault(TopicPartition(part.topic.name, number), set()).add(event.broker_id)
+            yield from self._answered(event.number, event.without_log)
+
+    def broker_gone(self, broker_id: int) -> Steps:
+        """The broker will not answer its orders any more."""
+        for number in [number for number, (told, _, _) in self._beginnings.items() if told == broker_id]:
+            yield from self._answered(number, frozenset())
+
+    def _answered(self, number: int, without_log: frozenset[TopicPartition]) -> Steps:
+        broker_id, beginning, is_awaited = self._beginnings.pop(number)
+        states = self._desk.replicas
+        state = ReplicaState.ONLINE if broker_id in self._context.brokers else ReplicaState.OFFLINE
+        for part in beginning.topics:
+            if states.of(part.topic.name, broker_id) is ReplicaState.NEW:
+                states.move(part.topic.name, broker_id, state)
+        for topic_partition in without_log:
+            beginning.without_log.setdefault(topic_partition, set()).add(broker_id)
+        beginning.awaited -= is_awaited
+        if beginning.comer is not None and beginning.comer in self._context.brokers:
+            held = [held_by(broker_id, part) for part in beginning.topics]
+            yield from self._leadership.replicas_found(broker_id, held, without_log)
+        if is_awaited and not beginning.awaited:
+            yield from self._end(beginning)
+
+    def _end(self, beginning: _Beginning) -> Steps:
+        if beginning.is_creation and self._is_nowhere(beginning):
+            name = beginning.topics[0].topic.name
+            error = KafkaStorageError(
+                f"Topic '{name}' was not created, since a broker's disk takes no new files: its log says why. Mend "
+                f"that, then create it again."
+            )
+            yield from self._deletions.begin(name, beginning.token, told=error)
+            return
+        for name in [part.topic.name for part in beginning.topics if self._is_being_branched(part.topic.name)]:
+            if self._leaders_have_branched(name):
+                yield from self._branch_is_made(name)
+            elif beginning.is_creation:
+                told = KafkaStorageError(
+                    f"Topic '{name}' was not created: a broker could not make its part of the branch. See the log of "
+                    f"the brokers that lead its source."
+                )
+                self._forget_branched(name)
+                yield from self._deletions.begin(name, beginning.token, told=told)
+                return
+        known = ((self._context.topics.get(part.topic.name), part.numbers) for part in beginning.topics)
+        shown = [
+            TopicPartitions(topic, numbers) for topic, numbers in known if topic is not None and not topic.deleting
+        ]
+        if beginning.comer is None:
+            self._desk.tell_everybody(shown)
+        elif beginning.comer in self._context.brokers:
+            # Without topics, too: the broker is ready once an UpdateMetadata follows its LeaderAndIsr.
+            changed = tuple(part for part in shown if part.topic is not beginning.told.get(part.topic.name))
+            self._desk.put(UpdateMetadata(beginning.comer, changed))
+        self._desk.answer(beginning.token, beginning.value)
+
+    # --- branches ----------------------------------------------------------------------------------------------------
+
+    def _is_being_branched(self, name: str) -> bool:
+        return branch_point(self._context.topic_settings(name)) is not None
+
+    def _leaders_have_branched(self, name: str) -> bool:
+        topic = self._context.topics.get(name)
+        return topic is not None and all(
+            partition.state.leader in self._branched.get(TopicPartition(name, number), ())
+            for number, partition in topic.partitions.items()
+        )
+
+    def _forget_branched(self, name: str) -> None:
+        for topic_partition in [known for known in self._branched if known.topic == name]:
+            del self._branched[topic_partition]
+
+    def _branch_is_made(self, name: str) -> Steps:
+        """Writes that a branch is made: a replica that is lost from now on is fetched from the leader."""
+        self._forget_branched(name)
+        entity, path = f"topics/{name}", paths.topic_config(name)
+        for _ in range(_ATTEMPTS_MAX):
+            (node,) = yield Read((Get(path),))
+            if node is None:
+                return
+            try:
+                known = config_in(node)
+                settings: Mapping[str, str] = once_made(known.settings)
+                tell = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+                yield from write(
+                    (*epoch_check(self._context), SetData(path, encode_config(settings), known.version), tell)
+                )
+            except (MultiError, TreeError, NodeFormatError) as error:
+                refused = error if isinstance(error, NodeFormatError) else refusal(error)
+                if isinstance(refused, BadVersionError) and refused.path == path:
+                    continue
+                self._desk.say(
+                    "warning",
+                    f"topic {name} is made, and the tree could not be told that it is: {error}; the next controller "
+                    f"tells it",
+                )
+                return
+            self._context.configs[entity] = ConfigView(settings, known.version + 1)
+            return
+
+    def _is_nowhere(self, beginning: _Beginning) -> bool:
+        """True if a partition has no log on any broker."""
+        (part,) = beginning.topics
+        replicas = part.topic.node.replicas
+        return any(
+            set(replicas[number]) <= beginning.without_log.get(TopicPartition(part.topic.name, number), set())
+            for number in part.numbers
+        )

@@ -1,0 +1,339 @@
+"""The controller's reaction to changes in the tree by others: the tools of 0.8 to 2.x (`--zookeeper`), ZooKeeper's
+shell, a person.
+
+    /brokers/topics                     a topic is new: states of its partitions, logs, clients see it
+                                        it is gone: clients do not see it, its data stay
+    /brokers/topics/T                   it has more partitions, or its replicas were changed
+    /config/changes                     settings of a topic or a broker changed
+    /admin/delete_topics                topics to delete
+    /admin/reassign_partitions          asks for other replicas: those that are so already are done, the rest needs
+                                        brokers that are not there
+    /admin/preferred_replica_election   asks for leaders that are there already
+    /admin/jesenska_lost_brokers        brokers that never come again: deletions do not wait for them
+    /isr_change_notification            leaders have written other ISRs: every broker gets them
+    /log_dir_event_notification         brokers have lost log directories: they are asked what they cannot read
+    /brokers/ids                        brokers have come or gone. If this broker cannot be one of several, another
+                                        one is reported in the log
+
+A watch names what to look at (`events.Look`). A look sets its watch again, reads, and acts on the difference to the
+context. So it does not matter who made a change, how many were made at a time, or if this controller made it. After
+the store was out of reach, everything is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.topic_names import topic_name_problem
+from jesenska.controller.changes.brokers import Brokers
+from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.changes.config_looks import ConfigLooks
+from jesenska.controller.changes.deletions import Deletions
+from jesenska.controller.changes.leadership import Leadership
+from jesenska.controller.changes.topic_changes import TopicChanges
+from jesenska.controller.context import ConfigView, PartitionView, TopicView
+from jesenska.controller.effects import Children, Exists, Get, GetMade, Read
+from jesenska.controller.events import EVERYTHING, TOPIC, BrokerCame, Look
+from jesenska.controller.plans.topics import forget_topic
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import (
+    BrokerRegistration,
+    NodeFormatError,
+    PartitionStateNode,
+    TopicNode,
+    decode_log_dir_event,
+    decode_lost_brokers,
+    decode_partitions,
+    decode_reassignment,
+)
+from jesenska.metadata.tree_operations import Delete, MultiError, NoNodeError, TreeError
+
+
+class TreeLooks:
+    """The looks of one controller."""
+
+    def __init__(
+        self,
+        desk: ControllerDesk,
+        topics: TopicChanges,
+        deletions: Deletions,
+        brokers: Brokers,
+        leadership: Leadership,
+        several: bool,
+    ) -> None:
+        self._desk = desk
+        self._context = desk.context
+        self._topics = topics
+        self._deletions = deletions
+        self._configs = ConfigLooks(desk, self._settings_found, self._told_of_settings)
+        self._brokers_up = brokers
+        self._several = several
+        self._leadership = leadership
+        self._looks: dict[str, Callable[[], Steps]] = {
+            EVERYTHING: self._everything,
+            paths.TOPICS: self._topic_names,
+            paths.CONFIG_CHANGES: self._configs.changes,
+            paths.DELETE_TOPICS: self._marked,
+            paths.REASSIGN_PARTITIONS: self._reassignment,
+            paths.PREFERRED_REPLICA_ELECTION: self._election,
+            paths.ISR_CHANGES: self._isr_changes,
+            paths.LOG_DIR_EVENTS: self._log_dir_events,
+            paths.BROKER_IDS: self._brokers,
+            paths.LOST_BROKERS: self._lost_brokers,
+        }
+        self._watched: set[str] = set()
+
+    def look(self, event: Look) -> Steps:
+        """Looks at one thing, or at everything."""
+        if event.at.startswith(TOPIC):
+            yield from self._topics_written([event.at.removeprefix(TOPIC)])
+        else:
+            yield from self._looks[event.at]()
+
+    def _everything(self) -> Steps:
+        yield from self._topic_names()
+        yield from self._topics_written(list(self._context.topics))
+        yield from self._configs.everything()
+        for work in (
+            self._configs.changes, self._marked, self._reassignment, self._election, self._isr_changes, self._brokers, self._brokers_up.elect,  # noqa: E501
+            self._log_dir_events, self._lost_brokers,
+        ):  # fmt: skip
+            yield from work()
+
+    # Topics
+
+    def _topic_names(self) -> Steps:
+        names = yield from self._children(paths.TOPICS)
+        topics = self._context.topics
+        # Topics that this controller has made are known already, but not watched.
+        yield from self._topics_written([name for name in names if name not in topics or name not in self._watched])
+        there = set(names)
+        for name, topic in [
+            (name, topic) for name, topic in topics.items() if name not in there and not topic.deleting
+        ]:
+            self._desk.say(
+                "error",
+                f"topic {name} was taken away from the tree: clients do not see it any more, its data stay in the "
+                f"log directories",
+            )
+            self._watched.discard(name)
+            forget_topic(self._context, name)
+            self._desk.replicas.forget(name)
+            self._desk.tell_everybody(gone=(whole(topic),))
+
+    def _topics_written(self, names: Sequence[str]) -> Steps:
+        """Adopts the topics that differ from the context; watches them all."""
+        legal = []
+        for name in names:
+            problem = topic_name_problem(name)
+            if problem is None:
+                legal.append(name)
+            else:
+                self._desk.say("error", f"{paths.topic(name)} is ignored: {problem}")
+        versions = yield Read(tuple(Exists(paths.topic(name), TOPIC + name) for name in legal))
+        for name, version in zip(legal, versions, strict=True):
+            if version is None:
+                continue  # /brokers/topics is looked at for that
+            self._watched.add(name)
+            known = self._context.topics.get(name)
+            if known is None or known.version != version:
+                yield from self._adopt(name)
+
+    def _adopt(self, name: str) -> Steps:
+        known = self._context.topics.get(name)
+        try:
+            written = yield from self._read_topic(name)
+            if written is None:
+                return
+            if not written.node.replicas or sorted(written.node.replicas) != list(range(len(written.node.replicas))):
+                raise NodeFormatError("its partitions are not numbered from 0 without a gap")
+            if known is not None and len(written.node.replicas) < len(known.node.replicas):
+                raise NodeFormatError("it has fewer partitions than before")
+        except NodeFormatError as error:
+            self._desk.say("error", f"{paths.topic(name)} is ignored: {error}")
+            return
+        yield from self._configs.entities([f"topics/{name}"])
+        yield from self._topics.adopt(written)
+
+    def _read_topic(self, name: str) -> Asking:
+        found, numbers = yield Read((Get(paths.topic(name)), Children(paths.partitions(name))))
+        if found is None:
+            return None
+        known = [int(number) for number in numbers or () if number.isascii() and number.isdigit()]
+        states = yield Read(tuple(Get(paths.partition_state(name, number)) for number in known))
+        partitions = {
+            number: PartitionView(PartitionStateNode.decode(state[0]), state[1])
+            for number, state in zip(known, states, strict=True)
+            if state is not None
+        }
+        return TopicView(name, TopicNode.decode(found[0]), found[1], partitions)
+
+    def _marked(self) -> Steps:
+        names = yield from self._children(paths.DELETE_TOPICS)
+        for name in names:
+            if name not in self._context.topics:
+                yield from self._topics_written([name])
+            if name not in self._context.topics:
+                self._desk.say("info", f"{paths.delete_topic(name)} names no topic: taken away")
+                yield from self._take_away(paths.delete_topic(name))
+            elif not self._desk.config.boolean("delete.topic.enable"):
+                self._desk.say(
+                    "warning",
+                    f"{paths.delete_topic(name)} is taken away without deleting the topic: delete.topic.enable=false",
+                )
+                yield from self._take_away(paths.delete_topic(name))
+            else:
+                self._watched.discard(name)
+                yield from self._deletions.begin(name)
+        yield from self._deletions.again()
+
+    # Settings
+
+    def _settings_found(self, entity: str, found: ConfigView) -> Steps:
+        """Takes changed settings. They may allow a leader for leaderless partitions."""
+        self._context.configs[entity] = found
+        if entity.startswith("brokers/"):
+            self._desk.settings_changed()
+        yield from self._leadership.elect_where_allowed()
+
+    def _told_of_settings(self, path: str) -> None:
+        """Does nothing: each broker deletes the nodes that it has left (`settings`)."""
+
+    # Work for a controller
+
+    def _reassignment(self) -> Steps:
+        path = paths.REASSIGN_PARTITIONS
+        (found,) = yield Read((Get(path, path),))
+        if found is None:
+            return
+        wanted: dict[TopicPartition, tuple[int, ...]] = {}
+        try:
+            wanted = decode_reassignment(found[0])
+        except NodeFormatError as error:
+            self._desk.say("error", f"{path} is taken away: {error}")
+        for topic_partition, replicas in wanted.items():
+            topic = self._context.topics.get(topic_partition.topic)
+            current = topic.node.replicas.get(topic_partition.partition) if topic is not None else None
+            if current is None:
+                self._desk.say("error", f"{topic_partition} cannot get other replicas: there is no such partition")
+            elif current != replicas:
+                only = f"broker {self._desk.broker_id} is the only one"
+                self._desk.say(
+                    "error", f"{topic_partition} stays on {current}: it cannot move to {replicas}, for {only}"
+                )
+        yield from self._take_away(path)
+
+    def _election(self) -> Steps:
+        path = paths.PREFERRED_REPLICA_ELECTION
+        (found,) = yield Read((Exists(path, path),))
+        if found is not None:
+            self._desk.say(
+                "info",
+                f"an election of preferred leaders was asked for: broker {self._desk.broker_id} leads what it can lead",
+            )
+            yield from self._take_away(path)
+
+    def _lost_brokers(self) -> Steps:
+        path = paths.LOST_BROKERS
+        (found,) = yield Read((Get(path, path),))
+        if found is None:
+            return
+        try:
+            lost = decode_lost_brokers(found[0])
+        except NodeFormatError as error:
+            self._desk.say("error", f"{path} is taken away: {error}")
+        else:
+            yield from self._deletions.forget_brokers(lost)
+        yield from self._take_away(path)
+
+    def _isr_changes(self) -> Steps:
+        """Reads the ISRs that leaders have written, sends them to the brokers, and deletes the notification nodes."""
+        names = yield from self._children(paths.ISR_CHANGES)
+        told = [f"{paths.ISR_CHANGES}/{name}" for name in names]
+        nodes = yield Read(tuple(Get(path) for path in told))
+        changed: dict[str, dict[int, None]] = {}
+        for path, node in zip(told, nodes, strict=True):
+            try:
+                for name, number in decode_partitions(node[0]) if node is not None else ():
+                    topic = self._context.topics.get(name)
+                    if topic is not None and number in topic.partitions:
+                        changed.setdefault(name, {})[number] = None
+            except NodeFormatError as error:
+                self._desk.say("error", f"{path} is taken away: {error}")
+        for name, numbers in changed.items():
+            if not self._context.topics[name].deleting:
+                yield from self._leadership.read_again(name, numbers)
+        for path in told:
+            yield from self._take_away(path)
+
+    def _log_dir_events(self) -> Steps:
+        """Asks brokers whose log directories have failed which replicas they cannot read, and deletes the notification
+        nodes."""
+        names = yield from self._children(paths.LOG_DIR_EVENTS)
+        told = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in names]
+        nodes = yield Read(tuple(Get(path) for path in told))
+        brokers: dict[int, None] = {}
+        for path, node in zip(told, nodes, strict=True):
+            try:
+                if node is not None:
+                    brokers[decode_log_dir_event(node[0])] = None
+            except NodeFormatError as error:
+                self._desk.say("error", f"{path} is taken away: {error}")
+        for broker_id in brokers:
+            self._leadership.ask_for_replicas(broker_id)
+        for path in told:
+            yield from self._take_away(path)
+
+    def _brokers(self) -> Steps:
+        names = yield from self._children(paths.BROKER_IDS)
+        if self._several:
+            yield from self._registered([int(name) for name in names if name.isascii() and name.isdigit()])
+            return
+        for name in names:
+            if name != str(self._desk.broker_id):
+                self._desk.say(
+                    "error",
+                    f"broker {name} has registered beside this one, which cannot be one of several yet: it gets no "
+                    f"partitions",
+                )
+
+    def _registered(self, broker_ids: Sequence[int]) -> Steps:
+        """Takes the registered brokers. A broker with another registration than before has gone and come back."""
+        nodes = yield Read(tuple(GetMade(paths.broker(broker_id)) for broker_id in broker_ids))
+        came: list[BrokerCame] = []
+        there: dict[int, int] = {}
+        for broker_id, node in zip(broker_ids, nodes, strict=True):
+            if node is None:
+                continue
+            data, epoch = node
+            there[broker_id] = epoch
+            if self._context.broker_epochs.get(broker_id) == epoch:
+                continue
+            try:
+                registration = BrokerRegistration.decode(data)
+            except NodeFormatError as error:
+                self._desk.say("error", f"{paths.broker(broker_id)} is ignored: {error}")
+                del there[broker_id]
+                continue
+            came.append(BrokerCame(None, broker_id, registration, registration.crashed, epoch))
+        gone = [
+            broker_id
+            for broker_id in self._context.brokers
+            if there.get(broker_id) != self._context.broker_epochs.get(broker_id, -1)
+        ]
+        if gone or came or self._brokers_up.is_unsettled:
+            yield from self._brokers_up.changed(gone, came)
+
+    def _children(self, path: str) -> Asking:
+        """The names of a node's children; changes lead to a look."""
+        (names,) = yield Read((Children(path, path),))
+        if names is None:
+            raise NoNodeError(path)
+        return names
+
+    def _take_away(self, path: str) -> Steps:
+        try:
+            yield from write((Delete(path),))
+        except (MultiError, TreeError) as error:
+            if not isinstance(refusal(error), NoNodeError):
+                raise

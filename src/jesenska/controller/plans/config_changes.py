@@ -1,0 +1,344 @@
+"""Plans for changes of configuration: AlterConfigs (the whole set is replaced) and IncrementalAlterConfigs (SET,
+DELETE, APPEND, SUBTRACT), of topics, of one broker, and of every broker (named by the empty string).
+
+A plan writes the entity's node under /config and a node under /config/changes that notifies every broker, in one
+multi. Codes and sentences are those of 3.9.1 and 4.3.1: a topic's mistakes are INVALID_CONFIG, a broker's
+INVALID_REQUEST.
+
+The table of broker settings says which can be changed while running (`dynamic`). Also refused: TLS keys and
+certificates outside a listener's prefix, classes that are not Kafka's own (there are no others here), passwords
+(nothing encrypts them yet), and a change that `safety` would stop at the next start. Names that no table knows are
+kept for brokers and refused for topics, as Kafka does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from jesenska.base.errors import (
+    InvalidConfigError,
+    InvalidRequestError,
+    InvalidTopicException,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.base.topic_names import topic_name_problem
+from jesenska.config.layers import BrokerConfig, TopicConfig, check_broker_values, check_topic_values
+from jesenska.config.safety import refusals
+from jesenska.config.settings.broker_settings import PER_LISTENER, broker_setting, split_listener_prefix
+from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
+from jesenska.config.table import Dynamic, Setting, Table, Type, Value, value_text
+from jesenska.controller.context import ConfigView, ControllerContext
+from jesenska.controller.plans.branches import BRANCH_OF
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import encode_config, encode_config_change
+from jesenska.metadata.tree_operations import Create, Delete, Operation, SetData
+
+#: How long a node under /config/changes stays, for brokers that read it late. Kafka's own figure.
+TOLD_FOR_MS = 15 * 60 * 1000
+
+_BRANCH_REFUSAL = (
+    f"{BRANCH_OF} says where a topic comes from: it can be given when the topic is created, and not be changed."
+)
+
+#: Settings that can be changed with a listener's prefix only.
+_ONLY_OF_LISTENERS = ("ssl.keystore.", "ssl.truststore.", "ssl.key.password")
+#: Settings that can be changed and name classes, with the classes in Apache Kafka.
+_CLASSES: Mapping[str, frozenset[str]] = {
+    "metric.reporters": frozenset({"org.apache.kafka.common.metrics.JmxReporter"}),
+    "principal.builder.class": frozenset(
+        {"org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"}
+    ),
+    "ssl.engine.factory.class": frozenset({"org.apache.kafka.common.security.ssl.DefaultSslEngineFactory"}),
+}
+
+
+class ToldChanges:
+    """The nodes under /config/changes, oldest first. Each change of settings leaves one; a later change deletes the
+    old ones."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, int] = {}  # when it was first seen
+
+    def add(self, path: str, now_ms: int) -> None:
+        self._nodes.setdefault(path, now_ms)
+
+    def due(self, now_ms: int) -> tuple[Operation, ...]:
+        """The operations that delete the old nodes; they are forgotten here."""
+        old: list[str] = []
+        for path, heard_ms in self._nodes.items():
+            if heard_ms > now_ms - TOLD_FOR_MS:
+                break
+            old.append(path)
+        for path in old:
+            del self._nodes[path]
+        return tuple(Delete(path) for path in old)
+
+
+class OpType(IntEnum):
+    """The operation on one setting; the numbers are those of IncrementalAlterConfigs."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOp:
+    """One setting's change. `op` is the number in the request, which may be unknown."""
+
+    name: str
+    op: int
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigPlan:
+    """Operations to be done together, and the entity's settings once they are. `entity` is `topics/<name>` or
+    `brokers/<id>`."""
+
+    operations: tuple[Operation, ...]
+    entity: str
+    settings: Mapping[str, str]
+
+    def apply(self, view: ControllerContext) -> None:
+        """Brings a view up to date after the operations were done."""
+        known = view.configs.get(self.entity)
+        view.configs[self.entity] = ConfigView(self.settings, 0 if known is None else known.version + 1)
+
+
+def plan_topic_config(
+    view: ControllerContext,
+    topic: str,
+    ops: Sequence[ConfigOp],
+    broker_config: BrokerConfig,
+    *,
+    exists: bool | None = None,
+) -> ConfigPlan:
+    """The plan of an IncrementalAlterConfigs of a topic. `exists`: None to look the topic up in the view."""
+    if any(op.name == BRANCH_OF for op in ops):
+        raise InvalidConfigError(_BRANCH_REFUSAL)
+    settings = _changed(view.topic_settings(topic), ops, TOPIC_SETTINGS)
+    return _topic_plan(view, topic, settings, broker_config, exists)
+
+
+def plan_topic_config_replaced(
+    view: ControllerContext,
+    topic: str,
+    configs: Mapping[str, str | None],
+    broker_config: BrokerConfig,
+    *,
+    exists: bool | None = None,
+) -> ConfigPlan:
+    """The plan of an AlterConfigs of a topic: settings that are not named go back to their defaults, except a branch's
+    source."""
+    settings, known = _without_nulls(configs), view.topic_settings(topic).get(BRANCH_OF)
+    if settings.setdefault(BRANCH_OF, known or "") != (known or ""):
+        raise InvalidConfigError(_BRANCH_REFUSAL)
+    if known is None:
+        del settings[BRANCH_OF]
+    return _topic_plan(view, topic, settings, broker_config, exists)
+
+
+def plan_broker_config(
+    view: ControllerContext, resource: str, ops: Sequence[ConfigOp], broker_id: int, config: BrokerConfig
+) -> ConfigPlan:
+    """The plan of an IncrementalAlterConfigs of a broker. `resource` is the name in the request, `broker_id` and
+    `config` are this broker's."""
+    target = require_broker(resource, broker_id)
+    current = view.broker_settings(target)
+    return _broker_plan(view, target, current, _changed(current, ops, None), config)
+
+
+def plan_broker_config_replaced(
+    view: ControllerContext, resource: str, configs: Mapping[str, str | None], broker_id: int, config: BrokerConfig
+) -> ConfigPlan:
+    """The plan of an AlterConfigs of a broker."""
+    target = require_broker(resource, broker_id)
+    return _broker_plan(view, target, view.broker_settings(target), _without_nulls(configs), config)
+
+
+def require_broker(resource: str, broker_id: int) -> int | None:
+    """The broker that a resource's name means: None for every broker; InvalidRequestError if it is not this broker."""
+    if resource == "":
+        return None
+    try:
+        named = int(resource)
+    except ValueError:
+        raise InvalidRequestError(f"Broker id must be an integer, but it is: {resource}") from None
+    if named != broker_id:
+        raise InvalidRequestError(f"Unexpected broker id, expected {broker_id}, but received {resource}")
+    return named
+
+
+def _require_legal(topic: str) -> None:
+    if topic == "":
+        raise InvalidRequestError("Default topic resources are not allowed.")
+    problem = topic_name_problem(topic)
+    if problem is not None:
+        raise InvalidTopicException(problem)
+
+
+def _without_nulls(configs: Mapping[str, str | None]) -> dict[str, str]:
+    empty = [name for name, value in configs.items() if value is None]
+    if empty:
+        raise InvalidRequestError(f"Null value not supported for : {','.join(empty)}")
+    return {name: value for name, value in configs.items() if value is not None}
+
+
+def _changed(current: Mapping[str, str], ops: Sequence[ConfigOp], table: Table | None) -> dict[str, str]:
+    """The settings after the operations; only the operations themselves are checked yet."""
+    names = [op.name for op in ops]
+    if len(set(names)) != len(names):
+        raise InvalidRequestError("Error due to duplicate config keys")
+    empty = [op.name for op in ops if op.op != OpType.DELETE and op.value is None]
+    if empty:
+        raise InvalidRequestError(f"Null value not supported for : {','.join(empty)}")
+    settings = dict(current)
+    for item in ops:
+        if item.op == OpType.DELETE:
+            settings.pop(item.name, None)
+        elif item.op == OpType.SET:
+            settings[item.name] = item.value or ""
+        elif item.op in (OpType.APPEND, OpType.SUBTRACT):
+            settings[item.name] = _list_changed(settings, item, table)
+        else:
+            raise InvalidRequestError(f"Unknown operation type {item.op} for config {item.name}; it is 0 to 3.")
+    return settings
+
+
+def _list_changed(settings: Mapping[str, str], item: ConfigOp, table: Table | None) -> str:
+    setting = table.get(item.name) if table is not None else broker_setting(item.name)
+    if setting is None or setting.type is not Type.LIST:
+        raise InvalidConfigError(f"Can't {OpType(item.op).name} to key {item.name} because its type is not LIST.")
+    before = settings[item.name] if item.name in settings else value_text(setting.default) or ""
+    kept = [part for part in _parts(before) if part]
+    if item.op == OpType.APPEND:
+        there = set(kept)
+        return ",".join(kept + [part for part in dict.fromkeys(_parts(item.value or "")) if part not in there])
+    removed = Counter(_parts(item.value or ""))
+    left = []
+    for part in kept:
+        if removed[part]:
+            removed[part] -= 1
+        else:
+            left.append(part)
+    return ",".join(left)
+
+
+def _parts(text: str) -> list[str]:
+    """The parts of a list as Java splits it: blanks are kept, empty parts at the end are not, and a text without a
+    comma is one part."""
+    parts = text.split(",")
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return [] if "," in text and parts == [""] else parts
+
+
+def _topic_plan(
+    view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig, exists: bool | None
+) -> ConfigPlan:
+    """Values are checked before the topic is looked up, as in Kafka: a wrong value is reported first."""
+    _require_legal(topic)
+    for name, value in settings.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfigError(f"Unknown topic config name: {name}")
+        setting.parse(value)
+    check_topic_values(TopicConfig(settings, broker_config))
+    if not (topic in view.topics if exists is None else exists):
+        raise UnknownTopicOrPartitionError(f"The topic '{topic}' does not exist.")
+    return _plan(view, f"topics/{topic}", settings)
+
+
+def _broker_plan(
+    view: ControllerContext,
+    target: int | None,
+    current: Mapping[str, str],
+    settings: dict[str, str],
+    config: BrokerConfig,
+) -> ConfigPlan:
+    changed = {name: value for name, value in settings.items() if current.get(name) != value}
+    _require_dynamic(changed, settings, target)
+    for name, value in changed.items():
+        setting = broker_setting(name)
+        if setting is not None:
+            try:
+                setting.parse(value)
+            except InvalidConfigError as error:
+                raise InvalidRequestError(str(error)) from None
+            _require_classes(setting, value)
+    after = (
+        config.with_dynamic(dynamic_default=settings)
+        if target is None
+        else config.with_dynamic(dynamic_broker=settings)
+    )
+    try:
+        check_broker_values(_typed(settings))
+    except InvalidConfigError as error:
+        raise InvalidRequestError(str(error)) from None
+    before = {str(refusal) for refusal in refusals(config)}
+    for refusal in refusals(after):
+        if str(refusal) not in before:
+            raise InvalidRequestError(str(refusal))
+    return _plan(view, f"brokers/{paths.DEFAULT_ENTITY if target is None else target}", settings)
+
+
+def _require_dynamic(changed: Mapping[str, str], settings: Mapping[str, str], target: int | None) -> None:
+    fixed, per_broker, unprefixed, secret = [], [], [], []
+    for name in changed:
+        setting = broker_setting(name)
+        if setting is None:
+            continue
+        listener, plain = split_listener_prefix(name)
+        if setting.dynamic is Dynamic.READ_ONLY or (
+            listener is not None and not plain.startswith(("ssl.", "sasl.")) and plain not in PER_LISTENER
+        ):
+            fixed.append(name)
+        elif listener is None and plain.startswith(_ONLY_OF_LISTENERS):
+            unprefixed.append(name)
+        elif setting.dynamic is Dynamic.PER_BROKER and target is None:
+            per_broker.append(name)
+        elif setting.sensitive:
+            secret.append(name)
+    if fixed:
+        raise InvalidRequestError(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    if unprefixed:
+        raise InvalidRequestError(
+            f"These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(unprefixed)}]"
+        )
+    if per_broker:
+        raise InvalidRequestError(
+            f"Cannot update these configs at default cluster level, broker id must be specified: "
+            f"[{', '.join(per_broker)}]"
+        )
+    if secret:
+        raise InvalidRequestError(
+            f"Passwords cannot be kept among the dynamic configs yet, for nothing encrypts them: [{', '.join(secret)}]"
+        )
+
+
+def _require_classes(setting: Setting, value: str) -> None:
+    known = _CLASSES.get(setting.name)
+    for name in value.split(",") if known is not None else ():
+        if name.strip() and known is not None and name.strip() not in known:
+            raise InvalidRequestError(
+                f"Invalid value {name.strip()} for configuration {setting.name}: Class {name.strip()} could not be "
+                f"found."
+            )
+
+
+def _typed(settings: Mapping[str, str]) -> dict[str, Value]:
+    known = ((name, broker_setting(name), value) for name, value in settings.items())
+    return {name: setting.parse(value) for name, setting, value in known if setting is not None}
+
+
+def _plan(view: ControllerContext, entity: str, settings: dict[str, str]) -> ConfigPlan:
+    known = view.configs.get(entity)
+    path, data = f"{paths.CONFIG}/{entity}", encode_config(settings)
+    write: Operation = Create(path, data) if known is None else SetData(path, data, known.version)
+    tell = Create(paths.CONFIG_CHANGE_PREFIX, encode_config_change(entity), sequential=True)
+    return ConfigPlan((write, tell), entity, settings)

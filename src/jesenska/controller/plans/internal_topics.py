@@ -1,0 +1,104 @@
+"""The internal topics of Apache Kafka, with the partitions and settings that its brokers give them when they are
+created automatically.
+
+    __consumer_offsets      groups and what they commit                    compact
+    __transaction_state     transactions                                   compact, uncompressed, no unclean leader
+    __share_group_state     share groups                                   kept for ever
+    __cluster_metadata      the log of a KRaft controller                  never created (`controller.plans.topics`)
+
+A CreateTopics that names one of the first three gets what it asks for, as in Kafka. Numbers are those of the broker's
+settings; with fewer brokers than a factor asks for, a topic begins with as many replicas as there are brokers, and
+min.insync.replicas with no more than those. It gets the remaining replicas when more brokers come (`plan_raised`)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, NamedTuple
+
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.context import ControllerContext, PartitionView, TopicView
+from jesenska.controller.plans.topics import TopicCreation
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import PartitionStateNode, TopicNode
+from jesenska.metadata.tree_operations import Operation, SetData
+
+CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE = (
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+)
+#: The internal topics that a controller gives replicas.
+INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+_FACTORS: Final = {
+    CONSUMER_OFFSETS: "offsets.topic.replication.factor",
+    TRANSACTION_STATE: "transaction.state.log.replication.factor",
+    SHARE_GROUP_STATE: "share.coordinator.state.topic.replication.factor",
+}
+
+
+def automatic_topic(name: str, config: BrokerConfig, brokers: int) -> TopicCreation:
+    """The creation of a topic that is used before it was created. `brokers`: the number of brokers."""
+    if name == CONSUMER_OFFSETS:
+        prefix = "offsets.topic"
+        settings = {"cleanup.policy": "compact", "compression.type": "producer"}
+    elif name == TRANSACTION_STATE:
+        prefix = "transaction.state.log"
+        settings = {
+            "cleanup.policy": "compact",
+            "compression.type": "uncompressed",
+            "unclean.leader.election.enable": "false",
+        }
+    elif name == SHARE_GROUP_STATE:
+        prefix = "share.coordinator.state.topic"
+        settings = {"cleanup.policy": "delete", "compression.type": "producer", "retention.ms": "-1"}
+    else:
+        return TopicCreation(name)
+    factor = min(config.integer(f"{prefix}.replication.factor"), max(1, brokers))
+    if name != CONSUMER_OFFSETS:
+        settings["min.insync.replicas"] = str(min(config.integer(f"{prefix}.min.isr"), factor))
+    settings["segment.bytes"] = str(config.integer(f"{prefix}.segment.bytes"))
+    return TopicCreation(name, config.integer(f"{prefix}.num.partitions"), factor, configs=settings)
+
+
+class RaisePlan(NamedTuple):
+    """Operations to be done together, the topic after them, and its partitions that get more replicas."""
+
+    operations: tuple[Operation, ...]
+    topic: TopicView
+    numbers: tuple[int, ...]
+
+
+def plan_raised(view: ControllerContext, topic: TopicView, config: BrokerConfig) -> RaisePlan | None:
+    """The plan for more replicas of an internal topic, up to the factor in the settings, on the brokers with the
+    fewest of its partitions. Its partitions begin a new leader epoch, so that every broker applies the new replicas.
+    None if it has enough, or no more brokers are up."""
+    up = [place.broker_id for place in view.places() if place.broker_id not in view.stopping]
+    factor = min(config.integer(_FACTORS[topic.name]), len(up))
+    held = Counter(broker_id for replicas in topic.node.replicas.values() for broker_id in replicas)
+    assigned = dict(topic.node.replicas)
+    partitions = dict(topic.partitions)
+    operations: list[Operation] = []
+    for number, replicas in sorted(topic.node.replicas.items()):
+        known = topic.partitions.get(number)
+        if len(replicas) >= factor or known is None:
+            continue
+        lacking = sorted(
+            (broker_id for broker_id in up if broker_id not in replicas),
+            key=lambda broker_id: (held[broker_id], broker_id),
+        )
+        more = lacking[: factor - len(replicas)]
+        held.update(more)
+        assigned[number] = (*replicas, *more)
+        state = PartitionStateNode(
+            known.state.leader, known.state.leader_epoch + 1, known.state.isr, view.controller_epoch
+        )
+        partitions[number] = PartitionView(state, known.version + 1)
+        operations.append(SetData(paths.partition_state(topic.name, number), state.encode(), known.version))
+    if not operations:
+        return None
+    node = TopicNode(assigned, topic.topic_id, topic.node.adding, topic.node.removing)
+    operations.insert(0, SetData(paths.topic(topic.name), node.encode(), topic.version))
+    numbers = tuple(number for number in sorted(assigned) if assigned[number] != topic.node.replicas[number])
+    return RaisePlan(
+        tuple(operations), TopicView(topic.name, node, topic.version + 1, partitions, topic.deleting), numbers
+    )

@@ -1,0 +1,139 @@
+"""Plans for elections: the writes to the tree after which every partition that can have a leader has one.
+`partition_states` decides who is elected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from jesenska.controller.context import ControllerContext, PartitionView, TopicView
+from jesenska.controller.plans.partition_states import (
+    NO_LEADER,
+    PartitionState,
+    elect_after_crash,
+    elect_after_loss,
+    elect_before_stop,
+    elect_first,
+    elect_preferred,
+    partition_state,
+    without_gone,
+)
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import PartitionStateNode
+from jesenska.metadata.tree_operations import Create, Operation, SetData
+
+
+def plan_elections(
+    view: ControllerContext, topic: TopicView, *, crashed: Collection[int] = (), unclean: bool = False
+) -> tuple[dict[int, PartitionView], list[Operation]]:
+    """The topic's partitions after the elections that are needed, and the operations for that. The live brokers are
+    those of the view; brokers that `crashed` are up again, and may lack records. A stopping broker is elected only if
+    no other can be. `unclean` is unclean.leader.election.enable."""
+    epoch = view.controller_epoch
+    partitions: dict[int, PartitionView] = dict(topic.partitions)
+    operations: list[Operation] = []
+    for number, replicas in topic.node.replicas.items():
+        held, path, live = (
+            partitions.get(number),
+            paths.partition_state(topic.name, number),
+            view.live(topic.name, number),
+        )
+        if held is None:
+            partitions[number] = PartitionView(elect_first(replicas, live, epoch))
+            operations.append(Create(path, partitions[number].state.encode()))
+            continue
+        elected = elect_after_crash(replicas, held.state, live, crashed, epoch, unclean=unclean) if crashed else None
+        if elected is None and partition_state(held.state, live) is PartitionState.OFFLINE:
+            elected = _elect_after_loss(view, live, replicas, held.state, unclean=unclean)
+        elif elected is None:
+            elected = without_gone(held.state, live, epoch)
+        if elected is not None:
+            partitions[number] = PartitionView(elected, held.version + 1)
+            operations.append(SetData(path, elected.encode(), held.version))
+    return partitions, operations
+
+
+def _elect_after_loss(
+    view: ControllerContext,
+    live: Collection[int],
+    replicas: Sequence[int],
+    written: PartitionStateNode,
+    *,
+    unclean: bool,
+) -> PartitionStateNode | None:
+    """Elects one of the live brokers that stay, else one of all live brokers."""
+    if view.stopping:
+        staying = [broker_id for broker_id in live if broker_id not in view.stopping]
+        elected = elect_after_loss(replicas, written, staying, view.controller_epoch, unclean=False)
+        if elected is not None and elected.leader != NO_LEADER:
+            return elected
+    return elect_after_loss(replicas, written, live, view.controller_epoch, unclean=unclean)
+
+
+def plan_stop(
+    view: ControllerContext, topic: TopicView, broker_id: int
+) -> tuple[dict[int, PartitionView], list[Operation]]:
+    """The partitions of a topic that change when a broker is about to stop (another leader, or an ISR without the
+    broker), and the operations for that."""
+
+    def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
+        replicas, live = topic.node.replicas[number], view.live(topic.name, number)
+        return (
+            elect_before_stop(replicas, written, live, view.stopping | {broker_id}, view.controller_epoch)
+            if broker_id in written.isr
+            else None
+        )
+
+    return _planned(topic, topic.partitions, elect)
+
+
+def plan_preferred(
+    view: ControllerContext, topic: TopicView, numbers: Iterable[int]
+) -> tuple[dict[int, PartitionView], list[Operation]]:
+    """Those of the partitions that their first replica can lead and does not, and the operations that let it lead."""
+
+    def elect(number: int, written: PartitionStateNode) -> PartitionStateNode | None:
+        replicas = topic.node.replicas[number]
+        staying = [broker_id for broker_id in view.live(topic.name, number) if broker_id not in view.stopping]
+        return (
+            None
+            if replicas[:1] == (written.leader,)
+            else elect_preferred(replicas, written, staying, view.controller_epoch)
+        )
+
+    return _planned(topic, numbers, elect)
+
+
+def _planned(
+    topic: TopicView, numbers: Iterable[int], elect: Callable[[int, PartitionStateNode], PartitionStateNode | None]
+) -> tuple[dict[int, PartitionView], list[Operation]]:
+    """The partitions that change, and the operations."""
+    changed: dict[int, PartitionView] = {}
+    operations: list[Operation] = []
+    for number in numbers:
+        held = topic.partitions.get(number)
+        elected = elect(number, held.state) if held is not None and number in topic.node.replicas else None
+        if held is not None and elected is not None:
+            changed[number] = PartitionView(elected, held.version + 1)
+            operations.append(SetData(paths.partition_state(topic.name, number), elected.encode(), held.version))
+    return changed, operations
+
+
+def imbalanced(view: ControllerContext, topics: Iterable[TopicView], percentage: int) -> dict[str, list[int]]:
+    """The partitions that their first replica does not lead, by topic: only for brokers that lead too few of theirs.
+    `percentage` is leader.imbalance.per.broker.percentage, of the partitions whose first replica a broker has."""
+    owned: dict[int, int] = {}
+    missed: dict[int, dict[str, list[int]]] = {}
+    for topic in topics:
+        for number, replicas in topic.node.replicas.items():
+            if not replicas or replicas[0] not in view.live(topic.name, number):
+                continue
+            owned[replicas[0]] = owned.get(replicas[0], 0) + 1
+            held = topic.partitions.get(number)
+            if held is not None and held.state.leader != replicas[0]:
+                missed.setdefault(replicas[0], {}).setdefault(topic.name, []).append(number)
+    found: dict[str, list[int]] = {}
+    for broker_id, by_topic in missed.items():
+        if 100 * sum(map(len, by_topic.values())) > percentage * owned[broker_id]:
+            for name, numbers in by_topic.items():
+                found.setdefault(name, []).extend(numbers)
+    return found

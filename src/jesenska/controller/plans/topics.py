@@ -1,0 +1,396 @@
+"""Plans for topics: the writes to the tree that create, expand or delete a topic, or the error that the request gets.
+
+A plan's operations are one `multi`: all or none are done, and only while the controller's epoch is the one the plan
+was made in. So there is no topic without its partitions' states, and a controller that was replaced without knowing it
+changes nothing.
+
+    creation   /config/topics/T, /brokers/topics/T with replicas and id, .../partitions/N/state with the first live
+               replica as leader
+    expansion  /brokers/topics/T with more replicas, the new .../partitions/N/state
+    deletion   first /admin/delete_topics/T, which survives a crash; then, when the data are gone, everything about T
+
+Codes and sentences are Kafka's (4.3.1, 3.9.1 where they differ in substance). A plan of many thousands of partitions
+is larger than a real ZooKeeper takes in one piece; splitting it belongs to that store's mover."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from jesenska.base.errors import (
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidRequestError,
+    InvalidTopicException,
+    PolicyViolationError,
+    ReassignmentInProgressError,
+    TopicAlreadyExistsError,
+    TopicDeletionDisabledError,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.base.limits import PARTITIONS_PER_REQUEST_MAX
+from jesenska.base.topic_names import colliding_topic, require_topic_name
+from jesenska.config.layers import BrokerConfig, TopicConfig, check_topic_values
+from jesenska.config.settings.topic_settings import TOPIC_SETTINGS
+from jesenska.controller.context import ConfigView, ControllerContext, PartitionView, TopicView
+from jesenska.controller.plans.assignment import Assignment, assign_replicas
+from jesenska.controller.plans.branches import BRANCH_OF, source_of
+from jesenska.controller.plans.partition_states import elect_first
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import PartitionStateNode, TopicNode, encode_config
+from jesenska.metadata.tree_operations import Check, Create, Delete, Operation, SetData
+
+#: The log of a KRaft controller: no topic may have its name.
+CLUSTER_METADATA = "__cluster_metadata"
+Name = TypeVar("Name", bound=Hashable)
+DEFAULT_COUNT = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreation:
+    """The request: numbers (-1: the broker's default) or an assignment, and settings."""
+
+    name: str
+    partitions: int = DEFAULT_COUNT
+    replication_factor: int = DEFAULT_COUNT
+    assignment: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    #: The request assigns replicas to a partition more than once.
+    assigned_twice: bool = False
+    #: Of several mistakes the answer names the one that Kafka in ZooKeeper mode finds first, not the first of a KRaft
+    #: controller.
+    checked_as_in_zookeeper_mode: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPlan:
+    """Operations to be done together, and the topic as it is once they are."""
+
+    operations: tuple[Operation, ...]
+    topic: TopicView
+    config: TopicConfig
+    #: True if the operations write the settings: a creation's do, an expansion's do not.
+    writes_config: bool
+
+    def apply(self, view: ControllerContext) -> None:
+        """Brings a view up to date after the operations were done."""
+        view.topics[self.topic.name] = self.topic
+        if self.writes_config:
+            view.configs[f"topics/{self.topic.name}"] = ConfigView(
+                dict(self.config.overrides), _next_version(view, self.topic.name)
+            )
+
+
+def duplicates(names: Iterable[Name]) -> set[Name]:
+    """Names (or other keys) that are more than once in a request: each of them gets INVALID_REQUEST, the rest goes
+    on."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def require_count(requests: Iterable[int]) -> None:
+    """PolicyViolationError if one request asks for more partitions than are created at a time."""
+    if sum(max(count, 0) for count in requests) > PARTITIONS_PER_REQUEST_MAX:
+        raise PolicyViolationError("Excessively large number of partitions per request.")
+
+
+def plan_creation(
+    view: ControllerContext,
+    request: TopicCreation,
+    broker_config: BrokerConfig,
+    *,
+    topic_id: uuid.UUID,
+    start_index: int,
+    shift: int,
+    source_settings: Mapping[str, str] | None = None,
+) -> TopicPlan:
+    """The plan of a new topic; KafkaError with the code and sentence of the answer if it is refused. For a branch
+    `source_settings` are those of its source, if the view may not know them.
+
+    `start_index` and `shift` are where placing replicas begins: random numbers, from 0 to the number of brokers."""
+    if request.checked_as_in_zookeeper_mode:
+        _require_as_in_zookeeper_mode(view, request, broker_config)
+    require_topic_name(request.name)
+    if request.name == CLUSTER_METADATA:
+        raise InvalidRequestError(f"Creation of internal topic {CLUSTER_METADATA} is prohibited.")
+    _require_new(view, request.name)
+    overrides = _checked_configs(request.configs, broker_config)
+    if BRANCH_OF in overrides:
+        replicas, states, overrides = _of_source(view, request, overrides, broker_config, source_settings)
+    else:
+        replicas = _replicas_of(view, request, broker_config, start_index, shift)
+        states = {
+            number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in replicas.items()
+        }
+    node = TopicNode(replicas, topic_id)
+    operations: list[Operation] = [*epoch_check(view), _config_write(view, request.name, overrides)]
+    operations.append(Create(paths.topic(request.name), node.encode()))
+    operations.append(Create(paths.partitions(request.name)))
+    operations += _partition_creates(request.name, states)
+    partitions = {number: PartitionView(state) for number, state in states.items()}
+    return TopicPlan(
+        tuple(operations),
+        TopicView(request.name, node, 0, partitions),
+        TopicConfig(overrides, broker_config),
+        writes_config=True,
+    )
+
+
+def _of_source(
+    view: ControllerContext,
+    request: TopicCreation,
+    overrides: Mapping[str, str],
+    broker_config: BrokerConfig,
+    source_settings: Mapping[str, str] | None,
+) -> tuple[dict[int, tuple[int, ...]], dict[int, PartitionStateNode], dict[str, str]]:
+    """Replicas, states and settings of a branch: those of the request override those of its source."""
+    source = overrides[BRANCH_OF]
+    if request.assigned_twice:
+        raise InvalidRequestError("The manual partition assignment names a partition twice.")
+    taken = source_of(
+        view,
+        request.name,
+        source,
+        partitions=request.partitions,
+        replication_factor=request.replication_factor,
+        assignment=request.assignment,
+    )
+    require_count((len(taken.replicas),))
+    cloned = view.topic_settings(source) if source_settings is None else source_settings
+    settings = {**cloned, **overrides, BRANCH_OF: taken.point.text()}
+    check_topic_values(TopicConfig(settings, broker_config))
+    return taken.replicas, taken.states, settings
+
+
+def plan_expansion(
+    view: ControllerContext,
+    name: str,
+    count: int,
+    assignments: Sequence[Sequence[int]] | None,
+    broker_config: BrokerConfig,
+) -> TopicPlan:
+    """The plan for a topic to have `count` partitions; `assignments` names the replicas of the new ones, if the
+    request does.
+
+    New partitions are placed as if they had been made with the first ones: beginning at the first partition's
+    leader."""
+    topic = require_topic(view, name)
+    existing = topic.node.replicas
+    if topic.node.adding or topic.node.removing:
+        raise ReassignmentInProgressError(f"A partition reassignment is in progress for the topic '{name}'.")
+    if count == len(existing):
+        raise InvalidPartitionsError(f"Topic already has {count} partition(s).")
+    if count < len(existing):
+        raise InvalidPartitionsError(
+            f"The topic {name} currently has {len(existing)} partition(s); {count} would not be an increase."
+        )
+    added = count - len(existing)
+    require_count((added,))
+    first_replicas = existing.get(0, ())
+    replication_factor = len(first_replicas) or 1
+    new: Assignment
+    if assignments is not None:
+        if len(assignments) != added:
+            raise InvalidReplicaAssignmentError(
+                f"Attempted to add {added} additional partition(s), but only {len(assignments)} assignment(s) were "
+                f"specified."
+            )
+        new = {len(existing) + index: tuple(brokers) for index, brokers in enumerate(assignments)}
+        _require_assignment(view, new, replication_factor)
+    else:
+        ids = [place.broker_id for place in view.places()]
+        start = next(
+            (index for index, broker_id in enumerate(ids) if first_replicas and broker_id >= first_replicas[0]), 0
+        )
+        new = assign_replicas(
+            view.places(), added, replication_factor, start_index=start, shift=start, first_partition=len(existing)
+        )
+    node = TopicNode({**existing, **new}, topic.node.topic_id)
+    states = {number: elect_first(brokers, view.brokers, view.controller_epoch) for number, brokers in new.items()}
+    operations = (
+        *epoch_check(view),
+        SetData(paths.topic(name), node.encode(), topic.version),
+        *_partition_creates(name, states),
+    )
+    partitions = {**topic.partitions, **{number: PartitionView(state) for number, state in states.items()}}
+    expanded = TopicView(name, node, topic.version + 1, partitions)
+    return TopicPlan(operations, expanded, TopicConfig(view.topic_settings(name), broker_config), writes_config=False)
+
+
+def plan_deletion(view: ControllerContext, name: str, broker_config: BrokerConfig) -> tuple[Operation, ...]:
+    """The first step of a deletion: the mark that survives a crash. Empty if the topic is marked already."""
+    if not broker_config.boolean("delete.topic.enable"):
+        raise TopicDeletionDisabledError("Topic deletion is disabled.")
+    topic = require_topic(view, name)
+    if topic.deleting:
+        return ()
+    return (*epoch_check(view), Create(paths.delete_topic(name)))
+
+
+def plan_deletion_end(view: ControllerContext, name: str, *, marked: bool = True) -> tuple[Operation, ...]:
+    """The last step, once no replica has data any more: deletes everything about the topic, the mark with it (a topic
+    that no client has seen has no mark)."""
+    operations: list[Operation] = list(epoch_check(view))
+    topic = view.topics.get(name)
+    if topic is not None:
+        for number in topic.partitions:
+            operations += [Delete(paths.partition_state(name, number)), Delete(paths.partition(name, number))]
+        operations += [Delete(paths.partitions(name)), Delete(paths.topic(name))]
+    if f"topics/{name}" in view.configs:
+        operations.append(Delete(paths.topic_config(name)))
+    if marked and (topic is None or topic.deleting):
+        operations.append(Delete(paths.delete_topic(name)))
+    return tuple(operations)
+
+
+def forget_topic(view: ControllerContext, name: str) -> None:
+    """Brings a view up to date after `plan_deletion_end` was done."""
+    view.topics.pop(name, None)
+    view.configs.pop(f"topics/{name}", None)
+
+
+def require_topic(view: ControllerContext, name: str) -> TopicView:
+    """The topic; UnknownTopicOrPartitionError if there is none."""
+    topic = view.topics.get(name)
+    if topic is None:
+        raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
+    return topic
+
+
+def epoch_check(view: ControllerContext) -> tuple[Operation, ...]:
+    """The check that fences a controller which was replaced; empty if no controller was ever elected."""
+    if view.controller_epoch_version is None:
+        return ()
+    return (Check(paths.CONTROLLER_EPOCH, view.controller_epoch_version),)
+
+
+def _require_new(view: ControllerContext, name: str) -> None:
+    topic = view.topics.get(name)
+    if topic is not None:
+        if topic.deleting:
+            raise TopicAlreadyExistsError(f"Topic '{name}' is marked for deletion.")
+        raise TopicAlreadyExistsError(f"Topic '{name}' already exists.")
+    other = colliding_topic(name, view.topics)
+    if other is not None:
+        raise InvalidTopicException(f"Topic '{name}' collides with existing topic: {other}")
+
+
+def _require_as_in_zookeeper_mode(view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig) -> None:
+    """Kafka in ZooKeeper mode looks at the numbers before the name, and at the settings' values last."""
+    if request.name in view.topics:
+        _require_new(view, request.name)
+    _require_no_nulls(request.configs)
+    if BRANCH_OF in request.configs:
+        return
+    if request.assignment:
+        _require_no_numbers(request)
+    else:
+        _replicas_of(view, request, broker_config, 0, 0)
+    require_topic_name(request.name)
+    _require_new(view, request.name)
+    _replicas_of(view, request, broker_config, 0, 0)
+
+
+def _checked_configs(configs: Mapping[str, str | None], broker_config: BrokerConfig) -> dict[str, str]:
+    overrides: dict[str, str] = {}
+    _require_no_nulls(configs)
+    for name, value in configs.items():
+        setting = TOPIC_SETTINGS.get(name)
+        if setting is None:
+            raise InvalidConfigError(f"Unknown topic config name: {name}")
+        assert value is not None
+        setting.parse(value)
+        overrides[name] = value
+    check_topic_values(TopicConfig(overrides, broker_config))
+    return overrides
+
+
+def _require_no_nulls(configs: Mapping[str, str | None]) -> None:
+    empty = [name for name, value in configs.items() if value is None]
+    if empty:
+        raise InvalidConfigError(f"Null value not supported for topic configs: {','.join(empty)}")
+
+
+def _require_no_numbers(request: TopicCreation) -> None:
+    if request.partitions != DEFAULT_COUNT:
+        raise InvalidRequestError("A manual partition assignment was specified, but numPartitions was not set to -1.")
+    if request.replication_factor != DEFAULT_COUNT:
+        raise InvalidRequestError(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+
+
+def _replicas_of(
+    view: ControllerContext, request: TopicCreation, broker_config: BrokerConfig, start_index: int, shift: int
+) -> dict[int, tuple[int, ...]]:
+    if request.assignment:
+        _require_no_numbers(request)
+        if request.assigned_twice:
+            raise InvalidRequestError("The manual partition assignment names a partition twice.")
+        require_count((len(request.assignment),))
+        replicas = {number: tuple(request.assignment[number]) for number in sorted(request.assignment)}
+        if list(replicas) != list(range(len(replicas))):
+            raise InvalidReplicaAssignmentError("partitions should be a consecutive 0-based integer sequence")
+        _require_assignment(view, replicas, None)
+        return replicas
+    partitions, replication_factor = request.partitions, request.replication_factor
+    if partitions == 0 or partitions < DEFAULT_COUNT:
+        raise InvalidPartitionsError("Number of partitions was set to an invalid non-positive value.")
+    if replication_factor == 0 or replication_factor < DEFAULT_COUNT:
+        raise InvalidReplicationFactorError("Replication factor must be larger than 0, or -1 to use the default value.")
+    if partitions == DEFAULT_COUNT:
+        partitions = broker_config.integer("num.partitions")
+    if replication_factor == DEFAULT_COUNT:
+        replication_factor = broker_config.integer("default.replication.factor")
+    require_count((partitions,))
+    return assign_replicas(view.places(), partitions, replication_factor, start_index=start_index, shift=shift)
+
+
+def _require_assignment(view: ControllerContext, assignment: Assignment, replication_factor: int | None) -> None:
+    for brokers in assignment.values():
+        if not brokers:
+            raise InvalidReplicaAssignmentError("The manual partition assignment includes an empty replica list.")
+        seen: set[int] = set()
+        for broker_id in brokers:
+            if broker_id not in view.brokers:
+                raise InvalidReplicaAssignmentError(
+                    f"The manual partition assignment includes broker {broker_id}, but no such broker is registered."
+                )
+            if broker_id in seen:
+                raise InvalidReplicaAssignmentError(
+                    f"The manual partition assignment includes the broker {broker_id} more than once."
+                )
+            seen.add(broker_id)
+        if replication_factor is not None and len(brokers) != replication_factor:
+            raise InvalidReplicaAssignmentError(
+                f"The manual partition assignment includes a partition with {len(brokers)} replica(s), but this is "
+                f"not consistent with previous "
+                f"partitions, which have {replication_factor} replica(s)."
+            )
+        replication_factor = len(brokers)
+
+
+def _config_write(view: ControllerContext, name: str, overrides: Mapping[str, str]) -> Operation:
+    """The write of a topic's settings. Settings left from an earlier topic of that name are replaced."""
+    known = view.configs.get(f"topics/{name}")
+    path, data = paths.topic_config(name), encode_config(overrides)
+    return Create(path, data) if known is None else SetData(path, data, known.version)
+
+
+def _partition_creates(name: str, states: Mapping[int, PartitionStateNode]) -> list[Operation]:
+    operations: list[Operation] = []
+    for number, state in states.items():
+        operations += [
+            Create(paths.partition(name, number)),
+            Create(paths.partition_state(name, number), state.encode()),
+        ]
+    return operations
+
+
+def _next_version(view: ControllerContext, name: str) -> int:
+    known = view.configs.get(f"topics/{name}")
+    return 0 if known is None else known.version + 1

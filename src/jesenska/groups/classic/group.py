@@ -1,0 +1,343 @@
+"""One group of the classic protocol: its members, its generation, its offsets, and the state that it is in (`states`).
+
+Everything here is plain state with the rules of one group; `coordinator` decides what happens when.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.coordination.shard import Now, Token
+from jesenska.groups.classic.states import ALLOWED_BEFORE, GroupState
+from jesenska.groups.events import CommittedOffset, JoinedMember
+from jesenska.groups.records import GroupMetadataValue, GroupMetadataValueMember
+
+
+class Member:
+    """A member: its ids, its protocols, and its request that waits for an answer."""
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "deadline_ms",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session_timeout_ms",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocols: tuple[tuple[str, bytes], ...],
+        assignment: bytes = b"",
+    ) -> None:
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.session_timeout_ms = session_timeout_ms
+        self.protocols = protocols
+        self.assignment = assignment
+        self.awaiting_join: Token | None = None
+        self.awaiting_sync: Token | None = None
+        #: The end of its session if it sends nothing. A member that waits for our answer is alive.
+        self.deadline_ms = 0
+        #: Has not been through a rebalance yet; it may wait long for the first one.
+        self.is_new = False
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def waits_for_us(self) -> bool:
+        """True while it waits for our answer: then it is alive. A new member's first wait has a limit nevertheless."""
+        return self.awaiting_sync is not None or (self.awaiting_join is not None and not self.is_new)
+
+    def metadata(self, protocol: str | None) -> bytes:
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+
+class Group:
+    """A group. `generation` goes up with each rebalance that ends. The members that wait in a join and the protocols
+    of members are counted, so that a member's request costs the same in a group of two and of thousands; so both
+    change only through the methods here."""
+
+    __slots__ = (
+        "_protocol_counts",
+        "generation",
+        "group_id",
+        "initial_deadline_ms",
+        "initial_delay_new_member",
+        "is_storing",
+        "joined_count",
+        "leader_id",
+        "members",
+        "offsets",
+        "open_offsets",
+        "pending_commits",
+        "pending_members",
+        "pending_within",
+        "protocol",
+        "protocol_type",
+        "rebalance_deadline_ms",
+        "state",
+        "state_since_ms",
+        "static_members",
+        "sync_deadline_ms",
+        "wake_ms",
+    )
+
+    def __init__(self, group_id: str, now: Now) -> None:
+        self.group_id = group_id
+        self.state = GroupState.EMPTY
+        #: Wall-clock time, as in the group's record.
+        self.state_since_ms = now.wall_ms
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.generation = 0
+        self.leader_id: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static_members: dict[str, str] = {}
+        #: How many members wait for the answer to a join.
+        self.joined_count = 0
+        #: How many members have a protocol, by its name.
+        self._protocol_counts: Counter[str] = Counter()
+        #: Ids that were given out with MEMBER_ID_REQUIRED and have not come back: id -> deadline.
+        self.pending_members: dict[str, int] = {}
+        self.offsets: dict[TopicPartition, CommittedOffset] = {}
+        #: The partitions of commits on their way into the log, by number: the group is in use.
+        self.pending_commits: dict[int, tuple[TopicPartition, ...]] = {}
+        #: The offsets committed in open transactions, by producer. None for an offset that was committed outside of
+        #: the transaction since: it has no effect any more.
+        self.open_offsets: dict[int, dict[TopicPartition, CommittedOffset | None]] = {}
+        #: Those of `pending_commits` that belong to a transaction.
+        self.pending_within: set[int] = set()
+        #: The assignment of this generation is on its way into the log.
+        self.is_storing = False
+        #: The time at which a rebalance goes on without members that have not joined.
+        self.rebalance_deadline_ms: int | None = None
+        #: Set during the initial delay: its latest end, and whether a member came in since it was last extended.
+        self.initial_deadline_ms: int | None = None
+        self.initial_delay_new_member = False
+        #: The time at which members that have joined and not synced are taken for dead.
+        self.sync_deadline_ms: int | None = None
+        #: The time at which the coordinator looks at this group next; None if nothing is scheduled.
+        self.wake_ms: int | None = None
+
+    # --- states ------------------------------------------------------------------------------------------------------
+
+    def move_to(self, state: GroupState, now: Now) -> None:
+        assert self.state in ALLOWED_BEFORE[state], f"group {self.group_id}: {self.state} to {state}"
+        self.state = state
+        self.state_since_ms = now.wall_ms
+
+    def unstable(self) -> set[TopicPartition]:
+        """Partitions whose offset may change soon, since a transaction that commits it is not decided."""
+        keys = {key for offsets in self.open_offsets.values() for key in offsets}
+        return keys.union(*(self.pending_commits[serial] for serial in self.pending_within))
+
+    def next_deadline_ms(self) -> int | None:
+        """The next time at which a deadline falls due; None if there is none."""
+        due = [
+            *self.pending_members.values(),
+            *(member.deadline_ms for member in self.members.values() if not member.waits_for_us),
+        ]
+        if self.state is GroupState.PREPARING_REBALANCE and self.rebalance_deadline_ms is not None:
+            due.append(self.rebalance_deadline_ms)
+        if self.state is GroupState.COMPLETING_REBALANCE and self.sync_deadline_ms is not None:
+            due.append(self.sync_deadline_ms)
+        return min(due, default=None)
+
+    def is_in(self, *states: GroupState) -> bool:
+        return self.state in states
+
+    def stored(self, value: GroupMetadataValue, now: Now) -> None:
+        """The group's record is in the log. If it is of this generation, the members have their assignments from now
+        on, and the group is STABLE. A record of an older generation, or of one that a rebalance is ending, is
+        ignored."""
+        if value.generation != self.generation or self.state not in (
+            GroupState.COMPLETING_REBALANCE,
+            GroupState.STABLE,
+        ):
+            return
+        for item in value.members:
+            member = self.members.get(item.member_id)
+            if member is not None:
+                member.assignment = bytes(item.assignment)
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self.move_to(GroupState.STABLE, now)
+
+    # --- members -----------------------------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        self._protocol_counts.update({name for name, _ in member.protocols})
+        if member.group_instance_id is not None:
+            self.static_members[member.group_instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.pending_members.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        member = self.members.pop(member_id, None)
+        if member is None:
+            return None
+        assert member.awaiting_join is None, "its answer is lost"
+        self._protocol_counts.subtract({name for name, _ in member.protocols})
+        if member.group_instance_id is not None and self.static_members.get(member.group_instance_id) == member_id:
+            del self.static_members[member.group_instance_id]
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        return member
+
+    def rename(self, member: Member, new_id: str) -> None:
+        """A static member that came back gets a new id and keeps its place."""
+        old_id = member.member_id
+        self.members = {(new_id if key == old_id else key): value for key, value in self.members.items()}
+        member.member_id = new_id
+        assert member.group_instance_id is not None
+        self.static_members[member.group_instance_id] = new_id
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+
+    def set_protocols(self, member: Member, protocols: tuple[tuple[str, bytes], ...]) -> None:
+        self._protocol_counts.subtract({name for name, _ in member.protocols})
+        member.protocols = protocols
+        self._protocol_counts.update({name for name, _ in protocols})
+
+    def wait_in_join(self, member: Member, token: Token) -> None:
+        """The member's join is answered later; its older join must have been answered."""
+        if member.awaiting_join is None:
+            self.joined_count += 1
+        member.awaiting_join = token
+
+    def end_wait_in_join(self, member: Member) -> Token:
+        """The token of the join that is answered now."""
+        token, member.awaiting_join = member.awaiting_join, None
+        assert token is not None, "nobody waits in a join"
+        self.joined_count -= 1
+        return token
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    @property
+    def everyone_has_joined(self) -> bool:
+        return not self.pending_members and self.joined_count == len(self.members)
+
+    def choose_leader_among_joined(self) -> bool:
+        """Keeps the leader if it has joined, else takes the first member that has; False if none has."""
+        leader = self.members.get(self.leader_id or "")
+        if leader is not None and leader.awaiting_join is not None:
+            return True
+        joined = next((member for member in self.members.values() if member.awaiting_join is not None), None)
+        if joined is None:
+            return False
+        self.leader_id = joined.member_id
+        return True
+
+    # --- protocols ---------------------------------------------------------------------------------------------------
+
+    def supports(self, protocol_type: str, names: set[str]) -> bool:
+        """True if a member with these protocols fits in. Its own earlier protocols count too, as in Kafka: a lone
+        member cannot change all of them without leaving first."""
+        if not self.members:
+            return bool(protocol_type) and bool(names)
+        return protocol_type == self.protocol_type and any(
+            self._protocol_counts[name] == len(self.members) for name in names
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol that every member has and most of them like best."""
+        common = set.intersection(*({name for name, _ in member.protocols} for member in self.members.values()))
+        votes = Counter(
+            next(name for name, _ in member.protocols if name in common) for member in self.members.values()
+        )
+        best = max(votes.values())
+        return min(name for name, count in votes.items() if count == best)
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
+            for member in self.members.values()
+        )
+
+    # --- the record --------------------------------------------------------------------------------------------------
+
+    def to_value(self, assignments: dict[str, bytes], now: Now) -> GroupMetadataValue:
+        """The group's record as it is with these assignments."""
+        return GroupMetadataValue(
+            protocol_type=self.protocol_type or "",
+            generation=self.generation,
+            protocol=self.protocol,
+            leader=self.leader_id,
+            current_state_timestamp=now.wall_ms,
+            members=[
+                GroupMetadataValueMember(
+                    member_id=member.member_id,
+                    group_instance_id=member.group_instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    rebalance_timeout=member.rebalance_timeout_ms,
+                    session_timeout=member.session_timeout_ms,
+                    subscription=member.metadata(self.protocol),
+                    assignment=assignments.get(member.member_id, b""),
+                )
+                for member in self.members.values()
+            ],
+        )
+
+    @staticmethod
+    def from_value(group_id: str, value: GroupMetadataValue, now: Now) -> Group:
+        """The group as its record says; its members get a whole session to show themselves."""
+        group = Group(group_id, now)
+        group.generation = value.generation
+        group.protocol_type = value.protocol_type or None
+        group.protocol = value.protocol
+        for item in value.members:
+            rebalance_timeout_ms = item.rebalance_timeout if item.rebalance_timeout >= 0 else item.session_timeout
+            member = Member(
+                item.member_id,
+                item.group_instance_id,
+                item.client_id,
+                item.client_host,
+                rebalance_timeout_ms,
+                item.session_timeout,
+                ((value.protocol or "", bytes(item.subscription)),),
+                bytes(item.assignment),
+            )
+            member.deadline_ms = now.monotonic_ms + item.session_timeout
+            group.add(member)
+        group.leader_id = value.leader
+        group.state = GroupState.STABLE if group.members else GroupState.EMPTY
+        group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else now.wall_ms
+        return group
+
+
+def fenced(group: Group, member_id: str, instance_id: str | None, generation_id: int | None = None) -> ErrorCode:
+    """NONE if a request of this member, and of this generation if it names one, may pass; else the error."""
+    if instance_id is not None:
+        known = group.static_members.get(instance_id)
+        if known is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        if known != member_id:
+            return ErrorCode.FENCED_INSTANCE_ID
+    if member_id not in group.members:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if generation_id in (None, group.generation) else ErrorCode.ILLEGAL_GENERATION

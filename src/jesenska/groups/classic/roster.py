@@ -1,0 +1,77 @@
+"""The groups of one shard, the next time each is looked at, and the effects of the current event."""
+
+from __future__ import annotations
+
+import heapq
+
+from jesenska.coordination.shard import Answer, Marker, Now, OfTransaction, Token, Write
+from jesenska.groups.classic.group import Group, Member
+from jesenska.groups.events import Response
+from jesenska.groups.records import GroupRecord, OffsetRecord
+from jesenska.groups.settings import GroupSettings
+from jesenska.groups.writes import MemberWrite, OffsetWrite
+
+#: How long a new member may wait for its first rebalance; Kafka's own limit.
+NEW_MEMBER_TIMEOUT_MS = 300_000
+
+
+class Roster:
+    """The state shared by the members' side and the offsets' side of a coordinator."""
+
+    def __init__(self, settings: GroupSettings) -> None:
+        self.settings = settings
+        self.groups: dict[str, Group] = {}
+        self._effects: list[Answer | Write] = []
+        self._wakes: list[tuple[int, str]] = []
+
+    # --- what is decided ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> list[Answer | Write]:
+        """Begins an event: its effects are collected in the returned list."""
+        self._effects = []
+        return self._effects
+
+    def answer(self, token: Token | None, response: Response) -> None:
+        """Answers a request; does nothing if `token` is None."""
+        if token is not None:
+            self._effects.append(Answer(token, response))
+
+    def write(
+        self,
+        group_id: str,
+        records: list[OffsetRecord | GroupRecord],
+        operation: MemberWrite | OffsetWrite,
+        within: OfTransaction | None = None,
+    ) -> None:
+        self._effects.append(Write(group_id, tuple(records), operation, within))
+
+    def mark(self, marker: Marker, operation: OffsetWrite) -> None:
+        self._effects.append(Write(f"producer {marker.of.producer_id}", (), operation, marker=marker))
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    def touch(self, group: Group, member: Member, now: Now) -> None:
+        """A sign of life: the member's session starts again."""
+        member.deadline_ms = now.monotonic_ms + (NEW_MEMBER_TIMEOUT_MS if member.is_new else member.session_timeout_ms)
+        self.due(group, member.deadline_ms)
+
+    def due(self, group: Group, due_ms: int | None) -> None:
+        """Schedules a look at the group when a deadline of it falls due. Code that moves a deadline calls this; a
+        deadline that moved later is found when the group is looked at."""
+        if due_ms is not None and (group.wake_ms is None or due_ms < group.wake_ms):
+            group.wake_ms = due_ms
+            heapq.heappush(self._wakes, (due_ms, group.group_id))
+
+    def next_wake_ms(self) -> int | None:
+        """The next time at which a group is due; None if no group is."""
+        return self._wakes[0][0] if self._wakes else None
+
+    def pop_due(self, now: Now) -> Group | None:
+        """The next group that is due; None if there is none."""
+        while self._wakes and self._wakes[0][0] <= now.monotonic_ms:
+            due_ms, group_id = heapq.heappop(self._wakes)
+            group = self.groups.get(group_id)
+            if group is not None and group.wake_ms == due_ms:
+                group.wake_ms = None
+                return group
+        return None

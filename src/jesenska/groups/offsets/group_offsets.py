@@ -1,0 +1,309 @@
+"""Committed offsets of groups: the offsets' side of the coordinator. It also deletes and expires them, and the groups
+that hold nothing else.
+
+commit     the offsets are appended; they count, and are answered, once that is committed. A group that has members
+           takes offsets from them only; but offsets of a branch (controller.branches) from any client, where it has
+           none yet and no member subscribes to it
+delete     by request, with their topic, or with their group: tombstones are appended first
+within     an offset of a transaction waits for its marker, and until then the earlier offset counts. A request
+           for stable offsets has to come again. Fencing is by the producer: such a commit may come without a member,
+           and in a rebalance
+expire     offsets of an empty group some time after it became empty, and of topics that no member of a stable group
+           subscribes to after the commit, or at the time that their commit asked for; a group that loses its last
+           offset goes with it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.coordination.shard import Now, Token
+from jesenska.groups.classic.group import Group, fenced
+from jesenska.groups.classic.roster import Roster
+from jesenska.groups.classic.states import HAPPENS, ExpiryDue, GroupState, Step
+from jesenska.groups.events import (
+    CommitOffsets,
+    CommittedOffset,
+    DeleteGroup,
+    DeleteOffsets,
+    EndOffsets,
+    ErrorAnswer,
+    PartitionsAnswer,
+    TopicDeleted,
+)
+from jesenska.groups.records import GroupRecord, OffsetCommitValue, OffsetRecord
+from jesenska.groups.writes import CommitWrite, ForgetWrite, MarkerWrite, OffsetWrite, RemovalWrite, Results
+from jesenska.wire.codec import MalformedMessageError
+from jesenska.wire.consumer_protocol import decode_subscribed_topics
+
+
+class GroupOffsets:
+    """The offsets of the groups in the roster."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._groups = roster.groups
+        self._answer = roster.answer
+        self._write = roster.write
+        self._last_commit = 0
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def commit(self, event: CommitOffsets, now: Now) -> None:
+        error = self._refuse_commit(event, now)
+        if error is not ErrorCode.NONE:
+            self._answer(event.token, PartitionsAnswer(error, {key: error for key, _ in event.offsets}))
+            return
+        group = self._groups.get(event.group_id)
+        if group is None:
+            group = self._groups[event.group_id] = Group(event.group_id, now)
+        elif event.member_id in group.members:
+            self._roster.touch(group, group.members[event.member_id], now)
+        limit = self._roster.settings.offset_metadata_max_bytes
+        good = [(key, value) for key, value in event.offsets if not is_metadata_too_large(value.metadata, limit)]
+        results = {key: ErrorCode.OFFSET_METADATA_TOO_LARGE for key, _ in event.offsets}
+        results.update((key, ErrorCode.NONE) for key, _ in good)
+        if not good:
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NONE, results))
+            return
+        keys = tuple(key for key, _ in good)
+        self._last_commit += 1
+        group.pending_commits[self._last_commit] = keys
+        if event.within is not None:
+            group.pending_within.add(self._last_commit)
+        records: list[OffsetRecord | GroupRecord] = [
+            OffsetRecord(event.group_id, key.topic, key.partition, _offset_value(value)) for key, value in good
+        ]
+        self._write(
+            event.group_id,
+            records,
+            CommitWrite(event.token, event.group_id, self._last_commit, keys, results),
+            within=event.within,
+        )
+
+    def end(self, event: EndOffsets) -> None:
+        """A transaction ends: writes its marker into this log, for all groups with offsets in it."""
+        self._roster.mark(event.marker, MarkerWrite(event.token))
+
+    def _refuse_commit(self, event: CommitOffsets, now: Now) -> ErrorCode:
+        group = self._groups.get(event.group_id)
+        if group is None:
+            if event.generation_id < 0:
+                return ErrorCode.NONE
+            if event.within is not None:
+                return ErrorCode.ILLEGAL_GENERATION
+            return ErrorCode.GROUP_ID_NOT_FOUND if event.knows_missing_group else ErrorCode.ILLEGAL_GENERATION
+        happens = HAPPENS[CommitOffsets][group.state]
+        if group.is_in(GroupState.DEAD) and isinstance(happens, ErrorCode):
+            return happens
+        if event.generation_id < 0 and group.is_in(GroupState.EMPTY):
+            return ErrorCode.NONE
+        if event.generation_id >= 0 or event.member_id or event.group_instance_id is not None:
+            error = fenced(group, event.member_id, event.group_instance_id, event.generation_id)
+            if error is not ErrorCode.NONE:
+                return error
+        elif not group.is_in(GroupState.EMPTY) and event.within is None:
+            # A client that is not a member may not change the offsets of a group with members.
+            return _refuse_of_branches(group, event)
+        if event.within is not None:
+            # A transaction's offsets are fenced by its producer, so a rebalance does not refuse them.
+            return ErrorCode.NONE
+        return happens if isinstance(happens, ErrorCode) else ErrorCode.NONE
+
+    def delete_offsets(self, event: DeleteOffsets) -> None:
+        group = self._groups.get(event.group_id)
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteOffsets][group.state]
+        if group is None or isinstance(happens, ErrorCode):
+            self._answer(event.token, PartitionsAnswer(ErrorCode.GROUP_ID_NOT_FOUND, {}))
+            return
+        subscribed = subscribed_topics(group)
+        if subscribed is None and group.protocol_type != "consumer":
+            self._answer(event.token, PartitionsAnswer(ErrorCode.NON_EMPTY_GROUP, {}))
+            return
+        # A member whose subscription cannot be read may want any topic.
+        wanted = {key.topic for key in event.partitions} if subscribed is None else subscribed
+        results = {
+            key: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if key.topic in wanted else ErrorCode.NONE
+            for key in event.partitions
+        }
+        self._forget_offsets(
+            group, [key for key, error in results.items() if error is ErrorCode.NONE], event.token, results
+        )
+
+    def _forget_offsets(self, group: Group, keys: list[TopicPartition], token: Token | None, results: Results) -> None:
+        there = tuple(key for key in keys if key in group.offsets)
+        if there:
+            self._write(group.group_id, _tombstones(group, there), ForgetWrite(token, group.group_id, there, results))
+        else:
+            self._answer(token, PartitionsAnswer(ErrorCode.NONE, results))
+
+    def topic_deleted(self, event: TopicDeleted) -> None:
+        for group in list(self._groups.values()):
+            self._forget_offsets(group, [key for key in group.offsets if key.topic == event.topic], None, {})
+
+    # --- deleting groups ---------------------------------------------------------------------------------------------
+
+    def delete_group(self, event: DeleteGroup, now: Now) -> None:
+        group = self._groups.get(event.group_id)
+        happens = ErrorCode.GROUP_ID_NOT_FOUND if group is None else HAPPENS[DeleteGroup][group.state]
+        if group is not None and group.pending_members and happens is Step.REMOVE:
+            happens = ErrorCode.NON_EMPTY_GROUP
+        if group is None or isinstance(happens, ErrorCode):
+            self._answer(
+                event.token, ErrorAnswer(happens if isinstance(happens, ErrorCode) else ErrorCode.GROUP_ID_NOT_FOUND)
+            )
+        else:
+            self._remove_group(group, now, event.token)
+
+    def _remove_group(self, group: Group, now: Now, token: Token | None) -> None:
+        """Removes a group with its offsets, also those on their way into the log."""
+        operation = RemovalWrite(token, group.group_id, group.state)
+        group.move_to(GroupState.DEAD, now)
+        keys = dict.fromkeys([*group.offsets, *(key for keys in group.pending_commits.values() for key in keys)])
+        self._write(group.group_id, [*_tombstones(group, keys), GroupRecord(group.group_id, None)], operation)
+
+    def expire(self, now: Now) -> None:
+        """Removes expired offsets, and groups that keep nothing any more."""
+        for group in list(self._groups.values()):
+            if group.pending_commits:
+                continue
+            happens, old = HAPPENS[ExpiryDue][group.state], self._expired(group, now)
+            if (
+                happens is Step.FORGET_AND_REMOVE
+                and len(old) == len(group.offsets)
+                and not group.pending_members
+                and not group.open_offsets
+            ):
+                self._remove_group(group, now, None)
+            elif old:
+                self._forget_offsets(group, old, None, {})
+
+    def _expired(self, group: Group, now: Now) -> list[TopicPartition]:
+        """The expired offsets. Those of topics that a member subscribes to are kept, whatever expiry their commit
+        asked for."""
+        subscribed = None if HAPPENS[ExpiryDue][group.state] is Step.NOTHING else subscribed_topics(group)
+        if subscribed is None:
+            return []
+        retention_ms = self._roster.settings.offsets_retention_ms
+        old, unstable = [], group.unstable()
+        for key, value in group.offsets.items():
+            if key.topic in subscribed or key in unstable:
+                continue
+            if value.expire_timestamp_ms >= 0:
+                due_ms = value.expire_timestamp_ms
+            else:
+                unused = group.is_in(GroupState.EMPTY) and group.protocol_type is not None
+                due_ms = retention_ms + (
+                    max(group.state_since_ms, value.commit_timestamp_ms) if unused else value.commit_timestamp_ms
+                )
+            if due_ms <= now.wall_ms:
+                old.append(key)
+        return old
+
+    # --- what was written --------------------------------------------------------------------------------------------
+
+    def written(self, operation: OffsetWrite, in_time: bool) -> None:
+        """The records of the write are in the log, and replayed."""
+        if isinstance(operation, CommitWrite):
+            self._is_no_longer_pending(operation)
+        if in_time:
+            self._answer(operation.token, _response(operation))
+
+    def late(self, operation: OffsetWrite, error: ErrorCode) -> None:
+        """The write takes too long, or this coordinator resigns."""
+        self._answer(operation.token, _response(operation, error))
+
+    def failed(self, operation: OffsetWrite, error: ErrorCode, in_time: bool) -> None:
+        """The write failed: its records are not in the log."""
+        if isinstance(operation, CommitWrite):
+            self._is_no_longer_pending(operation)
+        elif isinstance(operation, RemovalWrite) and (group := self._groups.get(operation.group_id)) is not None:
+            group.state = operation.state
+        if in_time:
+            self._answer(operation.token, _response(operation, error))
+
+    def _is_no_longer_pending(self, operation: CommitWrite) -> None:
+        group = self._groups.get(operation.group_id)
+        if group is not None:
+            group.pending_commits.pop(operation.serial, None)
+            group.pending_within.discard(operation.serial)
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def committed(
+        self, group_id: str, partitions: Sequence[TopicPartition] | None
+    ) -> dict[TopicPartition, CommittedOffset]:
+        """The committed offsets of these partitions, or of all; those without an offset are left out."""
+        group = self._groups.get(group_id)
+        if group is None or group.is_in(GroupState.DEAD):
+            return {}
+        if partitions is None:
+            return dict(group.offsets)
+        return {key: group.offsets[key] for key in partitions if key in group.offsets}
+
+    def unstable(self, group_id: str) -> set[TopicPartition]:
+        """Partitions for which a transaction that is not decided has committed an offset."""
+        group = self._groups.get(group_id)
+        return set() if group is None else group.unstable()
+
+
+def _refuse_of_branches(group: Group, event: CommitOffsets) -> ErrorCode:
+    """NONE if a group with members may be given offsets of a branch of what it reads: it has no offsets there and no
+    member subscribes to the branch. Else the error. The members do not notice."""
+    if not event.is_of_branches:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is not GroupState.STABLE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    subscribed = subscribed_topics(group)
+    pending = {key for keys in group.pending_commits.values() for key in keys}
+    if subscribed is None or any(
+        key.topic in subscribed or key in group.offsets or key in pending for key, _ in event.offsets
+    ):
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE
+
+
+def _response(operation: OffsetWrite, error: ErrorCode = ErrorCode.NONE) -> ErrorAnswer | PartitionsAnswer:
+    """The answer to the request that waits for a write; with an error if it is not known to be in the log."""
+    if isinstance(operation, (MarkerWrite, RemovalWrite)):
+        return ErrorAnswer(error)
+    if error is ErrorCode.NONE:
+        return PartitionsAnswer(error, operation.results)
+    return PartitionsAnswer(ErrorCode.NONE, {**operation.results, **dict.fromkeys(operation.keys, error)})
+
+
+def _tombstones(group: Group, keys: Iterable[TopicPartition]) -> list[OffsetRecord | GroupRecord]:
+    return [OffsetRecord(group.group_id, key.topic, key.partition, None) for key in keys]
+
+
+def is_metadata_too_large(text: str, limit: int) -> bool:
+    """True where a commit's metadata has more characters than `offset.metadata.max.bytes` allows. Those beyond U+FFFF
+    count twice, as in Kafka."""
+    return 2 * len(text) > limit and len(text.encode("utf-16-le", "surrogatepass")) // 2 > limit
+
+
+def _offset_value(value: CommittedOffset) -> OffsetCommitValue:
+    return OffsetCommitValue(
+        offset=value.offset,
+        leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+        commit_timestamp=value.commit_timestamp_ms,
+        expire_timestamp=value.expire_timestamp_ms,
+    )
+
+
+def subscribed_topics(group: Group) -> set[str] | None:
+    """The topics that the members of a consumer group want; None if they are not known."""
+    if group.is_in(GroupState.EMPTY):
+        return set()
+    if group.protocol_type != "consumer":
+        return None
+    topics: set[str] = set()
+    for member in group.members.values():
+        try:
+            topics.update(decode_subscribed_topics(member.metadata(group.protocol)))
+        except MalformedMessageError:
+            return None
+    return topics

@@ -1,0 +1,69 @@
+"""What a compaction does with transactions, told batch by batch in the log's order. A pure decider.
+
+    records of an aborted transaction    go, and never stand for the newest of their keys
+    records of a committed one           are like any others
+    an abort or commit marker            stays while a batch of its transaction was met in this pass. After that it may
+                                         go, once `delete.retention.ms` have passed: readers that are in the midst of
+                                         the transaction must find it
+    an aborted transaction's entry in    goes with the last batch of the transaction
+      the transaction index
+
+The part that is compacted ends below the last stable offset, so each transaction in it is decided, perhaps by a marker
+that stands behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from jesenska.log.segments.producer_state import AbortedTransaction
+from jesenska.records.decode import ControlMarker, ControlType
+from jesenska.records.header import BatchHeader
+
+
+class CleanedTransactions:
+    """Of one pass over a log; `aborted` are those that may have records in it."""
+
+    def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
+        #: Those that begin later, the next one last.
+        self._later = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
+        #: By producer: those that have begun, and of which of them a batch was met.
+        self._begun: dict[int, AbortedTransaction] = {}
+        self._met: set[int] = set()
+        #: Producers with a batch of a transaction that is to be committed.
+        self._committed: set[int] = set()
+
+    def is_aborted(self, header: BatchHeader) -> bool:
+        """True for a batch of data whose transaction was aborted."""
+        if not header.is_transactional:
+            return False
+        self._begin_up_to(header.last_offset)
+        if header.producer_id in self._begun:
+            self._met.add(header.producer_id)
+            return True
+        self._committed.add(header.producer_id)
+        return False
+
+    def end(self, header: BatchHeader, marker: ControlMarker | None) -> tuple[bool, AbortedTransaction | None]:
+        """For a control batch, and what it says (None if it has no record left): whether it may go, and the entry that
+        the transaction index keeps for it."""
+        self._begin_up_to(header.last_offset)
+        producer_id = header.producer_id
+        if marker is None:
+            return True, None
+        if marker.type is ControlType.ABORT:
+            transaction = self._begun.pop(producer_id, None)
+            if producer_id in self._met:
+                self._met.discard(producer_id)
+                return False, transaction
+            return True, None
+        if marker.type is ControlType.COMMIT:
+            was_met = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not was_met, None
+        return False, None
+
+    def _begin_up_to(self, offset: int) -> None:
+        while self._later and self._later[-1].first_offset <= offset:
+            transaction = self._later.pop()
+            self._begun.setdefault(transaction.producer_id, transaction)

@@ -1,0 +1,471 @@
+"""One compaction of one log: what of its segments stays is copied to new files, which take the place of the old ones.
+
+    index       the dirty part is read, and the newest offset of each key noted (records.codec.KeyOffsets says what
+                stays)
+    copy        group by group of segments: what stays goes to files named `.cleaned`, which are synced and then named
+                `.swap`
+    replace     the log's owner takes the group's segments out and the new one in (`PartitionLog.replace_segments`);
+                then the names are synced
+
+All but the replacing is done in another thread, a piece at a time: `steps` gives, after each piece, how many bytes
+were read and written, and for each group that is copied a `Replacement`. It reads the files by their names and touches
+nothing of the log.
+
+After a crash: `.cleaned` files are removed by the next start, and a `.swap` file, which is whole, takes the place of
+the segments that it covers. So does one that has its name already, where the disk has forgotten that the others have
+lost theirs.
+
+What becomes of transactions `cleaned_transactions` says. A batch stays without records if it is the last of a
+producer, or the last of the part that is compacted: so that the log keeps its sequence numbers, and its end.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from jesenska.base.errors import CorruptMessageError
+from jesenska.log.compaction.cleaned_transactions import CleanedTransactions
+from jesenska.log.compaction.cleaning_plan import SegmentFacts
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.recovery import CLEANED_SUFFIX, SWAP_SUFFIX
+from jesenska.log.segments.segment import LOG_SUFFIX, LogSegment, file_name
+from jesenska.log.segments.segment_file import OpenFiles
+from jesenska.log.segments.transaction_index import TransactionIndex
+from jesenska.records.batch import verify_crc
+from jesenska.records.codec import BatchScan, KeyOffsets
+from jesenska.records.decode import ControlMarker, read_marker, records_of
+from jesenska.records.encode import reseal_batch
+from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, read_header
+
+_INT32_MAX = 2**31 - 1
+#: Bytes of a place in the table of keys.
+_SLOT_BYTES = 24
+_BUFFER_BYTES_MIN = 64 * 1024
+
+
+class CleaningSettings(NamedTuple):
+    """What one compaction may take. The names are those of the broker's settings, less `log.cleaner.`."""
+
+    dedupe_buffer_bytes: int = 128 * 1024 * 1024
+    io_buffer_bytes: int = 512 * 1024
+    io_buffer_load_factor: float = 0.9
+
+
+class CancelledError(Exception):
+    """The log's owner wants the compaction no more."""
+
+
+class NotCompactedError(Exception):
+    """The log is one that is not compacted; the sentence says why."""
+
+
+class Replacement(NamedTuple):
+    """A group of segments, by their base offsets, and the one that has what stays of them; its files are named
+    `.swap`."""
+
+    base_offsets: tuple[int, ...]
+    cleaned: LogSegment
+
+
+class _CleanedFile:
+    """The segment in the making: batches are gathered and written in pieces."""
+
+    def __init__(self, segment: LogSegment, files: FileLayer, buffer_bytes: int) -> None:
+        self.segment = segment
+        self.buffer = bytearray(buffer_bytes)
+        #: Bytes of the buffer that are in use.
+        self.filled = 0
+        self._files = files
+        self._position = 0
+        self._scan = BatchScan(segment.base_offset, segment.index_interval_bytes, _INT32_MAX)
+
+    def put(self, batch: Buffer) -> int:
+        """Appends a batch; how many bytes were written to the file meanwhile."""
+        written = 0
+        if len(batch) > len(self.buffer) - self.filled:
+            written = self.write()
+            self.make_room(len(batch))
+        self.buffer[self.filled : self.filled + len(batch)] = batch
+        self.filled += len(batch)
+        return written
+
+    def make_room(self, size_bytes: int) -> None:
+        """The empty buffer gets at least this size."""
+        assert not self.filled, "the buffer is in use"
+        if size_bytes > len(self.buffer):
+            self.buffer = bytearray(size_bytes)
+
+    def write(self) -> int:
+        """Writes what was gathered; how many bytes. Batches are checked once more on the way, and counted for the
+        indexes."""
+        segment, at = self.segment, 0
+        while at < self.filled:
+            good = self._scan.feed(self.buffer, at, self.filled, self._position + at)
+            segment.note_entries(self._scan.take_entries())
+            if not good:
+                raise CorruptMessageError(
+                    f"what was to be written to {segment.file.path} at position {self._position + at} is no batch "
+                    f"that may follow"
+                )
+            at += good
+        if at:
+            with memoryview(self.buffer) as view:
+                self._files.write_all(segment.file.handle().fileno(), view[:at], self._position)
+        self._position += at
+        self.filled = 0
+        return at
+
+    def seal(self) -> None:
+        """Everything is written: the indexes are, too."""
+        segment, scan = self.segment, self._scan
+        segment.size_bytes = self._position
+        segment.note_scanned(
+            scan.first_timestamp, scan.max_timestamp, scan.max_timestamp_offset, scan.bytes_since_entry
+        )
+        segment.seal()
+        segment.trim()
+
+    def sync(self, modified_ms: float) -> None:
+        """Syncs the files and closes them. Retention goes by `modified_ms` where no record has a timestamp."""
+        segment, files = self.segment, self._files
+        files.set_modified_ms(segment.file.path, modified_ms)
+        files.fsync(segment.file.handle().fileno())
+        for path in segment.own_paths()[1:]:
+            descriptor = files.open(path, os.O_RDONLY)
+            try:
+                files.fsync(descriptor)
+            finally:
+                files.close(descriptor)
+        segment.file.close()
+
+
+class Cleaning:
+    """`groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which begins at
+    `first_dirty`. `producer_ends` are last offsets of batches that must not go as a whole: the last of each producer;
+    `producer_epochs` are the epochs of those of which only markers are known. `transaction_indexes` are copies of the
+    log's. `secret` is 16 random bytes."""
+
+    def __init__(
+        self,
+        directory: Path,
+        groups: Sequence[Sequence[SegmentFacts]],
+        first_dirty: int,
+        config: LogConfig,
+        files: FileLayer,
+        settings: CleaningSettings,
+        *,
+        producer_ends: Sequence[int],
+        producer_epochs: Mapping[int, int],
+        transaction_indexes: Sequence[TransactionIndex],
+        secret: bytes,
+        now_ms: int,
+    ) -> None:
+        self._directory = directory
+        self._groups = groups
+        self._first_dirty = first_dirty
+        self._config = config
+        self._files = files
+        self._now_ms = now_ms
+        self._producer_ends = frozenset(producer_ends)
+        self._producer_epochs = producer_epochs
+        #: Last offsets of the batches that must not go as a whole, for the pass that copies.
+        self._ends = array("q")
+        self._transaction_indexes = transaction_indexes
+        self._transactions = CleanedTransactions(())
+        end = groups[-1][-1].end_offset
+        most = max(
+            1, min(int(settings.dedupe_buffer_bytes // _SLOT_BYTES * settings.io_buffer_load_factor), end - first_dirty)
+        )
+        slots = min(max(2, settings.dedupe_buffer_bytes // _SLOT_BYTES), 2 * most)
+        self._keys = KeyOffsets(max(slots, most + 1), most, secret)
+        #: Has no keys, so that no record goes by it.
+        self._no_keys = KeyOffsets(2, 1, secret)
+        self._buffer_bytes = max(_BUFFER_BYTES_MIN, settings.io_buffer_bytes // 2)
+        self._buffer = bytearray(self._buffer_bytes)
+        self._lock = Lock()
+        self._is_cancelled = False
+        #: The segment whose files are named `.cleaned`.
+        self._making: LogSegment | None = None
+        #: The one whose files are named `.swap`, until the owner has taken it.
+        self._swap: LogSegment | None = None
+
+    @property
+    def cleaned_up_to(self) -> int:
+        """The first offset that is still dirty when all groups are replaced. Known when the first one is copied."""
+        return self._keys.latest_offset + 1
+
+    # -- on the owner's thread ----------------------------------------------------------------------------------------
+
+    def hand_over(self) -> None:
+        """The group that was given last is the log's: its files are left alone from here on."""
+        self._swap = None
+
+    def cancel(self) -> None:
+        """Ends the compaction: no file of the log is made or renamed once this has returned, and what was to take the
+        place of segments is gone. Harmless a second time."""
+        with self._lock:
+            self._is_cancelled = True
+            self._remove_made()
+            self._making, self._swap = self._swap, None
+            self._remove_made()
+
+    # -- in another thread --------------------------------------------------------------------------------------------
+
+    def steps(self) -> Generator[int | Replacement, None, None]:
+        """Does the work, a piece at each step: gives how many bytes were moved, or a group that can be replaced.
+        OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. To be closed
+        if it is not gone through to the end."""
+        aborted = [transaction for index in self._transaction_indexes for transaction in index.entries()]
+        self._transactions = CleanedTransactions(
+            [transaction for transaction in aborted if transaction.last_offset >= self._first_dirty]
+        )
+        yield from self._index()
+        self._ends = array("q", sorted({*self._producer_ends, self._keys.latest_offset}))
+        self._transactions = CleanedTransactions(aborted)
+        for group in self._groups:
+            if group[0].base_offset > self._keys.latest_offset:
+                return
+            yield from self._copy(group)
+
+    def _index(self) -> Iterator[int]:
+        keys = self._keys
+        for group in self._groups:
+            for facts in group:
+                if facts.end_offset <= self._first_dirty:
+                    continue
+                for size in self._pieces(facts):
+                    yield size
+                    self._at += keys.add_batches(self._buffer, self._at, self._held, self._first_dirty)
+                    header = self._whole_batch()
+                    while header is not None and not keys.is_full:
+                        self._add_special(header)
+                        self._at += header.size_bytes
+                        self._at += keys.add_batches(self._buffer, self._at, self._held, self._first_dirty)
+                        header = self._whole_batch()
+                    if keys.is_full:
+                        break
+                if keys.is_full:
+                    if keys.latest_offset < self._first_dirty:
+                        raise NotCompactedError(
+                            f"a batch at offset {self._first_dirty} or later has more keys than the table has room "
+                            f"for ({keys.most}): "
+                            "give it more with log.cleaner.dedupe.buffer.size"
+                        )
+                    return
+        if keys.latest_offset < self._groups[-1][-1].end_offset - 1:
+            # Nothing stands at the end of the last segment.
+            keys.note_batch(self._groups[-1][-1].end_offset - 1)
+
+    def _add_special(self, header: BatchHeader) -> None:
+        if header.is_control:
+            self._transactions.end(header, self._marker(header))
+        elif not self._transactions.is_aborted(header) and header.last_offset >= self._first_dirty:
+            self._keys.add_records(self._body(header), header.record_count, header.base_offset, self._first_dirty)
+            if self._keys.is_full:
+                return
+        self._keys.note_batch(header.last_offset)
+
+    def _body(self, header: BatchHeader) -> bytearray | memoryview:
+        """The records of the batch that begins at `_at`, decompressed."""
+        verify_crc(self._buffer, self._at, header)
+        return records_of(self._buffer, self._at, header)
+
+    def _marker(self, header: BatchHeader) -> ControlMarker | None:
+        """What the control batch that begins at `_at` says."""
+        verify_crc(self._buffer, self._at, header)
+        return read_marker(self._buffer[self._at : self._at + header.size_bytes])
+
+    def _copy(self, group: Sequence[SegmentFacts]) -> Iterator[int | Replacement]:
+        segment = LogSegment(
+            self._directory,
+            group[0].base_offset,
+            self._config,
+            self._files,
+            OpenFiles(self._files, 1),
+            created_ms=self._now_ms,
+        )
+        segment.name_files(CLEANED_SUFFIX)
+        with self._lock:
+            self._check()
+            self._making = segment
+            segment.create_files()
+        try:
+            cleaned = _CleanedFile(segment, self._files, self._buffer_bytes)
+            for facts in group:
+                for size in self._pieces(facts):
+                    yield size + self._keep(cleaned)
+            yield cleaned.write()
+            with self._lock:
+                self._check()
+                cleaned.seal()
+            cleaned.sync(self._files.modified_ms(self._path(group[-1])))
+            with self._lock:
+                self._check()
+                for path in reversed(segment.own_paths()):
+                    self._files.rename(path, path.with_name(path.name.removesuffix(CLEANED_SUFFIX) + SWAP_SUFFIX))
+                segment.name_files(SWAP_SUFFIX)
+                self._making, self._swap = None, segment
+            self._files.fsync_directory(self._directory)
+            yield Replacement(tuple(facts.base_offset for facts in group), segment)
+            # Before the next group, and before what is clean is written down.
+            self._files.fsync_directory(self._directory)
+        finally:
+            segment.file.close()
+            with self._lock:
+                self._remove_made()
+
+    def _remove_made(self) -> None:
+        """Removes the files of a group that comes to nothing; the lock is held."""
+        made, self._making = self._making, None
+        if made is not None:
+            for path in made.own_paths():
+                with suppress(OSError):
+                    self._files.unlink(path)
+
+    def _keep(self, cleaned: _CleanedFile) -> int:
+        """Copies what stays of the batches in the buffer; how many bytes were written."""
+        written = 0
+        while True:
+            taken, cleaned.filled = self._keys.keep_batches(
+                self._buffer,
+                self._at,
+                self._held,
+                cleaned.buffer,
+                cleaned.filled,
+                self._now_ms,
+                self._config.delete_retention_ms,
+                self._ends,
+            )
+            self._at += taken
+            header = self._whole_batch()
+            if header is None:
+                return written
+            if header.attributes & (Attributes.CODEC_MASK | Attributes.TRANSACTIONAL | Attributes.CONTROL):
+                batch = self._keep_control(header, cleaned.segment) if header.is_control else self._keep_special(header)
+                if batch is not None:
+                    written += cleaned.put(batch)
+                self._at += header.size_bytes
+            elif not taken and not cleaned.filled:
+                cleaned.make_room(max(2 * len(cleaned.buffer), header.size_bytes))
+            else:
+                written += cleaned.write()
+
+    def _keep_control(self, header: BatchHeader, segment: LogSegment) -> Buffer | None:
+        """What stays of a control batch; None for nothing. An entry of the transaction index goes to `segment`."""
+        whole = self._buffer[self._at : self._at + header.size_bytes]
+        may_go, entry = self._transactions.end(header, self._marker(header))
+        if entry is not None:
+            segment.note_aborted(entry)
+        if not may_go:
+            return whole
+        if header.record_count and not header.has_delete_horizon:
+            horizon = self._now_ms + self._config.delete_retention_ms
+            records, kept, _, _ = self._no_keys.keep_records(
+                self._body(header), header.record_count, header.base_offset, header.base_timestamp, False, horizon
+            )
+            attributes = header.attributes | Attributes.DELETE_HORIZON
+            return reseal_batch(
+                bytearray(HEADER_SIZE) + records, header, attributes, kept, horizon, header.max_timestamp
+            )
+        if header.record_count and header.base_timestamp > self._now_ms:
+            return whole
+        is_last = self._producer_epochs.get(header.producer_id) == header.producer_epoch
+        return self._without_records(header) if is_last or self._must_stay(header) else None
+
+    def _must_stay(self, header: BatchHeader) -> bool:
+        """True for a batch that does not go as a whole."""
+        return header.last_offset in self._producer_ends or header.last_offset == self._keys.latest_offset
+
+    def _without_records(self, header: BatchHeader) -> Buffer:
+        attributes = header.attributes & ~(Attributes.CODEC_MASK | Attributes.DELETE_HORIZON)
+        return reseal_batch(bytearray(HEADER_SIZE), header, attributes, 0, header.base_timestamp, header.max_timestamp)
+
+    def _keep_special(self, header: BatchHeader) -> Buffer | None:
+        """What stays of a batch that is compressed or belongs to a transaction; None for nothing."""
+        start, keys = self._at, self._keys
+        if self._transactions.is_aborted(header):
+            return self._without_records(header) if self._must_stay(header) else None
+        with memoryview(self._buffer) as view:
+            whole = bytes(view[start : start + header.size_bytes])
+        body = self._body(header)
+        base = new_base = header.base_timestamp
+        attributes = header.attributes
+        drops = header.has_delete_horizon and base <= self._now_ms
+        records, kept, tombstones, max_timestamp = keys.keep_records(
+            body, header.record_count, header.base_offset, base, drops, base
+        )
+        if not kept:
+            return self._without_records(header) if self._must_stay(header) else None
+        if tombstones and not header.has_delete_horizon:
+            attributes |= Attributes.DELETE_HORIZON
+            new_base = self._now_ms + self._config.delete_retention_ms
+            records, kept, tombstones, max_timestamp = keys.keep_records(
+                body, header.record_count, header.base_offset, base, False, new_base
+            )
+        if kept == header.record_count and attributes == header.attributes:
+            return whole
+        largest = max_timestamp if kept and not header.has_log_append_time else header.max_timestamp
+        return reseal_batch(bytearray(HEADER_SIZE) + records, header, attributes, kept, new_base, largest)
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _pieces(self, facts: SegmentFacts) -> Iterator[int]:
+        """Reads a segment's file: at each step the buffer holds, from `_at` to `_held`, batches to be gone through,
+        and the answer is how many bytes were read. Whole batches must be gone through before the next step."""
+        path = self._path(facts)
+        descriptor = self._files.open(path, os.O_RDONLY)
+        try:
+            position = 0
+            self._at = self._held = 0
+            while position < facts.size_bytes:
+                left = self._held - self._at
+                wanted = self._wanted_bytes(facts.size_bytes - position + left)
+                buffer = self._buffer if wanted <= len(self._buffer) else bytearray(wanted)
+                buffer[:left] = self._buffer[self._at : self._held]
+                self._buffer, self._at, self._held = buffer, 0, left
+                with memoryview(buffer) as view:
+                    count = self._files.pread_into(
+                        descriptor, view[left : left + min(len(buffer) - left, facts.size_bytes - position)], position
+                    )
+                if count == 0:
+                    raise CorruptMessageError(f"{path} ends at {position}, and not at {facts.size_bytes}")
+                position += count
+                self._held += count
+                yield count
+            if self._at != self._held:
+                raise CorruptMessageError(f"{path} ends in a part of a batch")
+        finally:
+            self._files.close(descriptor)
+
+    def _path(self, facts: SegmentFacts) -> Path:
+        return self._directory / file_name(facts.base_offset, LOG_SUFFIX)
+
+    def _wanted_bytes(self, available: int) -> int:
+        """How large the buffer must be for the batch at `_at`; CorruptMessageError if it does not end within the bytes
+        that are available."""
+        if self._held - self._at < HEADER_SIZE:
+            return self._buffer_bytes
+        with memoryview(self._buffer) as view:
+            size_bytes = read_header(view, self._at).size_bytes
+        if not HEADER_SIZE <= size_bytes <= available:
+            raise CorruptMessageError(f"a batch of {size_bytes} bytes does not end within its file")
+        return max(self._buffer_bytes, size_bytes)
+
+    def _whole_batch(self) -> BatchHeader | None:
+        """The header of the batch at `_at`; None if it is not in the buffer as a whole."""
+        if self._held - self._at < HEADER_SIZE:
+            return None
+        with memoryview(self._buffer) as view:
+            header = read_header(view, self._at)
+        return header if HEADER_SIZE <= header.size_bytes <= self._held - self._at else None
+
+    def _check(self) -> None:
+        if self._is_cancelled:
+            raise CancelledError

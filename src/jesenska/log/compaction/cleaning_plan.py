@@ -1,0 +1,129 @@
+"""Which log is compacted next, which part of it, and which segments become one. Plain functions over values: no I/O,
+no clock.
+
+    0            clean              first dirty offset        dirty        end        must stay as it is
+    |------------------------------------|--------------------------------|------------------------|
+
+What lies before the first dirty offset was compacted before: each key stands there once. The dirty part is compacted
+next. It ends with the last whole segment below the last stable offset, and never takes the active segment, nor one
+that has a record younger than min.compaction.lag.ms. What is not synced yet may be taken: the result is synced.
+
+A log is compacted if the dirty part is more than min.cleanable.dirty.ratio of both parts together, or if the oldest
+record in it is older than max.compaction.lag.ms; the log with the largest share first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, TypeVar
+
+from jesenska.log.log_config import UNLIMITED, LogConfig
+
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_TIME_INDEX_ENTRY_BYTES = 12
+
+T = TypeVar("T")
+
+
+class SegmentFacts(NamedTuple):
+    base_offset: int
+    #: Base offset of the next segment.
+    end_offset: int
+    size_bytes: int
+    #: Largest timestamp, or the file's modification time where records have none; 0 where no lag is set.
+    timestamp_ms: int = 0
+    #: Largest timestamp of the first batch; -1 where it has none.
+    first_timestamp_ms: int = -1
+
+
+class CleanablePart(NamedTuple):
+    """What a compaction of a log would take."""
+
+    first_dirty_offset: int
+    #: The base offset of the first segment that stays as it is.
+    end_offset: int
+    clean_bytes: int
+    dirty_bytes: int
+    #: A record in it is older than max.compaction.lag.ms.
+    is_overdue: bool
+
+    @property
+    def dirty_ratio(self) -> float:
+        """The dirty part's share of both; 0 for nothing."""
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+
+def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> int:
+    """Where the dirty part begins: at the checkpoint, or at the log's start if the checkpoint is outside of the log,
+    or there is none."""
+    if checkpoint is None or checkpoint < log_start_offset or checkpoint > log_end_offset:
+        return log_start_offset
+    return checkpoint
+
+
+def cleanable_part(
+    segments: Sequence[SegmentFacts], config: LogConfig, *, first_dirty: int, stable_end: int, now_ms: int
+) -> CleanablePart:
+    """What a compaction would take of sealed segments (all but the active one). `stable_end` is an offset from which
+    on nothing may be touched."""
+    end = segments[-1].end_offset if segments else first_dirty
+    for facts in segments:
+        is_young = (
+            config.min_compaction_lag_ms > 0
+            and facts.end_offset > first_dirty
+            and facts.timestamp_ms > now_ms - config.min_compaction_lag_ms
+        )
+        if facts.end_offset > stable_end or is_young:
+            end = facts.base_offset
+            break
+    clean_bytes = dirty_bytes = 0
+    is_overdue = False
+    for facts in segments:
+        if facts.base_offset >= end:
+            break
+        if facts.end_offset <= first_dirty:
+            clean_bytes += facts.size_bytes
+            continue
+        dirty_bytes += facts.size_bytes
+        if (
+            config.max_compaction_lag_ms != UNLIMITED
+            and 0 < facts.first_timestamp_ms < now_ms - config.max_compaction_lag_ms
+        ):
+            is_overdue = True
+    return CleanablePart(first_dirty, max(end, first_dirty), clean_bytes, dirty_bytes, is_overdue)
+
+
+def is_due(part: CleanablePart, config: LogConfig) -> bool:
+    """True if a log with this dirty part is to be compacted."""
+    return part.dirty_bytes > 0 and (part.is_overdue or part.dirty_ratio > config.min_cleanable_dirty_ratio)
+
+
+def dirtiest(candidates: Iterable[tuple[T, CleanablePart]]) -> tuple[T, CleanablePart] | None:
+    """The log with the largest dirty share; the first of several; None of none."""
+    return max(candidates, key=lambda candidate: candidate[1].dirty_ratio, default=None)
+
+
+def groups(segments: Sequence[SegmentFacts], config: LogConfig) -> list[list[SegmentFacts]]:
+    """Segments, oldest first, that become one each: as many in a row as their bytes and index entries fit into one
+    segment, and their offsets into its indexes."""
+    result: list[list[SegmentFacts]] = []
+    size_bytes = entries = 0
+    most_entries = max(1, config.segment_index_bytes // _TIME_INDEX_ENTRY_BYTES)
+    for facts in segments:
+        facts_entries = facts.size_bytes // max(1, config.index_interval_bytes) + 1
+        if (
+            result
+            and size_bytes + facts.size_bytes <= config.segment_bytes
+            and entries + facts_entries <= most_entries
+            and facts.end_offset - 1 - result[-1][0].base_offset <= _RELATIVE_OFFSET_MAX
+        ):
+            result[-1].append(facts)
+            size_bytes += facts.size_bytes
+            entries += facts_entries
+        else:
+            result.append([facts])
+            size_bytes, entries = facts.size_bytes, facts_entries
+    assert all(earlier[-1].end_offset <= later[0].base_offset for earlier, later in pairwise(result))
+    return result

@@ -1,0 +1,431 @@
+"""Compaction of all logs of a broker, on the owner's thread: which log is next, what its compaction hands back, how
+fast it may be.
+
+    look            every second: if fewer compactions run than may, the dirtiest log is compacted
+    a step ends     the next one is asked for, later if `log.cleaner.io.max.bytes.per.second` wants that; a group of
+                    segments that is copied takes its place in the log
+    the last ends   the first dirty offset is written down (`cleaner-offset-checkpoint`)
+    abort           segments of a log are about to be taken away: its compaction comes to nothing
+
+What is decided is in `cleanable`; the reading and copying is in `cleaning`. Times of segments that nobody has asked
+about since the start are read in another thread first, for topics that have a compaction lag.
+
+A log that is damaged, or of a kind that is not compacted, is left alone until the settings change or the next start,
+and named once. One whose disk fails has its turn again after `log.cleaner.backoff.ms`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, takewhile
+
+from jesenska.base.errors import KafkaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.compaction.cleaning import CancelledError, Cleaning, CleaningSettings, NotCompactedError, Replacement
+from jesenska.log.compaction.cleaning_plan import (
+    CleanablePart,
+    SegmentFacts,
+    cleanable_part,
+    dirtiest,
+    first_dirty_offset,
+    groups,
+    is_due,
+)
+from jesenska.log.directory.log_directory import LogDirectory
+from jesenska.log.disk.background import Background, log_failure
+from jesenska.log.disk.doomed_files import DoomedFiles
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.log_config import UNLIMITED
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.segments.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+#: Steps that are done in a row while nobody asks for anything else: to go to the thread and back takes longer than a
+#: small one.
+_BYTES_AT_ONCE = 4 * 1024 * 1024
+
+Moved = int | Replacement | None
+
+
+@dataclass(frozen=True, slots=True)
+class CleanerSettings:
+    """The broker's settings about compaction. Defaults are Kafka's; names, too, less `log.cleaner.`."""
+
+    enable: bool = True
+    threads: int = 1
+    backoff_ms: int = 15_000
+    dedupe_buffer_size: int = 128 * 1024 * 1024
+    io_buffer_size: int = 512 * 1024
+    io_buffer_load_factor: float = 0.9
+    io_max_bytes_per_second: float = float("inf")
+
+    @property
+    def of_each(self) -> CleaningSettings:
+        """What each of the compactions that run at a time may take."""
+        threads = max(1, self.threads)
+        return CleaningSettings(
+            self.dedupe_buffer_size // threads, self.io_buffer_size // threads, self.io_buffer_load_factor
+        )
+
+
+@dataclass(slots=True)
+class CleanerSurroundings:
+    """What the cleaner is given: threads, time, chance."""
+
+    #: Where steps are done, as many at a time as compactions run.
+    background: Background
+    #: Calls a function on the owner's thread after so many seconds.
+    later: Callable[[float, Callable[[], None]], object]
+    monotonic_ms: Callable[[], int]
+    #: Milliseconds since the epoch: the time that records have.
+    now_ms: Callable[[], int]
+    #: 16 random bytes.
+    new_secret: Callable[[], bytes]
+
+
+class _Run:
+    """A compaction that is under way."""
+
+    __slots__ = ("begun_ms", "cleaning", "directory", "is_over", "log", "part", "sources", "steps")
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        directory: LogDirectory,
+        part: CleanablePart,
+        cleaning: Cleaning,
+        sources: Mapping[int, LogSegment],
+        begun_ms: int,
+    ) -> None:
+        self.log = log
+        self.directory = directory
+        self.part = part
+        self.cleaning = cleaning
+        self.sources = sources
+        self.steps = cleaning.steps()
+        self.begun_ms = begun_ms
+        #: Nothing of what it gives counts any more.
+        self.is_over = False
+
+
+class LogCleaner:
+    """Compacts the logs in `directories`."""
+
+    def __init__(
+        self,
+        directories: Sequence[LogDirectory],
+        files: FileLayer,
+        doomed: DoomedFiles,
+        surroundings: CleanerSurroundings,
+        settings: CleanerSettings,
+    ) -> None:
+        self.settings = settings
+        #: Logs that are not compacted, and why.
+        self.uncleanable: dict[TopicPartition, str] = {}
+        self._directories = directories
+        self._files = files
+        self._doomed = doomed
+        self._around = surroundings
+        self._running: dict[TopicPartition, _Run] = {}
+        #: Logs that are not compacted for now.
+        self._paused: set[TopicPartition] = set()
+        #: When to look for a log again.
+        self._look_at_ms = 0
+        #: When the bytes that were moved so far have had their time.
+        self._paced_until_ms = 0.0
+        self._reads_times = False
+        self._closed = False
+
+    @property
+    def is_at_work(self) -> bool:
+        return bool(self._running)
+
+    def reconfigure(self, settings: CleanerSettings) -> None:
+        """From the next compaction on. Logs that could not be compacted have their turn again."""
+        if settings != self.settings:
+            self.settings = settings
+            self.uncleanable.clear()
+            self._look_at_ms = 0
+
+    # -- which log ----------------------------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Begins compactions that are due, as many as may run. To be asked about once a second."""
+        while not self._closed and self.settings.enable and len(self._running) < self.settings.threads:
+            if self._around.monotonic_ms() < self._look_at_ms or self._reads_times or not self._begin_next():
+                return
+
+    def _begin_next(self) -> bool:
+        """Begins the compaction of the dirtiest log; False if none is dirty enough, or that is not known yet."""
+        self._look_at_ms = self._around.monotonic_ms() + self.settings.backoff_ms
+        candidates: list[tuple[tuple[LogDirectory, PartitionLog], CleanablePart]] = []
+        unknown: list[LogSegment] = []
+        now_ms = self._around.now_ms()
+        for directory in self._directories:
+            for topic_partition, log in directory.logs.items():
+                is_kept_out = (
+                    topic_partition in self._running
+                    or topic_partition in self._paused
+                    or topic_partition in self.uncleanable
+                )
+                if not log.config.compact or is_kept_out or log.is_failed or log.is_closed:
+                    continue
+                missing = [segment for segment, _ in _sealed(log) if _lacks_times(segment, log)]
+                if missing:
+                    unknown.extend(missing)
+                    continue
+                part = self._part_of(directory, log, now_ms)
+                if is_due(part, log.config):
+                    candidates.append(((directory, log), part))
+        if unknown:
+            self._read_times(unknown)
+        chosen = dirtiest(candidates)
+        if chosen is None:
+            return False
+        (directory, log), part = chosen
+        self._look_at_ms = 0
+        self._begin(directory, log, part, now_ms)
+        return True
+
+    def _part_of(self, directory: LogDirectory, log: PartitionLog, now_ms: int) -> CleanablePart:
+        first_dirty = first_dirty_offset(
+            directory.cleaner_offsets.get(log.topic_partition), log.log_start_offset, log.log_end_offset
+        )
+        return cleanable_part(
+            _facts_of(log), log.config, first_dirty=first_dirty, stable_end=log.last_stable_offset, now_ms=now_ms
+        )
+
+    def _read_times(self, segments: Sequence[LogSegment]) -> None:
+        """Reads the times of segments in another thread, and looks again."""
+        self._reads_times = True
+        copies = [segment.copy() for segment in segments]
+
+        def read() -> None:
+            for copy in copies:
+                with suppress(OSError, KafkaError):
+                    copy.load_timestamps()
+                copy.close()
+
+        def known(outcome: BaseException | None) -> None:
+            self._reads_times = False
+            log_failure(outcome)
+            for segment, copy in zip(segments, copies, strict=True):
+                segment.learn_times(copy)
+            self._look_at_ms = 0
+            self.look()
+
+        self._around.background.submit(read, known)
+
+    # -- one compaction -----------------------------------------------------------------------------------------------
+
+    def _begin(self, directory: LogDirectory, log: PartitionLog, part: CleanablePart, now_ms: int) -> None:
+        facts = [item for item in _facts_of(log) if item.base_offset < part.end_offset]
+        sources = {segment.base_offset: segment for segment in log.segments[: len(facts)]}
+        cleaning = Cleaning(
+            log.directory,
+            groups(facts, log.config),
+            part.first_dirty_offset,
+            log.config,
+            self._files,
+            self.settings.of_each,
+            producer_ends=[entry.batches[-1].last_offset for entry in log.producers.entries() if entry.batches],
+            producer_epochs={
+                entry.producer_id: entry.producer_epoch for entry in log.producers.entries() if not entry.batches
+            },
+            transaction_indexes=[
+                segment.transaction_index.copy() for segment in log.segments if segment.transaction_index is not None
+            ],
+            secret=self._around.new_secret(),
+            now_ms=now_ms,
+        )
+        run = self._running[log.topic_partition] = _Run(
+            log, directory, part, cleaning, sources, self._around.monotonic_ms()
+        )
+        self._go_on(run)
+
+    def _go_on(self, run: _Run) -> None:
+        if run.is_over and self._closed:
+            # No thread takes anything any more.
+            run.steps.close()
+        elif run.is_over:
+            self._around.background.submit(run.steps.close, log_failure)
+        else:
+            self._around.background.submit(partial(_step, run.steps), partial(self._stepped, run))
+
+    def _stepped(self, run: _Run, outcome: tuple[int, Moved] | BaseException) -> None:
+        if run.is_over:
+            self._go_on(run)
+            return
+        if isinstance(outcome, BaseException):
+            self._failed(run, outcome)
+            return
+        moved_bytes, last = outcome
+        if isinstance(last, Replacement) and not self._replace(run, last):
+            self._give_up(run)
+            self._go_on(run)
+            return
+        if last is None:
+            self._done(run)
+            return
+        self._around.later(self._pause_seconds(moved_bytes), partial(self._go_on, run))
+
+    def _pause_seconds(self, moved_bytes: int) -> float:
+        """How long the next step waits, so that no more bytes are moved in a second than may be."""
+        now_ms = self._around.monotonic_ms()
+        self._paced_until_ms = (
+            max(self._paced_until_ms, now_ms) + moved_bytes * 1000 / self.settings.io_max_bytes_per_second
+        )
+        return max(0.0, self._paced_until_ms - now_ms) / 1000
+
+    def _replace(self, run: _Run, replacement: Replacement) -> bool:
+        """A group is copied: the log gets the new segment. False if its segments are not the log's any more, or the
+        disk fails."""
+        log = run.log
+        sources = [run.sources[base_offset] for base_offset in replacement.base_offsets]
+        if not log.has_segments(sources):
+            return False
+        run.cleaning.hand_over()
+        try:
+            renamed = log.replace_segments(sources, replacement.cleaned)
+        except OSError as error:
+            logger.error("%s: a compaction could not be ended: %s", log.topic_partition, error)
+            return False
+        self._doomed.add(self._around.monotonic_ms() + log.config.file_delete_delay_ms, renamed)
+        return True
+
+    def _done(self, run: _Run) -> None:
+        """Everything is copied, and in its place."""
+        run.is_over = True
+        log = run.log
+        self._running.pop(log.topic_partition, None)
+        offsets = run.directory.cleaner_offsets
+        offsets[log.topic_partition] = max(run.cleaning.cleaned_up_to, run.part.first_dirty_offset)
+        run.directory.write_cleaner_offsets()
+        before = run.part.clean_bytes + run.part.dirty_bytes
+        after = sum(segment.size_bytes for segment in log.segments if segment.base_offset < run.part.end_offset)
+        seconds = (self._around.monotonic_ms() - run.begun_ms) / 1000
+        logger.info(
+            "%s: compacted up to offset %d, %d bytes are %d now, in %.1f s",
+            log.topic_partition,
+            offsets[log.topic_partition],
+            before,
+            after,
+            seconds,
+        )
+        self._look_at_ms = 0
+        self.look()
+
+    def _failed(self, run: _Run, error: BaseException) -> None:
+        topic_partition = run.log.topic_partition
+        self._give_up(run)
+        if isinstance(error, FileNotFoundError):
+            logger.info("%s: a compaction was given up, since segments have left the log", topic_partition)
+        elif isinstance(error, OSError):
+            logger.error(
+                "%s could not be compacted: %s; it is tried again in %d ms",
+                topic_partition,
+                error,
+                self.settings.backoff_ms,
+            )
+        elif isinstance(error, (NotCompactedError, KafkaError)):
+            self.uncleanable[topic_partition] = str(error)
+            logger.warning("%s is not compacted: %s", topic_partition, error)
+        elif not isinstance(error, CancelledError):
+            self.uncleanable[topic_partition] = repr(error)
+            log_failure(error)
+
+    def _give_up(self, run: _Run) -> None:
+        """What the compaction has not handed over comes to nothing."""
+        run.is_over = True
+        run.cleaning.cancel()
+        if self._running.get(run.log.topic_partition) is run:
+            del self._running[run.log.topic_partition]
+
+    # -- what others say ----------------------------------------------------------------------------------------------
+
+    def abort(self, topic_partition: TopicPartition) -> None:
+        """Segments of this log are about to be taken away (`truncation.Cleaner`)."""
+        run = self._running.get(topic_partition)
+        if run is not None:
+            self._give_up(run)
+
+    def pause(self, topic_partition: TopicPartition) -> None:
+        """The log is not compacted until `go_on`: its files are being copied."""
+        self._paused.add(topic_partition)
+        self.abort(topic_partition)
+
+    def go_on(self, topic_partition: TopicPartition) -> None:
+        self._paused.discard(topic_partition)
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        """The partition is deleted."""
+        self.abort(topic_partition)
+        self.uncleanable.pop(topic_partition, None)
+        for directory in self._directories:
+            if directory.cleaner_offsets.pop(topic_partition, None) is not None:
+                directory.write_cleaner_offsets()
+
+    def truncated(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
+        """Logs were cut: nothing past their ends is compacted."""
+        offsets, lowered = directory.cleaner_offsets, False
+        for log in logs:
+            known = offsets.get(log.topic_partition)
+            if known is not None and known > log.log_end_offset:
+                offsets[log.topic_partition] = log.log_end_offset
+                lowered = True
+        if lowered:
+            directory.write_cleaner_offsets()
+
+    def close(self) -> None:
+        """No compaction goes on, and none begins."""
+        self._closed = True
+        for run in list(self._running.values()):
+            self._give_up(run)
+
+
+def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
+    """Steps in a row, in another thread: how many bytes they moved, and what the last one gave, None if it was the
+    last of all."""
+    moved_bytes = 0
+    for moved in steps:
+        if isinstance(moved, Replacement):
+            return moved_bytes, moved
+        moved_bytes += moved
+        if moved_bytes >= _BYTES_AT_ONCE:
+            return moved_bytes, moved
+    return moved_bytes, None
+
+
+def _facts_of(log: PartitionLog) -> list[SegmentFacts]:
+    """What `cleanable` wants to know of the sealed segments."""
+    has_lag = _has_lag(log)
+    return [
+        SegmentFacts(
+            segment.base_offset,
+            following.base_offset,
+            segment.size_bytes,
+            segment.retention_timestamp() if has_lag else 0,
+            segment.first_timestamp if has_lag else -1,
+        )
+        for segment, following in _sealed(log)
+    ]
+
+
+def _sealed(log: PartitionLog) -> Iterator[tuple[LogSegment, LogSegment]]:
+    """Each sealed segment, with the one behind it. One whose roll still waits for the disk is none, and has what is
+    queued for it."""
+    return takewhile(lambda pair: pair[0].is_sealed, pairwise(log.segments))
+
+
+def _has_lag(log: PartitionLog) -> bool:
+    return log.config.min_compaction_lag_ms > 0 or log.config.max_compaction_lag_ms != UNLIMITED
+
+
+def _lacks_times(segment: LogSegment, log: PartitionLog) -> bool:
+    """True if a compaction lag is set and the segment's times would have to be read."""
+    return _has_lag(log) and not segment.knows_all_times

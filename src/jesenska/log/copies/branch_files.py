@@ -1,0 +1,248 @@
+"""The files of a branch: a partition's log that begins as the copy of another one's, in the same log directory.
+
+    segments that are whole     hard links (.log, .index, .timeindex, .txnindex, .snapshot)
+    the end of the log          a copy of the batches that belong to the branch, checked, with indexes of its own
+    active segment              new and empty; it begins where the branch parts from its source
+    leader-epoch-checkpoint     the source's, up to there
+    <end>.snapshot              the source's producers, without their sequences: a producer that writes to both topics
+                                begins the branch at sequence 0, as any partition. Open transactions are open here, too
+    partition.metadata          the branch's own topic id
+
+All of it is made in a directory whose name ends in `-delete`: a start, ours or Apache Kafka's, removes what it finds
+under such a name. What holds records is synced, then the names in the directory, then it is renamed, then that name is
+synced. After a crash at any moment there is the whole branch or none. What was not synced (indexes of the copy, the
+epochs, the snapshot) recovery builds anew from the records.
+
+It runs in the directory's writer thread, so no truncation is at work on the same files. Segments that are compacted or
+deleted meanwhile are noticed: each is linked under the lock of its indexes, and one that has left its log ends the
+attempt (`SourceChangedError`). Where the file system has no links, segments are copied, and looked at again after
+that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+from uuid import UUID
+
+from jesenska.base.errors import KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.disk.checkpoints import LOG_START_OFFSETS
+from jesenska.log.disk.epochs_file import write_leader_epochs
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.leader_epochs import LeaderEpochs
+from jesenska.log.disk.partition_metadata import write_topic_id
+from jesenska.log.disk.shared_files import copy_file, link, share
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.recovery import LoadedLog, LogLoader, rebuild_segment
+from jesenska.log.partition.truncation import shorten_copy
+from jesenska.log.segments.producer_snapshots import ProducerSnapshots
+from jesenska.log.segments.producer_state import ProducerState
+from jesenska.log.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    LogSegment,
+    file_name,
+)
+from jesenska.log.segments.segment_file import OpenFiles
+
+
+class SourceChangedError(Exception):
+    """Segments of the source have left it while they were linked: the branch is to be planned anew."""
+
+
+class StaleCheckpointError(Exception):
+    """A checkpoint on the disk has the log start offset of an earlier topic of the name: it is to be written first."""
+
+
+class BranchPlan(NamedTuple):
+    """What a branch is made of, as the owner of its source sees it."""
+
+    source: TopicPartition
+    target: TopicPartition
+    topic_id: UUID | None
+    config: LogConfig
+    log_directory: Path
+    #: Where it is made, and what it is called then.
+    staging: Path
+    path: Path
+    #: Sealed and synced, one after the other.
+    linked: Sequence[LogSegment]
+    #: A copy of the segment behind them, of which what lies before `end_offset` is copied; None for nothing.
+    copied: LogSegment | None
+    #: Where the branch parts from its source.
+    end_offset: int
+    log_start_offset: int
+    epochs: Sequence[tuple[int, int]]
+    producer_expiration_ms: int
+    now_ms: int
+    #: The first offset of the source that compaction had not seen; None where it has seen nothing.
+    first_dirty: int | None
+
+
+class BranchedLog(NamedTuple):
+    """A branch that stands on the disk."""
+
+    loaded: LoadedLog
+    end_offset: int
+    shared_bytes: int
+    copied_bytes: int
+    #: The first offset that compaction has not seen; None where it has seen nothing.
+    first_dirty: int | None
+
+
+def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
+    """Blocks, for as long as the end of the log takes to be copied. OSError or KafkaStorageError if it cannot be made;
+    nothing is left of it then but perhaps a directory that the next start removes."""
+    try:
+        if _names_partition(plan.log_directory / LOG_START_OFFSETS, plan.target, files):
+            raise StaleCheckpointError
+        files.mkdir(plan.staging)
+        shared_bytes = copied_bytes = 0
+        for segment in plan.linked:
+            size_bytes = segment.size_bytes
+            copied = _link_segment(segment, plan, files)
+            copied_bytes += copied
+            shared_bytes += size_bytes if not copied else 0
+        if plan.linked and plan.copied is None:
+            # Where the source has the producers as of the end, none of its batches need be read for them.
+            snapshot = plan.linked[-1].file.path.with_name(file_name(plan.end_offset, SNAPSHOT_SUFFIX))
+            with suppress(FileNotFoundError):
+                share(files, snapshot, plan.staging / snapshot.name)
+        recovery_point, end_offset = plan.end_offset, plan.end_offset
+        if plan.copied is not None:
+            recovery_point = plan.copied.base_offset
+            copied, end_offset = _copy_end(plan.copied, plan, files)
+            copied_bytes += copied
+        loaded = _load(plan, end_offset, files)
+        _forget_sequences(loaded.producers)
+        ProducerSnapshots(plan.staging, files).write(end_offset, loaded.producers)
+        if plan.topic_id is not None:
+            write_topic_id(plan.staging, plan.topic_id, files)
+        files.fsync_directory(plan.staging)
+        files.rename(plan.staging, plan.path)
+    except (OSError, KafkaStorageError, SourceChangedError) as error:
+        _remove(plan.staging, files)
+        if isinstance(error, FileNotFoundError):
+            raise SourceChangedError from error
+        raise
+    finally:
+        if plan.copied is not None:
+            plan.copied.close()
+    try:
+        files.fsync_directory(plan.log_directory)
+    except OSError:
+        # Nobody knows whether the name is on the disk: it is made again.
+        files.rename(plan.path, plan.staging)
+        _remove(plan.staging, files)
+        raise
+    for segment in loaded.segments:
+        segment.moved(plan.path)
+    # What lies beside the records of the copy is not synced: the first flush takes it along.
+    moved = replace(loaded, directory=plan.path, recovery_point=recovery_point, is_synced=False)
+    first_dirty = None if plan.first_dirty is None else min(plan.first_dirty, end_offset)
+    return BranchedLog(moved, end_offset, shared_bytes, copied_bytes, first_dirty)
+
+
+def _names_partition(checkpoint: Path, topic_partition: TopicPartition, files: FileLayer) -> bool:
+    try:
+        return f"\n{topic_partition.topic} {topic_partition.partition} ".encode() in files.read_file(checkpoint)
+    except FileNotFoundError:
+        return False
+
+
+def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> int:
+    """How many bytes were copied, since there are no links."""
+    log, *beside = segment.paths()
+    with segment.offset_index.lock, segment.time_index.lock:
+        if segment.is_gone:
+            raise SourceChangedError
+        is_linked = link(files, log, plan.staging / log.name)
+        if is_linked:
+            _share_beside(beside, plan, files)
+    if is_linked:
+        return 0
+    # It takes long, and the owner may want the lock.
+    copied = copy_file(files, log, plan.staging / log.name)
+    _share_beside(beside, plan, files)
+    if segment.is_gone:
+        raise SourceChangedError
+    return copied
+
+
+def _share_beside(paths: Sequence[Path], plan: BranchPlan, files: FileLayer) -> None:
+    """An index that is missing is built anew; most segments have no aborted transactions."""
+    for path in (*paths, paths[0].with_suffix(SNAPSHOT_SUFFIX)):
+        with suppress(FileNotFoundError):
+            share(files, path, plan.staging / path.name)
+
+
+def _copy_end(source: LogSegment, plan: BranchPlan, files: FileLayer) -> tuple[int, int]:
+    """Copies the batches before the branch's end; how many bytes, and where it ends: no batch is taken in part."""
+    end_offset = shorten_copy(source, plan.end_offset)
+    path = plan.staging / file_name(source.base_offset, LOG_SUFFIX)
+    copy_file(files, source.file.path, path, source.size_bytes)
+    with suppress(FileNotFoundError):
+        share(files, source.file.path.with_suffix(SNAPSHOT_SUFFIX), path.with_suffix(SNAPSHOT_SUFFIX))
+    open_files = OpenFiles(files, 1)
+    copy = LogSegment(
+        plan.staging,
+        source.base_offset,
+        plan.config,
+        files,
+        open_files,
+        created_ms=plan.now_ms,
+        size_bytes=source.size_bytes,
+    )
+    try:
+        result = rebuild_segment(copy, files, None)
+        if result.fault is not None or result.valid_bytes < source.size_bytes:
+            raise KafkaStorageError(
+                f"{plan.source} cannot be branched: {source.file.path} is damaged at position {result.valid_bytes} "
+                f"({result.fault}); check the disk."
+            )
+        if source.transaction_index is not None:
+            for aborted in source.transaction_index.entries():
+                copy.note_aborted(aborted)
+        copy.write_indexes()
+    finally:
+        copy.close()
+    return source.size_bytes, end_offset
+
+
+def _load(plan: BranchPlan, end_offset: int, files: FileLayer) -> LoadedLog:
+    """The log in the staging directory, with a new segment at its end."""
+    for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
+        files.close(files.open(plan.staging / file_name(end_offset, suffix), os.O_RDWR | os.O_CREAT))
+    epochs = LeaderEpochs(plan.epochs)
+    epochs.truncate_from_end(end_offset)
+    write_leader_epochs(plan.staging, epochs.entries(), files, sync=False)
+    loader = LogLoader(
+        plan.staging,
+        plan.config,
+        files,
+        clean=True,
+        recovery_point=0,
+        log_start_offset=plan.log_start_offset,
+        now_ms=plan.now_ms,
+        producer_expiration_ms=plan.producer_expiration_ms,
+    )
+    return loader.load()
+
+
+def _forget_sequences(producers: ProducerState) -> None:
+    producers.load([entry._replace(batches=()) for entry in producers.entries()])
+
+
+def _remove(directory: Path, files: FileLayer) -> None:
+    """As far as the disk lets it; the next start removes the rest."""
+    with suppress(OSError):
+        for name in files.names(directory):
+            files.unlink(directory / name)
+        files.rmdir(directory)

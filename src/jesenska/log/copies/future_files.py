@@ -1,0 +1,394 @@
+"""The files of a replica on its way from one log directory to another: a copy of the log's files, byte by byte, in
+
+    <target directory>/orders-0.<32 hex digits>-future/
+
+It is filled while the log goes on (`moving` says when what is copied); everything here is done in another thread than
+the log's owner. Segments are copied as they are, files beside them, too: nothing is decoded and no index is built.
+What a start finds under such a name is taken for a part of the copy: its bytes are compared with the log's, and
+written where they differ.
+
+The end, while the log takes no appends:
+
+    1  the rest of the active segment is copied, all is synced: the copy is the log. A file in it,
+       `jesenska-moved-from`, names the log's directory
+    2  the log's directory gets the file `jesenska-moved-to`, synced, which names the directory of 3
+    3  the copy's directory is renamed to the partition's name, and that is synced
+    4  on the owner's thread: the log's old directory is renamed to a name in `-delete`, and the log goes on in the new
+       one
+    5  once the names of 4 are synced, the file of 1 is removed, and the old directory's turn comes to be removed
+
+After a crash:
+
+    before 3    the log is where it was, and the move is begun again at the next start: what is copied already is
+                compared, not written
+    before 4    two directories have the partition's name, and hold the same. The one that says where it has moved to
+                gives way to the one that it names, whatever a crash of the machine has left of 4
+    after 4     the log is in the new directory
+
+So one of them is the log at each moment, it has everything that was acknowledged, and nobody has to guess which it is.
+Where 3 fails, the file of 2 is removed before the log takes appends again, and a directory that is left there with the
+file of 1 gives way. `partition_loading` reads the two files; while a directory that one of them names cannot be read
+the partition stays offline.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.disk import partition_metadata
+from jesenska.log.disk.epochs_file import write_leader_epochs
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.partition_metadata import write_topic_id
+from jesenska.log.segments.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogSegment,
+    file_name,
+)
+
+FUTURE_DIRECTORY_SUFFIX: Final = "-future"
+#: In a partition's directory: which directory holds the partition from here on, if it has the partition's name.
+MOVED_TO_FILE: Final = "jesenska-moved-to"
+#: In a partition's directory: it counts only if the directory that is named has the partition no more, or says that it
+#: has moved here.
+MOVED_FROM_FILE: Final = "jesenska-moved-from"
+_BUFFER_BYTES = 1024 * 1024
+_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
+_DIGITS = 20
+
+
+class SegmentIsGoneError(Exception):
+    """The log does not have the segment any more that was being copied."""
+
+
+class MoveIsOverError(Exception):
+    """Nobody wants the copy any more."""
+
+
+class SourceFailedError(Exception):
+    """The log's own files could not be read or, `is_in_doubt`, not be left as they have to be."""
+
+    def __init__(self, error: OSError, *, is_in_doubt: bool = False) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_in_doubt = is_in_doubt
+
+
+class TargetFailedError(Exception):
+    """The copy could not be written or, `is_in_doubt`, not be synced."""
+
+    def __init__(self, error: OSError, *, is_in_doubt: bool) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.is_in_doubt = is_in_doubt
+
+
+class LogEnd(NamedTuple):
+    """What the end of a copy is made of."""
+
+    #: The active segment, its file, what is copied of it, and what it has.
+    base_offset: int
+    source: int
+    copied_bytes: int
+    size_bytes: int
+    #: So many bytes the new file is given at once; 0 for none.
+    allocated_bytes: int
+    epochs: Sequence[tuple[int, int]]
+    topic_id: UUID | None
+
+
+def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
+    """The name of the directory, Kafka's; `unique` keeps it from being that of an earlier move."""
+    return f"{topic_partition}.{unique.hex}{FUTURE_DIRECTORY_SUFFIX}"
+
+
+def moved_to(directory: Path, files: FileLayer) -> Path | None:
+    """Where a partition's directory says that the partition has moved to; None where it says nothing, or not all of
+    it."""
+    return _named_in(directory / MOVED_TO_FILE, files)
+
+
+def moved_from(directory: Path, files: FileLayer) -> Path | None:
+    """From where a partition's directory says that it was copied."""
+    return _named_in(directory / MOVED_FROM_FILE, files)
+
+
+def _named_in(path: Path, files: FileLayer) -> Path | None:
+    try:
+        text = files.read_file(path).decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return None
+    return Path(text[:-1]) if text.endswith("\n") and text.strip("\0\n") else None
+
+
+class FutureFiles:
+    """Those of one move: one thread at a time."""
+
+    def __init__(self, current: Path, future: Path, path: Path, files: FileLayer) -> None:
+        """`current` is where the log is, `future` where it is copied to, `path` what that is called in the end."""
+        self.future = future
+        self._current = current
+        self._path = path
+        self._files = files
+        #: Set by the owner: what is under way ends soon.
+        self.is_over = False
+        # There while a copy is made: thousands of them may wait.
+        self._buffer = self._compared = memoryview(b"")
+        #: The segment that is being copied: base offset, file, and how much the file held before.
+        self._target: tuple[int, int, int] | None = None
+
+    def begin(self, topic_id: UUID | None) -> list[int]:
+        """Makes the directory survive a crash, and removes from it what is no segment's; base offsets of the segments
+        that are there already."""
+        files = self._files
+        self._buffer = memoryview(bytearray(_BUFFER_BYTES))
+        try:
+            if topic_id is not None:
+                write_topic_id(self.future, topic_id, files)
+            names = files.names(self.future)
+            found = [int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_segment(name)]
+            for name in names:
+                if not _is_segment(name) and name != partition_metadata.FILE_NAME:
+                    files.unlink(self.future / name)
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=False) from error
+        self._sync_directory(self.future)
+        self._sync_directory(self.future.parent)
+        return found
+
+    def remove(self, base_offsets: Collection[int]) -> None:
+        """The log has these segments no more."""
+        if self._target is not None and self._target[0] in base_offsets:
+            self._close_target()
+        try:
+            for base_offset in base_offsets:
+                for suffix in _SUFFIXES:
+                    self._files.unlink(self.future / file_name(base_offset, suffix))
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=False) from error
+
+    def copy_piece(self, base_offset: int, source: int, position: int, size_bytes: int) -> None:
+        """Copies bytes of a segment's file."""
+        target, held_bytes = self._open_target(base_offset)
+        end = position + size_bytes
+        while position < end:
+            if self.is_over:
+                raise MoveIsOverError
+            piece = self._read(source, self._buffer, position, end)
+            if not (position < held_bytes and self._is_there(target, piece, position, held_bytes)):
+                try:
+                    self._files.write_all(target, piece, position)
+                except OSError as error:
+                    raise TargetFailedError(error, is_in_doubt=False) from error
+            position += len(piece)
+
+    def _read(self, source: int, buffer: memoryview, position: int, end: int) -> memoryview:
+        try:
+            count = self._files.pread_into(source, buffer[: min(len(buffer), end - position)], position)
+        except OSError as error:
+            raise SourceFailedError(error) from error
+        if count == 0:
+            raise SegmentIsGoneError  # a truncation has cut the file
+        return buffer[:count]
+
+    def _is_there(self, target: int, piece: memoryview, position: int, held_bytes: int) -> bool:
+        if position + len(piece) > held_bytes:
+            return False
+        if not self._compared:
+            self._compared = memoryview(bytearray(_BUFFER_BYTES))
+        compared = self._compared[: len(piece)]
+        try:
+            return self._files.pread_into(target, compared, position) == len(piece) and bytes(compared) == bytes(piece)
+        except OSError:
+            return False
+
+    def seal(self, copy: LogSegment, original: LogSegment) -> None:
+        """A sealed segment has all its bytes: the files beside it are copied, and everything is synced. `copy` is one
+        of `original` (`LogSegment.copy`)."""
+        base_offset = copy.base_offset
+        beside: list[tuple[str, bytes]] = []
+        with original.offset_index.lock, original.time_index.lock:
+            if original.is_gone:
+                raise SegmentIsGoneError
+            indexes = [
+                (INDEX_SUFFIX, copy.offset_index),
+                (TIME_INDEX_SUFFIX, copy.time_index),
+                (TXN_INDEX_SUFFIX, copy.transaction_index),
+            ]
+            try:
+                for suffix, index in indexes:
+                    if index is None:
+                        continue
+                    content = index.content()
+                    with suppress(FileNotFoundError):  # one that is missing is missing there, too
+                        beside.append((suffix, self._files.read_file(index.path) if content is None else content))
+                modified_ms = self._files.modified_ms(copy.file.path)
+            except OSError as error:
+                raise SourceFailedError(error) from error
+        self._put(base_offset, [*beside, *self._snapshot(base_offset)])
+        target, _ = self._open_target(base_offset)
+        self._cut_and_sync(target, copy.size_bytes)
+        self._close_target()
+        with suppress(OSError):
+            # Retention goes by it where records have no timestamps.
+            self._files.set_modified_ms(self.future / file_name(base_offset, LOG_SUFFIX), modified_ms)
+
+    def _snapshot(self, base_offset: int) -> list[tuple[str, bytes]]:
+        """The producers as of a segment's beginning, where there is such a file."""
+        try:
+            return [(SNAPSHOT_SUFFIX, self._files.read_file(self._current / file_name(base_offset, SNAPSHOT_SUFFIX)))]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise SourceFailedError(error) from error
+
+    def _put(self, base_offset: int, beside: Sequence[tuple[str, bytes]]) -> None:
+        """Writes and syncs files beside a segment. Those of an earlier one of the name go."""
+        files, kept = self._files, {suffix for suffix, _ in beside}
+        for suffix, content in beside:
+            descriptor = -1
+            try:
+                descriptor = files.open(
+                    self.future / file_name(base_offset, suffix), os.O_RDWR | os.O_CREAT | os.O_TRUNC
+                )
+                if content:
+                    files.write_all(descriptor, content, 0)
+            except OSError as error:
+                if descriptor >= 0:
+                    files.close(descriptor)
+                raise TargetFailedError(error, is_in_doubt=False) from error
+            try:
+                self._sync(descriptor)
+            finally:
+                files.close(descriptor)
+        try:
+            for suffix in (TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX):
+                if suffix not in kept:
+                    files.unlink(self.future / file_name(base_offset, suffix))
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=False) from error
+
+    def sync(self, base_offset: int) -> None:
+        """Syncs what is copied of the active segment, so that little is left to be synced in the end."""
+        target, _ = self._open_target(base_offset)
+        self._sync(target)
+
+    def finish(self, end: LogEnd) -> int:
+        """Steps 1 to 3 of the end; the open copy of the active segment's file."""
+        self.copy_piece(end.base_offset, end.source, end.copied_bytes, end.size_bytes - end.copied_bytes)
+        target, _ = self._open_target(end.base_offset)
+        self._put(end.base_offset, [(INDEX_SUFFIX, b""), (TIME_INDEX_SUFFIX, b""), *self._snapshot(end.base_offset)])
+        if end.allocated_bytes > end.size_bytes:
+            try:
+                self._files.truncate(target, end.size_bytes)
+                self._files.allocate(target, end.allocated_bytes)
+            except OSError as error:
+                raise TargetFailedError(error, is_in_doubt=False) from error
+            self._sync(target)
+        else:
+            self._cut_and_sync(target, end.size_bytes)
+        try:
+            write_leader_epochs(self.future, end.epochs, self._files, sync=True)
+            if end.topic_id is not None:
+                write_topic_id(self.future, end.topic_id, self._files, sync=True)
+            self._files.replace_file(self.future / MOVED_FROM_FILE, os.fsencode(f"{self._current.absolute()}\n"))
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=True) from error
+        self._sync_directory(self.future)
+        try:
+            self._files.replace_file(self._current / MOVED_TO_FILE, os.fsencode(f"{self._path.absolute()}\n"))
+        except OSError as error:
+            self.stay()
+            raise SourceFailedError(error) from error
+        try:
+            self._files.rename(self.future, self._path)
+        except OSError as error:
+            self.stay()
+            raise TargetFailedError(error, is_in_doubt=False) from error
+        try:
+            self._sync_directory(self._path.parent)
+        except TargetFailedError:
+            self.stay()
+            with suppress(OSError):
+                self._files.rename(self._path, self.future)
+            raise
+        self._target = None
+        return target
+
+    def stay(self) -> None:
+        """The log stays where it is: nothing may say that it has moved once it takes appends again."""
+        try:
+            self._files.unlink(self._current / MOVED_TO_FILE)
+            self._files.fsync_directory(self._current)
+        except FileNotFoundError:
+            return  # the partition was deleted
+        except OSError as error:
+            raise SourceFailedError(error, is_in_doubt=True) from error
+
+    def settle(self) -> None:
+        """The log is in the new directory, and its old one has another name, which is synced before anything of it is
+        removed: an old name without the file of 2 would be taken for the log."""
+        try:
+            self._files.fsync_directory(self._current.parent)
+        except OSError as error:
+            raise SourceFailedError(error, is_in_doubt=True) from error
+        with suppress(OSError):
+            self._files.unlink(self._path / MOVED_FROM_FILE)
+
+    def close(self) -> None:
+        """Nothing more is copied."""
+        self._close_target()
+        self._buffer = self._compared = memoryview(b"")
+
+    def _open_target(self, base_offset: int) -> tuple[int, int]:
+        if self._target is not None:
+            opened, descriptor, held_bytes = self._target
+            if opened == base_offset:
+                return descriptor, held_bytes
+            self._close_target()
+        try:
+            descriptor = self._files.open(self.future / file_name(base_offset, LOG_SUFFIX), os.O_RDWR | os.O_CREAT)
+            held_bytes = self._files.size(descriptor)
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=False) from error
+        self._target = (base_offset, descriptor, held_bytes)
+        return descriptor, held_bytes
+
+    def _close_target(self) -> None:
+        target, self._target = self._target, None
+        if target is not None:
+            self._files.close(target[1])
+
+    def _cut_and_sync(self, descriptor: int, size_bytes: int) -> None:
+        try:
+            if self._files.size(descriptor) > size_bytes:
+                self._files.truncate(descriptor, size_bytes)
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=False) from error
+        self._sync(descriptor)
+
+    def _sync(self, descriptor: int) -> None:
+        try:
+            self._files.fsync(descriptor)
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=True) from error
+
+    def _sync_directory(self, path: Path) -> None:
+        try:
+            self._files.fsync_directory(path)
+        except OSError as error:
+            raise TargetFailedError(error, is_in_doubt=not isinstance(error, FileNotFoundError)) from error
+
+
+def _is_segment(name: str) -> bool:
+    stem = name.removesuffix(LOG_SUFFIX)
+    return stem != name and len(stem) == _DIGITS and stem.isascii() and stem.isdigit()

@@ -1,0 +1,130 @@
+"""`.lock`: one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind that Apache
+Kafka takes (Java's FileLock), so each keeps the other out; `flock` would not. The file holds our process id as text,
+for kafka-server-stop; Kafka leaves it empty.
+
+Such a lock belongs to the process and falls when *any* descriptor of the file is closed. So inside this process the
+files that are locked are remembered, and looked up before one is opened again. A crash releases it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.system_errors import is_passing, remedy_of, told
+from jesenska.log.disk.files import FileLayer
+
+FILE_NAME = ".lock"
+_held: set[tuple[int, int]] = set()
+_REMEDIES = {
+    "created": "create it for this user, or name another (--data, or log.dirs)",
+    "written": "give this user the right to, or name another in log.dirs",
+    "read": "check the disk, or name another in log.dirs",
+}
+
+
+class LogDirectoryError(JesenskaError):
+    """A log directory that the broker cannot use: one sentence with cause and remedy."""
+
+
+class UnusableDirectoryError(LogDirectoryError):
+    """The disk does not let a log directory be used (`what`: created, read, written). A broker with others goes on
+    without it. `reason` is the cause alone, `remedy` what is to be done."""
+
+    def __init__(self, directory: Path, what: str, error: OSError) -> None:
+        self.reason = f"it cannot be {what} ({told(error)})"
+        self.remedy = _remedy(what, error)
+        super().__init__(f"The log directory {directory} cannot be {what} ({told(error)}): {self.remedy}.")
+
+
+def _remedy(what: str, error: OSError) -> str:
+    if isinstance(error, PermissionError):
+        # It may be there, and only its way be closed.
+        return (
+            "give this user the right to it and to all that is in it (chown -R), or name another (--data, or log.dirs)"
+        )
+    if is_passing(error):
+        return remedy_of(error)
+    return _REMEDIES[what]
+
+
+def make_directory(path: Path, files: FileLayer) -> None:
+    """Makes a directory and those above it that are missing; their names survive a crash of the machine. The name of
+    one that is there is synced, too: who made it may have been killed before that."""
+    named = [path]
+    while not named[-1].parent.is_dir():
+        named.append(named[-1].parent)
+    files.mkdir(path)
+    for directory in named:
+        with suppress(PermissionError):  # one that this user may pass through only: it was there before
+            files.fsync_directory(directory.parent)
+
+
+class DirectoryLock:
+    __slots__ = ("_descriptor", "_key", "path")
+
+    def __init__(self, directory: Path) -> None:
+        """Takes the lock or raises LogDirectoryError."""
+        self.path = directory / FILE_NAME
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            pass
+        else:
+            if (status.st_dev, status.st_ino) in _held:
+                raise self._taken(os.getpid())
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise UnusableDirectoryError(directory, "written", error) from error
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            text = os.pread(self._descriptor, 32, 0).strip()
+            os.close(self._descriptor)
+            raise self._taken(int(text) if text.isdigit() else None) from error
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise UnusableDirectoryError(directory, "written", error) from error
+        status = os.fstat(self._descriptor)
+        self._key = (status.st_dev, status.st_ino)
+        _held.add(self._key)
+
+    def _taken(self, pid: int | None) -> LogDirectoryError:
+        who = f"process {pid}" if pid is not None else "another process"
+        return LogDirectoryError(
+            f"The log directory {self.path.parent} is in use by {who}: stop that broker, or name another directory "
+            f"in log.dirs."
+        )
+
+    def release(self) -> None:
+        """Gives the directory up; the file stays, empty."""
+        if self._descriptor >= 0:
+            os.ftruncate(self._descriptor, 0)
+            os.close(self._descriptor)
+            self._descriptor = -1
+            _held.discard(self._key)
+
+
+def owner_pid(directory: Path) -> int | None:
+    """The process that holds a directory's lock, if a broker of ours does. For other processes than that one: opening
+    and closing the file would take the lock from it."""
+    try:
+        descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            text = os.pread(descriptor, 32, 0).strip()
+            return int(text) if text.isdigit() else None
+        return None
+    finally:
+        os.close(descriptor)

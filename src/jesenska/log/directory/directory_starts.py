@@ -1,0 +1,53 @@
+"""`jesenska-starts`: the id of a log directory, and the ids of the last starts of the broker on it, the newest first.
+
+    {"version":0,"directory":"9tbXHgBvRzO0K-63RUy5HQ","starts":["LdCsVtfpSTuHs4aBJ2QvhA","kZ0nG4cYQ9qz8yPT5JvYbw"]}
+
+The tree of a cluster has the last start on each directory (`metadata.nodes.BrokerStarts`). A directory that does not
+know that start is a disk that the broker had before another one, or a copy from then
+(`replication.older_directories`). Replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from jesenska.base.identifiers import uuid_from_text, uuid_to_text
+
+FILE_NAME: Final = "jesenska-starts"
+_VERSION: Final = 0
+#: So many can end one after the other before the tree has heard of them.
+_STARTS_MAX: Final = 20
+
+
+class DirectoryStarts(NamedTuple):
+    """The id of a directory, and the ids of the last starts on it, the newest first."""
+
+    directory_id: UUID
+    starts: tuple[UUID, ...] = ()
+
+    def then(self, start: UUID) -> DirectoryStarts:
+        """The same with one more start."""
+        return DirectoryStarts(self.directory_id, (start, *self.starts)[:_STARTS_MAX])
+
+
+def encode_directory_starts(found: DirectoryStarts) -> bytes:
+    """The content of the file."""
+    starts = [uuid_to_text(start) for start in found.starts]
+    return json.dumps(
+        {"version": _VERSION, "directory": uuid_to_text(found.directory_id), "starts": starts}, separators=(",", ":")
+    ).encode()
+
+
+def decode_directory_starts(data: bytes) -> DirectoryStarts:
+    """The reverse; ValueError where the content is not understood."""
+    try:
+        value = json.loads(data)
+        if value["version"] != _VERSION or not isinstance(value["starts"], list):
+            raise ValueError("its version is not known, or it has no list of starts")
+        return DirectoryStarts(
+            uuid_from_text(str(value["directory"])),
+            tuple(uuid_from_text(str(text)) for text in value["starts"][:_STARTS_MAX]),
+        )
+    except (KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,462 @@
+"""One of a broker's log directories: who holds its lock, which logs live in it, and its checkpoints (`checkpoints` has
+their format).
+
+A checkpoint is written by the background thread, as a whole, if it has changed, and never twice at a time: who needs
+the offsets of this moment while the file is being written has it written once more behind that.
+
+A directory whose disk fails is offline from then on, until the broker is started again: its logs are given up, and
+nothing is written there any more (`LogDirectories.take_offline`). What counts as a failure stands in `_disk_failed`.
+
+Truncated logs are held, that is to say closed to appends, until their recovery points are written: otherwise a crash
+would leave unsynced batches below one. Where a truncation has lowered a log start offset, that checkpoint is written
+first: one on the disk that lies beyond the log's end would make the next start forget the log.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from jesenska.base.errors import KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.directory.directory_lock import DirectoryLock, UnusableDirectoryError
+from jesenska.log.directory.directory_starts import FILE_NAME as DIRECTORY_STARTS
+from jesenska.log.directory.directory_starts import DirectoryStarts, decode_directory_starts, encode_directory_starts
+from jesenska.log.disk import checkpoints
+from jesenska.log.disk.background import Background, DirectoryWriter, log_failure
+from jesenska.log.disk.checkpoints import CleanShutdownMarker, OffsetCheckpoint
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.partition.partition_log import PartitionLog
+
+logger = logging.getLogger(__name__)
+
+#: The disk is broken, gone or read-only.
+_BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
+#: Something that was there is not: perhaps the whole directory.
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
+#: Checkpoints that a start takes a log's state from.
+_OF_ONE_LOG = (
+    checkpoints.RECOVERY_POINTS,
+    checkpoints.LOG_START_OFFSETS,
+    checkpoints.HIGH_WATERMARKS,
+    checkpoints.CLEANER_OFFSETS,
+)
+#: Where a log ended that is older than its replica: nobody knows, and no log goes so far.
+_UNKNOWN_END = 2**63 - 1
+#: Hears that a checkpoint is written (None), or why not.
+Written = Callable[[BaseException | None], None]
+
+
+class IncomingLog(NamedTuple):
+    """A log that is about to be in the directory: the checkpoints name it before, so that they are right when it
+    is."""
+
+    log: PartitionLog
+    #: Everything below it is in the copy, and synced.
+    synced_end: int
+
+
+class LogDirectory:
+    def __init__(
+        self,
+        path: Path,
+        files: FileLayer,
+        writer: DirectoryWriter,
+        background: Background,
+        on_failure: Callable[[LogDirectory], None] | None = None,
+    ) -> None:
+        """`on_failure` is called once, on the owner's thread, when the directory fails; it may be in the middle of
+        work on one of the logs."""
+        self.path = path
+        self.writer = writer
+        #: Why the directory is offline, in a sentence; None while it is not.
+        self.failure: str | None = None
+        self._files = files
+        self._on_failure = on_failure
+        writer.disk_failed = self._disk_failed
+        self.marker = CleanShutdownMarker(path, files)
+        self.recovery_points = OffsetCheckpoint(path / checkpoints.RECOVERY_POINTS, files)
+        self.log_start_offsets = OffsetCheckpoint(path / checkpoints.LOG_START_OFFSETS, files)
+        self.high_watermarks = OffsetCheckpoint(path / checkpoints.HIGH_WATERMARKS, files)
+        self.cleaner_checkpoint = OffsetCheckpoint(path / checkpoints.CLEANER_OFFSETS, files)
+        self.cut_checkpoint = OffsetCheckpoint(path / checkpoints.CUT_LOGS, files)
+        #: First offset of each compacted log that compaction has not seen.
+        self.cleaner_offsets: dict[TopicPartition, int] = {}
+        self.lock: DirectoryLock | None = None
+        self.was_clean = False
+        #: None while no start was written down here.
+        self.starts: DirectoryStarts | None = None
+        #: Logs that end before what the checkpoints say though the last stop was orderly, and where they ended.
+        self.cut_logs: dict[TopicPartition, int] = {}
+        #: Partitions that live here.
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        #: Partitions that are about to be moved here.
+        self.incoming: dict[TopicPartition, IncomingLog] = {}
+        #: It gets no new replicas (KIP-1066).
+        self.is_cordoned = False
+        self._background = background
+        #: What is being written to checkpoints just now, by file name.
+        self._writing: dict[str, Mapping[TopicPartition, int]] = {}
+        #: What is to be written when that has ended, by file name.
+        self._following: dict[str, list[Callable[[], None]]] = {}
+        #: Logs that were truncated and wait for their recovery points to be written.
+        self._held: list[PartitionLog] = []
+        #: How many truncations have lowered log start offsets, and how many of them are written.
+        self._lowered_starts = 0
+        self._written_lowered_starts = 0
+        #: What was last written, so that an idle broker leaves its disk alone.
+        self._written: dict[str, Mapping[TopicPartition, int]] = {}
+        #: Log start offsets that stand in their checkpoint though they are not the logs' yet, or the logs' first
+        #: segments tell them: a disk may still have segments from before, and not all of them.
+        self._announced_starts: dict[TopicPartition, int] = {}
+
+    def unlock(self) -> None:
+        """Gives the directory up, if it is held."""
+        if self.lock is not None:
+            self.lock.release()
+            self.lock = None
+
+    # -- failure ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_offline(self) -> bool:
+        return self.failure is not None
+
+    def fail(self, reason: object) -> None:
+        """The directory is offline from now on."""
+        if self.failure is None:
+            self.failure = f"The log directory {self.path} is offline: {reason}. Mend it and start the broker again."
+            logger.error("%s", self.failure)
+            if self._on_failure is not None:
+                self._on_failure(self)
+
+    def _disk_failed(self, error: OSError, is_in_doubt: bool) -> None:
+        """An error of the disk, or of the system. The directory fails where the disk is broken, gone or read-only, or
+        where it `is_in_doubt` what it holds. A full disk, and too many open files, may pass: they fail single
+        requests only."""
+        if is_in_doubt or error.errno in _BROKEN or (error.errno in _MISSING and self._is_missing()):
+            self.fail(error.strerror or error)
+
+    def _is_missing(self) -> bool:
+        try:
+            self._files.close(self._files.open(self.path, os.O_RDONLY))
+        except OSError as error:
+            return error.errno in _MISSING | _BROKEN
+        return False
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
+
+    @property
+    def writes_checkpoints(self) -> bool:
+        """One is being written; another one may follow it."""
+        return bool(self._writing)
+
+    def write_high_watermarks(self, done: Written | None = None) -> None:
+        # Where the disk did not take it before.
+        self._write(self.cut_checkpoint, self.cut_logs.copy)
+        self._write(self.high_watermarks, self._present_high_watermarks, done)
+
+    def write_log_start_offsets(self, done: Written | None = None) -> None:
+        self._write(self.log_start_offsets, self._moved_log_starts, done)
+
+    def read_checkpoints(self) -> None:
+        """At a start: what `checkpointed` gives from then on."""
+        read = (
+            self.recovery_points,
+            self.log_start_offsets,
+            self.high_watermarks,
+            self.cleaner_checkpoint,
+            self.cut_checkpoint,
+        )
+        self._written = {checkpoint.path.name: read_or_nothing(checkpoint) for checkpoint in read}
+        self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
+
+    def checkpointed(self, checkpoint: OffsetCheckpoint, topic_partition: TopicPartition) -> int:
+        """What one of the checkpoints of this directory says of a partition; 0 if it says nothing, or cannot be
+        read."""
+        return self._written[checkpoint.path.name].get(topic_partition, 0)
+
+    @property
+    def in_checkpoints(self) -> set[TopicPartition]:
+        """The partitions that the checkpoints of logs name, as they were last read or written."""
+        names = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
+        return {topic_partition for name in names for topic_partition in self._written.get(name, ())}
+
+    def compare_with_checkpoints(self) -> None:
+        """At a start, when the logs are there. After an orderly stop everything was synced: who ends before that has
+        lost something. A file of its own says so to the starts after this one, also where this one crashes; OSError if
+        the disk does not take it."""
+        known = self._written[checkpoints.CUT_LOGS]
+        for topic_partition, log in self.logs.items():
+            offsets = (
+                self.checkpointed(checkpoint, topic_partition)
+                for checkpoint in (self.recovery_points, self.high_watermarks)
+                if self.was_clean
+            )
+            ended = max([known.get(topic_partition, 0), *offsets])
+            if log.next_offset < ended:
+                self.cut_logs[topic_partition] = ended
+        self._write_cut_logs()
+
+    def lose(self, topic_partitions: Iterable[TopicPartition]) -> None:
+        """At a start: these logs are older than what the broker had, and count as logs that have lost their ends;
+        OSError if the disk does not take that."""
+        self.cut_logs |= dict.fromkeys(topic_partitions, _UNKNOWN_END)
+        self._write_cut_logs()
+
+    def _write_cut_logs(self) -> None:
+        if self.cut_logs != self._written[checkpoints.CUT_LOGS]:
+            self.cut_checkpoint.write(self.cut_logs)
+            self._written[checkpoints.CUT_LOGS] = self.cut_logs.copy()
+
+    def read_starts(self) -> None:
+        """Reads which starts were written down here; OSError. A file that is not understood, which is logged, says
+        nothing."""
+        path = self.path / DIRECTORY_STARTS
+        try:
+            self.starts = decode_directory_starts(self._files.read_file(path))
+        except FileNotFoundError:
+            self.starts = None
+        except ValueError as error:
+            self.starts = None
+            logger.warning("%s is not understood (%s): no start on this directory is known", path, error)
+
+    def started(self, starts: DirectoryStarts) -> None:
+        """The broker has started on this directory: writes that down; OSError."""
+        self._files.replace_file(self.path / DIRECTORY_STARTS, encode_directory_starts(starts))
+        self.starts = starts
+
+    def take_as_it_is(self, topic_partition: TopicPartition) -> None:
+        """What the log has lost is not asked for any more."""
+        if self.cut_logs.pop(topic_partition, None) is not None:
+            self._write(self.cut_checkpoint, self.cut_logs.copy, _nobody_waits)
+
+    def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
+        """Writes the offsets that logs are about to start at. `done` is called on the owner's thread."""
+        for topic_partition, offset in starts.items():
+            self._announced_starts[topic_partition] = max(offset, self.announced_log_start(topic_partition))
+        self.write_log_start_offsets(done)
+
+    def announced_log_start(self, topic_partition: TopicPartition) -> int:
+        """The log may start at this offset; 0 if it has been truncated since it was announced."""
+        return self._announced_starts.get(topic_partition, 0)
+
+    def forget_checkpoints(self, log: PartitionLog) -> None:
+        """A log of this directory is new. Where a checkpoint may have offsets of another log by its name, it takes no
+        appends before they are overwritten: the next start would take them for this one's."""
+        topic_partition = log.topic_partition
+        self._announced_starts.pop(topic_partition, None)
+        on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
+        if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
+            log.hold()
+            _one_after_the_other(
+                [self.write_cleaner_offsets, self.write_high_watermarks],
+                lambda _: self.truncated([log], True, _nobody_waits),
+            )
+
+    def take_cleaner_offsets(self) -> None:
+        """At a start, when the logs are there: the cleaner's offsets are those of its checkpoint. A partition that is
+        gone may have left its line behind: another one of its name begins anew."""
+        name = self.cleaner_checkpoint.path.name
+        on_disk = self._written[name]
+        self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}
+        if len(self.cleaner_offsets) < len(on_disk):
+            self.cleaner_checkpoint.write(self.cleaner_offsets)
+            self._written[name] = self.cleaner_offsets.copy()
+
+    def write_cleaner_offsets(self, done: Written | None = None) -> None:
+        self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _nobody_waits)
+
+    def expect(self, log: PartitionLog, synced_end: int) -> None:
+        """The log is about to be in this directory; what was announced of an earlier one of its name is over."""
+        self.incoming[log.topic_partition] = IncomingLog(log, synced_end)
+        self._announced_starts.pop(log.topic_partition, None)
+
+    def write_incoming(self, done: Written) -> None:
+        """Writes every checkpoint, so that each knows the logs that are about to be here."""
+        checkpoints_of_all = [
+            self.write_log_start_offsets,
+            self.write_cleaner_offsets,
+            self.write_recovery_points,
+            self.write_high_watermarks,
+        ]
+        _one_after_the_other(checkpoints_of_all, done)
+
+    def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
+        """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where
+        that fails they are released with the next recovery points that are written. `has_lowered_start` says that a
+        log start offset has gone down."""
+        self._held.extend(logs)
+        for log in logs:
+            has_lowered_start |= self._announced_starts.pop(log.topic_partition, 0) > log.log_start_offset
+        self._lowered_starts += has_lowered_start
+        self.write_recovery_points(done)
+
+    def write_recovery_points(self, done: Written | None = None) -> None:
+        """Logs that were truncated take appends again when theirs are written."""
+        if self._lowered_starts != self._written_lowered_starts:
+            lowered_starts = self._lowered_starts
+
+            def lowered(outcome: BaseException | None) -> None:
+                if outcome is None:
+                    self._written_lowered_starts = lowered_starts
+                    self.write_recovery_points(done)
+                elif done is not None:
+                    done(outcome)
+
+            self._write(self.log_start_offsets, self._moved_log_starts, lowered)
+            return
+        held: list[PartitionLog] = []
+
+        def offsets() -> Mapping[TopicPartition, int]:
+            held.extend(self._held)
+            self._held.clear()
+            return self._present_recovery_points()
+
+        def written(outcome: BaseException | None) -> None:
+            if outcome is None:
+                for log in held:
+                    log.release()
+            else:
+                self._held.extend(held)
+            if done is not None:
+                done(outcome)
+
+        self._write(self.recovery_points, offsets, written)
+
+    def write_all(self) -> None:
+        """Writes every checkpoint, at once; OSError if one cannot be."""
+        self.recovery_points.write(self._present_recovery_points())
+        self.log_start_offsets.write(self._moved_log_starts())
+        self.high_watermarks.write(self._present_high_watermarks())
+        if self.cleaner_offsets:
+            self.cleaner_checkpoint.write(self.cleaner_offsets)
+
+    def _write(
+        self,
+        checkpoint: OffsetCheckpoint,
+        offsets: Callable[[], Mapping[TopicPartition, int]],
+        done: Written | None = None,
+    ) -> None:
+        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are
+        at this moment or later: where the file is being written just then, it is written once more."""
+        name = checkpoint.path.name
+        if self.failure is not None:
+            if done is not None:
+                done(KafkaStorageError(self.failure))
+            return
+        if name in self._writing:
+            if done is not None:
+                self._following.setdefault(name, []).append(partial(self._write, checkpoint, offsets, done))
+            return
+        values = offsets()
+        if self._written.get(name) == values:
+            if done is not None:
+                done(None)
+            return
+        self._writing[name] = values
+
+        def written(outcome: BaseException | None) -> None:
+            del self._writing[name]
+            if outcome is None:
+                self._written[name] = values
+            if isinstance(outcome, OSError):
+                self._disk_failed(outcome, False)
+            if self.failure is None:
+                log_failure(outcome)
+            if done is not None:
+                done(outcome)
+            for write in self._following.pop(name, ()):
+                write()
+
+        self._background.submit(lambda: checkpoint.write(values), written)
+
+    def _moved_log_starts(self) -> dict[TopicPartition, int]:
+        """Log start offsets that the first segment's name does not tell, or may not tell after a crash."""
+        starts: dict[TopicPartition, int] = {}
+        for topic_partition, log in self._logs_here_soon().items():
+            announced = self._announced_starts.get(topic_partition)
+            if announced is not None:
+                starts[topic_partition] = max(announced, log.log_start_offset)
+            elif log.log_start_offset > log.segments[0].base_offset:
+                starts[topic_partition] = log.log_start_offset
+        return starts
+
+    def _present_recovery_points(self) -> dict[TopicPartition, int]:
+        points = {tp: log.recovery_point for tp, log in self.logs.items()}
+        for topic_partition, (log, synced_end) in self.incoming.items():
+            points[topic_partition] = min(synced_end, log.log_end_offset)
+        return points
+
+    def _present_high_watermarks(self) -> dict[TopicPartition, int]:
+        return {tp: log.high_watermark for tp, log in self._logs_here_soon().items()}
+
+    def _logs_here_soon(self) -> Mapping[TopicPartition, PartitionLog]:
+        return {**self.logs, **{tp: item.log for tp, item in self.incoming.items()}} if self.incoming else self.logs
+
+
+class FailingDirectory:
+    """For a start: a directory fails with what the disk does not let be done in the block, which ends there; where no
+    other is left the error comes through (UnusableDirectoryError, KafkaStorageError). `what` is what the block does:
+    read, written."""
+
+    def __init__(self, directory: LogDirectory, directories: Sequence[LogDirectory], what: str = "read") -> None:
+        self._directory = directory
+        self._has_others = any(not other.is_offline for other in directories if other is not directory)
+        self._what = what
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        cause = error.__cause__ if isinstance(error, KafkaStorageError | UnusableDirectoryError) else error
+        if not isinstance(cause, OSError):
+            return False
+        unusable = (
+            error
+            if isinstance(error, UnusableDirectoryError)
+            else UnusableDirectoryError(self._directory.path, self._what, cause)
+        )
+        if self._has_others:
+            self._directory.fail(unusable.reason)
+            return True
+        if isinstance(error, OSError):
+            raise unusable from error
+        return False
+
+
+def _one_after_the_other(writes: Iterable[Callable[[Written], None]], done: Written) -> None:
+    """Has checkpoints written in this order, whatever becomes of each; `done` hears of the first that could not be."""
+    left = iter(writes)
+    failure: BaseException | None = None
+
+    def written(outcome: BaseException | None) -> None:
+        nonlocal failure
+        failure = failure or outcome
+        write = next(left, None)
+        if write is None:
+            done(failure)
+        else:
+            write(written)
+
+    written(None)
+
+
+def _nobody_waits(outcome: BaseException | None) -> None:
+    """A failure is logged already; it is written again with the next checkpoint."""
+
+
+def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
+    """A checkpoint that cannot be read counts as one that says nothing: recovery takes longer, no data is lost."""
+    try:
+        return checkpoint.read()
+    except KafkaStorageError as error:
+        logger.warning("%s", error)
+        return {}

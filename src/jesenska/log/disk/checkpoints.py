@@ -1,0 +1,127 @@
+"""Offsets of all partitions of one log directory, in one small text file each, and the marker of a clean shutdown.
+
+    recovery-point-offset-checkpoint    everything below is synced; recovery starts here
+    log-start-offset-checkpoint         first offset that may be read, where it is not the first segment's base offset
+    replication-offset-checkpoint       high watermark
+    cleaner-offset-checkpoint           first offset that compaction has not seen
+    jesenska-cut-logs                   logs that have lost their ends, and where they ended; only where there are such
+
+each of the form
+
+    0                       version
+    2                       number of lines that follow
+    orders 0 1234           topic, partition, offset
+    orders 1 99
+
+A leader-epoch-checkpoint (see leader_epochs) has the same frame with other lines. Files are replaced as a whole
+(written aside, synced, renamed, directory synced), so after a crash there is the old or the new one.
+
+    .kafka_cleanshutdown    {"version":0,"brokerEpoch":-1}
+
+is written last at an orderly stop and removed first at a start: where it is missing, logs are recovered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from jesenska.base.errors import KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.disk.files import FileLayer
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+CUT_LOGS = "jesenska-cut-logs"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+_T = TypeVar("_T")
+
+
+def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
+    """The parsed lines of a checkpoint file; KafkaStorageError naming the file if a line does not fit. An empty file
+    has none."""
+    lines = text.split("\n")
+    if lines == [""]:
+        return []
+    try:
+        if lines[0].strip() != _VERSION:
+            raise ValueError(f"version {lines[0]!r} is not known")
+        count = int(lines[1])
+        body = [line for line in lines[2:] if line.strip()]
+        if count != len(body):
+            raise ValueError(f"it announces {count} entries and has {len(body)}")
+        return [parse(line.split()) for line in body]
+    except (ValueError, IndexError) as error:
+        raise KafkaStorageError(
+            f"The checkpoint file {path} cannot be read ({error}); remove it to have it built anew."
+        ) from error
+
+
+def write_entries(lines: Iterable[str]) -> bytes:
+    body = list(lines)
+    return "\n".join([_VERSION, str(len(body)), *body, ""]).encode()
+
+
+def _parse_offset(fields: list[str]) -> tuple[TopicPartition, int]:
+    topic, partition, offset = fields
+    return TopicPartition(topic, int(partition)), int(offset)
+
+
+class OffsetCheckpoint:
+    """One of the offset files of a log directory."""
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, path: Path, files: FileLayer) -> None:
+        self.path = path
+        self._files = files
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Offsets by partition; empty if there is no file."""
+        try:
+            data = self._files.read_file(self.path)
+        except FileNotFoundError:
+            return {}
+        return dict(read_entries(data.decode("utf-8", "replace"), self.path, _parse_offset))
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replaces the file and syncs it; blocks on the disk."""
+        self._files.replace_file(
+            self.path, write_entries(f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items())
+        )
+
+
+class CleanShutdownMarker:
+    """Says that the last stop of the broker on this directory was orderly."""
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, directory: Path, files: FileLayer) -> None:
+        self.path = directory / CLEAN_SHUTDOWN
+        self._files = files
+
+    def exists(self) -> bool:
+        """True if the marker is there, whatever it says (releases before 3.x leave it empty)."""
+        return self.path.exists()
+
+    def broker_epoch(self) -> int:
+        """The broker epoch of the orderly stop; -1 if unknown."""
+        try:
+            value = json.loads(self._files.read_file(self.path))
+            return int(value["brokerEpoch"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return -1
+
+    def write(self, broker_epoch: int = -1) -> None:
+        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self._files.replace_file(self.path, content.encode())
+
+    def remove(self) -> None:
+        self._files.unlink(self.path)
+        self._files.fsync_directory(self.path.parent)

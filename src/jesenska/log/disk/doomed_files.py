@@ -1,0 +1,41 @@
+"""Files and directories that were given a name which says that they go, and wait for `file.delete.delay.ms`: readers
+may hold them until then. After a crash the next start finds them by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from jesenska.log.disk.background import Background, log_failure
+from jesenska.log.disk.files import FileLayer
+
+
+class DoomedFiles:
+    """Those of all log directories. Times are milliseconds of the clock that delays are measured by."""
+
+    def __init__(self, files: FileLayer, background: Background) -> None:
+        self._files = files
+        self._background = background
+        #: When, and what.
+        self._waiting: list[tuple[int, Path]] = []
+
+    def add(self, due_ms: int, paths: Iterable[Path]) -> None:
+        """Has them removed when that time has come; a directory goes with the files in it."""
+        self._waiting.extend((due_ms, path) for path in paths)
+
+    def remove_due(self, elapsed_ms: int) -> None:
+        """Removes those whose delay is over, in the background."""
+        due = [path for due_ms, path in self._waiting if due_ms <= elapsed_ms]
+        if not due:
+            return
+        self._waiting = [(due_ms, path) for due_ms, path in self._waiting if due_ms > elapsed_ms]
+        self._background.submit(lambda: self._remove(due), log_failure)
+
+    def _remove(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            if path.is_dir():
+                for name in self._files.names(path):
+                    self._files.unlink(path / name)
+                self._files.rmdir(path)
+            else:
+                self._files.unlink(path)

@@ -1,0 +1,135 @@
+"""`meta.properties`: whose data a log directory holds. Version 0 is what a broker of the ZooKeeper mode writes:
+
+    #
+    #Sat Nov 21 02:23:07 UTC 2026
+    broker.id=0
+    version=0
+    cluster.id=BkqKvcOWQuuOhwNvbYx_og
+
+Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused
+here, since a broker that does not know them would take every directory for a stranger's; `jesenska import` makes it
+version 0. Written once, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.config.properties import PropertiesError, parse_properties
+from jesenska.log.disk.files import FileLayer
+
+FILE_NAME = "meta.properties"
+KRAFT_LOG = "__cluster_metadata-0"
+#: One of these stands in a file that any release has written.
+_SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
+
+
+class ForeignDataError(JesenskaError):
+    """The directory's data belong to another cluster, another broker or another kind of cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetaProperties:
+    version: int
+    cluster_id: str | None
+    broker_id: int | None
+    directory_id: str | None = None
+
+
+def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | None:
+    """What the directory says it is; None if it says nothing; ForeignDataError if it cannot be understood."""
+    path = directory / FILE_NAME
+    try:
+        data = files.read_file(path)
+    except FileNotFoundError:
+        return None
+    try:
+        fields = {name: value.strip() for name, value in parse_properties(data).items()}
+        version = _number("version", fields.get("version", "0"))
+        number = fields.get("broker.id", fields.get("node.id"))
+        broker_id = None if number is None else _number("broker.id", number)
+        if fields and not any(name in fields for name in _SAYS_WHOSE):
+            raise ValueError(f"none of {', '.join(_SAYS_WHOSE)} stands in it")
+        if fields.get("cluster.id") == "":
+            raise ValueError("cluster.id is empty")
+    except (ValueError, PropertiesError) as error:
+        raise ForeignDataError(
+            f"The file {path} cannot be read ({str(error).rstrip('.')}); restore it from a backup, or remove it if "
+            f"the data are yours."
+        ) from error
+    return MetaProperties(version, fields.get("cluster.id"), broker_id, fields.get("directory.id"))
+
+
+def _number(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text):
+        raise ValueError(f"{name}={text[:40]!r} is no number")
+    return int(text)
+
+
+def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
+    """ForeignDataError, one sentence, if the data are those of a KRaft node."""
+    if (found is not None and found.version != 0) or (directory / KRAFT_LOG).is_dir():
+        raise ForeignDataError(
+            f"The log directory {directory} holds data of a Kafka node in KRaft mode, which this broker cannot serve "
+            f"as they are: "
+            f"give it to jesenska import first, or name another directory in log.dirs."
+        )
+
+
+def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
+    """ForeignDataError, one sentence, unless the data are this broker's of this cluster (or nobody's yet)."""
+    refuse_raft_data(directory, found)
+    if found is None:
+        return
+    if found.cluster_id is not None and found.cluster_id != cluster_id:
+        raise ForeignDataError(
+            f"The log directory {directory} belongs to cluster {found.cluster_id}, but this broker is of cluster "
+            f"{cluster_id}: "
+            "correct zookeeper.connect where it names the wrong tree, or name another directory in log.dirs."
+        )
+    if found.broker_id is not None and found.broker_id != broker_id:
+        raise ForeignDataError(
+            f"The log directory {directory} belongs to broker {found.broker_id}, but this broker's id is {broker_id}: "
+            f"name another directory in log.dirs, or set broker.id={found.broker_id}."
+        )
+
+
+def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]], tree: str, *, is_own: bool) -> None:
+    """For a tree that knows no cluster: ForeignDataError, one sentence, where a directory has one, since the broker
+    would begin a second cluster under the id of the first. A tree that is the broker's own may be new beside a
+    directory without partitions."""
+    for directory, found in directories:
+        if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
+            raise ForeignDataError(
+                f"The log directory {directory} belongs to cluster {found.cluster_id}, but {tree} knows no cluster: "
+                f"correct the tree's address, "
+                "build a tree that is lost anew (jesenska tree rebuild), or name empty directories in log.dirs to "
+                "begin another cluster."
+            )
+
+
+def partition_in(directory: Path) -> str | None:
+    """The name of a partition that lies in a log directory; None where there is none, or it cannot be looked at."""
+    try:
+        return next(
+            (
+                path.name
+                for path in sorted(directory.iterdir())
+                if TopicPartition.of_directory(path.name) is not None and path.is_dir()
+            ),
+            None,
+        )
+    except OSError:
+        return None
+
+
+def write_meta_properties(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
+    """Writes version 0, with the fields that the ZooKeeper mode writes."""
+    files.replace_file(
+        directory / FILE_NAME, f"#\nbroker.id={broker_id}\nversion=0\ncluster.id={cluster_id}\n".encode("ascii")
+    )

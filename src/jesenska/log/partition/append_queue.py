@@ -1,0 +1,319 @@
+"""Appends of one log that were given their offsets but wait for the directory's writer thread: they are written in
+order, published in order, and one that fails takes all behind it along, since their offsets would leave a hole. A roll
+stands between them: its files are made before anything is written to them, and making files may wait for the disk,
+too. A barrier stands behind all of them: what is to find the log as they leave it (a truncation) begins there, whether
+they succeeded or failed. A hold is a barrier behind which everything waits until it is taken back: the log's files
+are about to be others (moving).
+
+    owner's thread      submit ---------------------------> published (or all failed)
+    writer thread               pwrite or make files, unless one failed before
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from jesenska.base.errors import KafkaError
+from jesenska.log.disk.background import DirectoryWriter
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.segments.producer_state import AbortedTransaction, Undo
+from jesenska.log.segments.segment import LogSegment
+from jesenska.log.segments.segment_file import OpenFile
+from jesenska.log.segments.tail import PublishedBatch
+
+
+class PendingAppend:
+    """An append between its phases."""
+
+    __slots__ = ("aborted", "batches", "changes", "data", "end_offset", "epochs", "finish", "segment", "write_position")
+
+    def __init__(
+        self,
+        segment: LogSegment,
+        write_position: int,
+        data: bytes,
+        batches: Sequence[PublishedBatch],
+        changes: list[Undo],
+        finish: Callable[[KafkaError | None], None],
+        epochs: Sequence[tuple[int, int]],
+        aborted: Sequence[AbortedTransaction],
+    ) -> None:
+        self.segment = segment
+        self.write_position = write_position
+        self.data = data
+        self.batches = batches
+        self.end_offset = batches[-1].last_offset + 1
+        #: Leader epochs, and where they begin, that enter the log's table when it is published.
+        self.epochs = epochs
+        #: Transactions that enter the segment's transaction index then.
+        self.aborted = aborted
+        #: Takes the producers back to before.
+        self.changes = changes
+        #: Those who wait for it; more than one if the batch was sent again meanwhile.
+        self.finish = [finish]
+
+
+class PendingRoll:
+    """A new segment between its phases: appends behind it are already given their places in it."""
+
+    __slots__ = ("_config", "_snapshot", "_snapshot_path", "created", "holders", "opened", "sealed")
+
+    def __init__(
+        self, sealed: LogSegment, created: LogSegment, config: LogConfig, snapshot_path: Path, snapshot: bytes
+    ) -> None:
+        self.sealed = sealed
+        self.created = created
+        self._config = config
+        self._snapshot_path = snapshot_path
+        self._snapshot = snapshot
+        #: The new segment's file once it is made.
+        self.opened: OpenFile | None = None
+        #: Appends that will need it.
+        self.holders = 0
+
+    def moved(self, directory: Path) -> None:
+        """Its files are to be made in another directory."""
+        self.created.moved(directory)
+        self._snapshot_path = directory / self._snapshot_path.name
+
+    def make(self, files: FileLayer) -> None:
+        """In the writer thread. What was made is removed if not all of it could be."""
+        opened = self.created.make_files(self._config)
+        try:
+            files.replace_file(self._snapshot_path, self._snapshot, sync=False)
+        except OSError:
+            opened.release()
+            for path in (*self.created.paths(), self._snapshot_path):
+                with suppress(OSError):
+                    files.unlink(path)
+            raise
+        self.opened = opened
+
+
+class PendingBarrier:
+    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, well or
+    badly."""
+
+    __slots__ = ("reached",)
+
+    def __init__(self, reached: Callable[[], None]) -> None:
+        self.reached = reached
+
+
+class PendingHold(PendingBarrier):
+    """A barrier that stays, and with it everything behind it, until the queue is told to go on."""
+
+    __slots__ = ()
+
+
+Pending = PendingAppend | PendingRoll | PendingBarrier
+
+
+class _Generation:
+    """Shared by the writes that were queued until one of them fails; the others then do not write."""
+
+    __slots__ = ("failure",)
+
+    def __init__(self) -> None:
+        self.failure: OSError | None = None
+
+
+class AppendQueue:
+    """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with
+    everything that was not."""
+
+    __slots__ = (
+        "_failed",
+        "_files",
+        "_generation",
+        "_hold",
+        "_kept_back",
+        "_published",
+        "_rolled",
+        "_rolling",
+        "waiting",
+        "writer",
+    )
+
+    def __init__(
+        self,
+        writer: DirectoryWriter,
+        files: FileLayer,
+        published: Callable[[PendingAppend], None],
+        rolled: Callable[[PendingRoll], None],
+        failed: Callable[[list[Pending], OSError], None],
+    ) -> None:
+        #: Empty on most partitions at most times: a deque, which takes 0.7 KB, is there while something waits.
+        self.waiting: deque[Pending] | tuple[()] = ()
+        #: Another one once the log is in another directory.
+        self.writer = writer
+        self._files = files
+        self._published = published
+        self._rolled = rolled
+        self._failed = failed
+        self._generation = _Generation()
+        #: The roll that was queued last, until its segment is made.
+        self._rolling: PendingRoll | None = None
+        self._hold: PendingHold | None = None
+        #: What is to be given to the writer thread when all that was held is in the queue.
+        self._kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] | None = None
+
+    def submit(self, pending: PendingAppend) -> None:
+        """Has an append written, behind everything that waits."""
+        if self._is_deferred(pending):
+            return
+        files, roll = self._files, self._rolling
+        if roll is not None and roll.created is pending.segment:
+            roll.holders += 1
+            waits_for, opened = roll, None
+        else:
+            waits_for, opened = None, pending.segment.file.handle()
+            opened.acquire()
+
+        def write() -> None:
+            target = opened if waits_for is None else waits_for.opened
+            assert target is not None, "a segment's file is made before it is written to"
+            files.write_all(target.fileno(), pending.data, pending.write_position)
+
+        def release() -> None:
+            target = opened if waits_for is None else waits_for.opened
+            if target is not None:
+                target.release()
+
+        self._do(pending, write, release, lambda: self._published(pending))
+
+    def submit_roll(self, roll: PendingRoll) -> None:
+        """Has a segment's files made, behind everything that waits."""
+        if self._is_deferred(roll):
+            return
+        self._rolling = roll
+
+        def made() -> None:
+            if self._rolling is roll:
+                self._rolling = None
+            opened = roll.opened
+            assert opened is not None
+            for _ in range(roll.holders):
+                opened.acquire()
+            self._rolled(roll)
+
+        self._do(roll, lambda: roll.make(self._files), lambda: None, made)
+
+    def submit_barrier(self, barrier: PendingBarrier) -> None:
+        """Has a barrier reached, behind everything that waits."""
+        if not self._is_deferred(barrier):
+            self._do(barrier, _nothing, _nothing, barrier.reached)
+
+    @property
+    def is_held(self) -> bool:
+        return self._hold is not None
+
+    def hold(self, reached: Callable[[], None]) -> None:
+        """What is submitted from here on waits for `release`. `reached` is called, on the owner's thread, when
+        everything before that has ended: at once if nothing waits. Where something before fails nothing is held
+        any more (`is_held`)."""
+        assert self._hold is None, "it is held once at a time"
+        hold = PendingHold(reached)
+        if self.waiting:
+            self._do(hold, _nothing, _nothing, reached)
+            self._hold = hold
+        else:
+            self._hold = hold
+            self.waiting = deque((hold,))
+            reached()
+
+    def release(self) -> None:
+        """Takes the hold back, once it is reached: what waits behind it has its turn."""
+        # All are in the queue before the first can fail: what fails takes all behind it along.
+        kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
+        self._kept_back = kept_back
+        for item in self._take_held():
+            if isinstance(item, PendingAppend):
+                self.submit(item)
+            elif isinstance(item, PendingRoll):
+                self.submit_roll(item)
+            else:
+                self.submit_barrier(item)
+        self._kept_back = None
+        for run, done in kept_back:
+            self.writer.writer.submit(run, done)
+
+    def fail_held(self, error: OSError) -> None:
+        """Takes the hold back, once it is reached: what waits behind it comes to nothing."""
+        failed = self._take_held()
+        if failed:
+            self._failed(failed, error)
+
+    def _take_held(self) -> list[Pending]:
+        assert self._hold is not None, "it is held"
+        assert self.waiting, "the hold waits"
+        first, *held = self.waiting
+        assert first is self._hold, "the hold is reached"
+        self._hold, self.waiting = None, ()
+        return held
+
+    def _is_deferred(self, item: Pending) -> bool:
+        """Whether an item waits behind a hold."""
+        if self._hold is None:
+            return False
+        assert isinstance(self.waiting, deque), "the hold waits"
+        self.waiting.append(item)
+        return True
+
+    def _do(
+        self, item: Pending, work: Callable[[], None], release: Callable[[], None], succeeded: Callable[[], None]
+    ) -> None:
+        generation = self._generation
+        waiting = self.waiting
+        if not waiting:
+            waiting = self.waiting = deque()
+        waiting.append(item)
+
+        def run() -> None:
+            if generation.failure is not None:
+                raise generation.failure
+            try:
+                work()
+            except OSError as error:
+                generation.failure = error
+                raise
+
+        def done(outcome: BaseException | None) -> None:
+            release()
+            if generation is not self._generation:
+                return
+            if isinstance(outcome, OSError):
+                failed = list(waiting)
+                self.waiting = ()
+                self._generation = _Generation()
+                self._rolling = self._hold = None
+                self._failed(failed, outcome)
+            elif outcome is not None:
+                raise outcome
+            else:
+                assert waiting[0] is item, "queued writes are published in order"
+                if item is not self._hold:
+                    waiting.popleft()
+                    if not waiting:
+                        self.waiting = ()
+                succeeded()
+
+        if self._kept_back is not None:
+            self._kept_back.append((run, done))
+        else:
+            self.writer.writer.submit(run, done)
+
+    def holding(self, offset: int) -> PendingAppend | None:
+        """The append that waits with an offset in it."""
+        for pending in self.waiting:
+            if isinstance(pending, PendingAppend) and pending.batches[0].base_offset <= offset < pending.end_offset:
+                return pending
+        return None
+
+
+def _nothing() -> None:
+    """A barrier writes nothing."""

@@ -1,0 +1,196 @@
+"""Appends as leader: batches that producers have sent get their offsets, leader epoch and, on topics with log append
+time, their times, written into the caller's buffer. Sizes are checked before anything else, then the producers'
+sequence numbers; what is refused leaves the log as it was.
+
+    a batch that was appended before    is answered with the offsets of that time; if that append still waits to be
+                                        written, together with it
+    flush.messages is reached           the answer waits until the records are synced, also that of a batch which
+                                        repeats one that is not synced
+
+What is inside a batch is the caller's to check (records/check). How a write reaches the file, and what happens if it
+fails, is `PartitionLog.write`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from jesenska.base.errors import KafkaError, MessageTooLargeError, RecordListTooLargeError
+from jesenska.log.log_config import UNLIMITED
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.segments.producer_state import AbortedTransaction, RememberedBatch, Undo
+from jesenska.log.segments.tail import PublishedBatch
+from jesenska.records.batch import stamp_offsets
+from jesenska.records.codec import set_max_timestamp
+from jesenska.records.decode import read_marker
+from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
+
+
+class AppendResult(NamedTuple):
+    base_offset: int
+    last_offset: int
+    #: -1 unless the topic has log append time. Of a batch that had been appended before it is the time of its latest
+    #: record, as in Kafka.
+    log_append_time_ms: int
+    log_start_offset: int
+    #: The batch had been appended before; the offsets are those of that time.
+    duplicate: bool
+
+
+#: Hears what became of an append that was queued.
+Appended = Callable[[AppendResult | KafkaError], None]
+
+
+def append_at_once(
+    log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int
+) -> AppendResult:
+    """Appends checked batches as leader. `buffer` is writable and holds exactly the batches of `headers`; offsets,
+    leader epoch and, on topics with log append time, times are written into it. Errors of the sequence check,
+    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log as it was."""
+    assert not log.queue.waiting, "appends are queued: use append_or_queue"
+    result = append_or_queue(log, buffer, headers, leader_epoch, now_ms, None)
+    assert result is not None
+    if log.flushes.unflushed_records >= log.config.flush_messages:
+        log.flush()
+    return result
+
+
+def append_or_queue(
+    log: PartitionLog,
+    buffer: memoryview,
+    headers: Sequence[BatchHeader],
+    leader_epoch: int,
+    now_ms: int,
+    done: Appended | None,
+    of_client: bool = True,
+) -> AppendResult | None:
+    """As `append_at_once`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and
+    calls `done` on the owner's thread once the batches are written (or could not be). With `flush.messages` reached,
+    that is after they are synced. A batch that was sent again while it waits is answered with it. Without `done`
+    nothing is queued, and nothing synced. Of batches that are not `of_client` the producer's epoch alone is checked: a
+    coordinator answers for their order."""
+    queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
+    if log.is_closed or log.is_hindered or log.flushes.failure is not None:
+        log.check_writable()
+    config = log.config
+    size_bytes = len(buffer)
+    if size_bytes > config.segment_bytes:
+        raise RecordListTooLargeError(
+            f"{size_bytes} bytes in one request for {log.topic_partition} do not fit a segment of "
+            f"{config.segment_bytes} bytes."
+        )
+    append_time_ms = now_ms if config.log_append_time else -1
+    first_offset = offset = log.next_offset
+    position = 0
+    max_timestamp = append_time_ms
+    for header in headers:
+        batch_bytes = LENGTH_OVERHEAD + header.batch_length
+        if batch_bytes > config.max_message_bytes:
+            raise MessageTooLargeError(
+                f"A batch of {batch_bytes} bytes for {log.topic_partition} is larger than "
+                f"max.message.bytes={config.max_message_bytes}."
+            )
+        if header.max_timestamp > max_timestamp and append_time_ms < 0:
+            max_timestamp = header.max_timestamp
+        position += batch_bytes
+        offset += header.last_offset_delta + 1
+    assert position == size_bytes, "the headers do not cover the buffer"
+    if log.active_segment.should_roll(log.write_position, size_bytes, max_timestamp, offset - 1, now_ms, config):
+        queues = _roll(log, now_ms, done is not None)
+    producers = log.producers
+    changes: list[Undo] = []
+    batches: list[PublishedBatch] = []
+    aborted: list[AbortedTransaction] = []
+    offset, position = first_offset, 0
+    try:
+        for header in headers:
+            stamp_offsets(buffer, position, offset, leader_epoch)
+            if append_time_ms >= 0:
+                header = set_max_timestamp(buffer, position, header, append_time_ms, True)
+            timestamp = header.max_timestamp
+            batch_bytes = LENGTH_OVERHEAD + header.batch_length
+            if header.producer_id >= 0:
+                if header.attributes & 0x20:
+                    marker = read_marker(buffer[position : position + batch_bytes])
+                    if marker is not None:
+                        change, transaction = producers.apply_marker(header, offset, marker, now_ms)
+                        changes.append(change)
+                        if transaction is not None:
+                            aborted.append(transaction)
+                else:
+                    earlier = None
+                    if of_client:
+                        earlier = producers.check(header)
+                    else:
+                        producers.check_epoch(header.producer_id, header.producer_epoch)
+                    if earlier is not None:
+                        producers.undo(changes)
+                        return _duplicate(log, earlier, done)
+                    changes.append(producers.apply(header, offset, timestamp, now_ms))
+            last_offset = offset + header.last_offset_delta
+            batches.append(PublishedBatch(position, batch_bytes, offset, last_offset, timestamp))
+            position += batch_bytes
+            offset = last_offset + 1
+    except KafkaError:
+        producers.undo(changes)
+        raise
+    if leader_epoch > log.leader_epochs.latest_epoch:
+        log.assign_leader_epoch(leader_epoch, first_offset)
+    result = AppendResult(first_offset, offset - 1, append_time_ms, log.log_start_offset, False)
+    if queues and done is not None:
+        log.write(buffer, batches, changes, offset, partial(finish, log, result, done), (), aborted)
+        return None
+    log.write(buffer, batches, changes, offset, None, (), aborted)
+    if done is not None and config.flush_messages < UNLIMITED and waits_for_sync(log, result):
+        finish(log, result, done, None)
+        return None
+    return result
+
+
+def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
+    """Rolls before an append. True if that is queued: files are made, which may wait for the disk, so this append and
+    those behind it wait for it."""
+    if queues:
+        log.queue_roll(now_ms)
+        return True
+    try:
+        log.roll(now_ms)
+    except OSError as error:
+        raise log.storage_error(error) from error
+    return False
+
+
+def _duplicate(log: PartitionLog, earlier: RememberedBatch, done: Appended | None) -> AppendResult | None:
+    """The answer to a batch that was appended before; None if that one still waits to be written, or synced, and
+    `done` hears with it."""
+    result = AppendResult(earlier.first_offset, earlier.last_offset, earlier.timestamp, log.log_start_offset, True)
+    if done is None:
+        return result
+    if earlier.last_offset >= log.log_end_offset:
+        waiting = log.queue.holding(earlier.last_offset)
+        assert waiting is not None, "an offset at or beyond the log end belongs to a queued append"
+        waiting.finish.append(partial(finish, log, result, done))
+        return None
+    if waits_for_sync(log, result):
+        finish(log, result, done, None)
+        return None
+    return result
+
+
+def waits_for_sync(log: PartitionLog, result: AppendResult) -> bool:
+    """True if the topic's `flush.messages` is reached, or the batch repeats one that may still wait for its sync."""
+    flushes, limit = log.flushes, log.config.flush_messages
+    repeats = result.duplicate and limit < UNLIMITED and flushes.runs and result.last_offset >= flushes.recovery_point
+    return flushes.unflushed_records >= limit or repeats
+
+
+def finish(log: PartitionLog, result: AppendResult, done: Appended, failure: KafkaError | None) -> None:
+    """Answers an append that was published or has failed: at once, or when it is synced if the topic asks for it."""
+    if failure is not None:
+        done(failure)
+    elif waits_for_sync(log, result):
+        log.flush(lambda failure: done(result if failure is None else failure))
+    else:
+        done(result)

@@ -1,0 +1,121 @@
+"""The beginning of a log moves up: clients delete records below an offset (DeleteRecords), and retention takes old
+segments out.
+
+    delete_records          the log start offset moves, at once; the records stay in their files
+    start_after_retention   where the log will start when its old segments are taken out
+    delete_old_segments     they leave the log and their files get names that end in `.deleted`; the log start offset
+                            moves to the first that stays
+
+Which segments are old is decided in `retention`. Times of segments that nobody has asked about since the start are not
+known: whoever calls has them read in another thread first (`segments_of_unknown_time`). After a crash: a start removes
+files named `.deleted`; a log start offset that DeleteRecords has moved, and no checkpoint has yet, is lost, and the
+records that are still in their files are read again.
+
+A disk may keep any part of the new names, and then segments are missing between others. So the log start offset is in
+its checkpoint before retention renames anything (`Housekeeping`): what is missing below it is no loss.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from jesenska.base.errors import OffsetOutOfRangeError
+from jesenska.base.plugins import DEFAULT_RETENTION_POLICY, PluginError
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.retention import SegmentFacts, count_deletable
+from jesenska.log.retention_policies import policy_named
+from jesenska.log.segments.segment import LogSegment
+
+logger = logging.getLogger(__name__)
+
+
+class _KeepsAll:
+    """The policy of a log whose own cannot be had."""
+
+    def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
+        return 0, ""
+
+
+_KEEPS_ALL = _KeepsAll()
+
+
+def _goes_by_time(config: LogConfig) -> bool:
+    """True if the retention policy looks at the segments' timestamps; Kafka's does where there is a limit."""
+    return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_RETENTION_POLICY)
+
+
+def delete_records(log: PartitionLog, before_offset: int) -> int:
+    """The log start offset becomes `before_offset` (-1: the high watermark); what it is now. OFFSET_OUT_OF_RANGE
+    beyond the high watermark."""
+    target = log.high_watermark if before_offset == -1 else before_offset
+    if target > log.high_watermark or target < 0:
+        raise OffsetOutOfRangeError(
+            f"{log.topic_partition} can only delete records below {log.high_watermark}, not {target}."
+        )
+    log.move_log_start(target)
+    return log.log_start_offset
+
+
+def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
+    """Sealed segments whose largest timestamp is needed (for retention) and would have to be read."""
+    if not _goes_by_time(log.config):
+        return []
+    return [segment for segment in log.segments[:-1] if not segment.knows_its_time]
+
+
+def start_after_retention(log: PartitionLog, now_ms: int) -> int | None:
+    """Where the log will start when its old segments are taken out; None if none is old. Where all of it is old the
+    log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
+    count, _ = _count_old_segments(log, now_ms)
+    return log.ends()[count - 1] if count else None
+
+
+def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
+    """How many of the oldest segments go by the topic's retention, and why."""
+    if log.has_queued_appends or log.is_failed or log.is_closed:
+        return 0, ""
+    by_time = _goes_by_time(log.config)
+    try:
+        policy = policy_named(log.config.retention_policy)
+    except PluginError as error:
+        logger.error("%s: nothing is deleted by its retention policy: %s", log.topic_partition, error)
+        policy = _KEEPS_ALL
+    facts = [
+        SegmentFacts(
+            segment.base_offset,
+            end,
+            segment.size_bytes,
+            segment.retention_timestamp() if by_time else 0,
+            segment is log.active_segment,
+        )
+        for segment, end in zip(log.segments, log.ends(), strict=True)
+    ]
+    limits = {"now_ms": now_ms, "high_watermark": log.high_watermark, "log_start_offset": log.log_start_offset}
+    count, reason = count_deletable(facts, log.config, **limits, policy=policy)
+    if count and count == len(facts):
+        log.queue_roll(now_ms)
+        if log.queue.waiting:
+            return 0, ""
+    return count, reason
+
+
+def delete_old_segments(log: PartitionLog, now_ms: int, up_to: int | None = None) -> list[Path]:
+    """Takes old segments out of the log by the topic's retention, those that end at the offset `up_to` or below it,
+    and renames their files; gives the files to be removed after `file.delete.delay.ms`. Rolls as
+    `start_after_retention` does."""
+    count, reason = _count_old_segments(log, now_ms)
+    if up_to is not None:
+        count = min(count, sum(end <= up_to for end in log.ends()))
+    if count == 0:
+        return []
+    renamed: list[Path] = []
+    for segment in log.take_oldest(count):
+        renamed.extend(segment.mark_deleted())
+        renamed.extend(log.snapshots.mark_deleted(segment.base_offset))
+    logger.info(
+        "%s: deleted %d segments (%s), starts at %d now", log.topic_partition, count, reason, log.log_start_offset
+    )
+    return renamed

@@ -1,0 +1,721 @@
+"""A partition's log: a list of segments, of which the last is written to, and the order in which they are. Owned by
+one thread (the broker's loop); what it hands to other threads are bytes to write and files to sync, never its own
+state.
+
+What is done with a log has modules of its own:
+
+    leader_appends, follower_appends    batches are checked and given their offsets
+    reading                             which bytes of which file hold an offset, or a time
+    log_start                           records and segments that are deleted from its beginning
+    closing                             its end
+    log_cleaner                         compaction: segments that take the place of others
+
+An append has three phases:
+
+    1  on the loop      sequence check, roll if needed, offsets written into the caller's buffer; `next_offset` moves
+    2  write            one pwrite from the caller's buffer at the position that phase 1 gave
+    3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
+
+With no flush in flight on the directory all three happen in the call. During a flush a write may wait for the disk, so
+the bytes are copied and the write is queued for the directory's writer thread, behind earlier ones; who waits is told
+on the loop after phase 3. As long as appends of this log are queued, later ones queue behind them.
+
+A write that fails (disk full) is taken back: the file is cut to its published size, offsets and producers are as
+before, everything queued behind it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. An
+fsync that fails is worse, since nobody knows what is on disk: the log takes no more appends until the broker is
+started again and has recovered it.
+
+A truncation (truncation) stands behind everything that is queued; from when it is asked for until it has ended the log
+takes no appends.
+
+The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments
+are deleted.
+
+Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background),
+after `flush`, and at an orderly stop. A crash loses nothing below it; what is above it is checked at the next start
+(recovery).
+
+Left out: tiers of storage.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from operator import attrgetter
+from pathlib import Path
+
+from jesenska.base.errors import KafkaError, KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.system_errors import remedy_of, told
+from jesenska.log.disk.background import DirectoryWriter
+from jesenska.log.disk.epochs_file import EpochsFile
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.append_queue import AppendQueue, Pending, PendingAppend, PendingBarrier, PendingRoll
+from jesenska.log.partition.log_flush import FileWrite, FlushWork, LogFlush
+from jesenska.log.partition.recovery import LoadedLog
+from jesenska.log.partition.truncation import NO_CLEANER, Cleaner, FileChanges, Truncated, Truncation, Truncations
+from jesenska.log.partition.unsynced import Unsynced
+from jesenska.log.segments.producer_snapshots import ProducerSnapshots
+from jesenska.log.segments.producer_state import AbortedTransaction, ProducerState, Undo, encode_snapshot
+from jesenska.log.segments.segment import LogSegment
+from jesenska.log.segments.segment_file import OpenFile, OpenFiles
+from jesenska.log.segments.tail import LogTail, PublishedBatch
+
+logger = logging.getLogger(__name__)
+
+#: Hears that a queued write is published, or why not.
+Finish = Callable[[KafkaError | None], None]
+
+
+class PartitionLog:
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        loaded: LoadedLog,
+        config: LogConfig,
+        files: FileLayer,
+        open_files: OpenFiles,
+        writer: DirectoryWriter,
+        *,
+        topic_id: uuid.UUID | None = None,
+        now_ms: int = 0,
+        jitter: Callable[[int], int] = lambda limit_ms: 0,
+        high_watermark: int = 0,
+        cleaner: Cleaner = NO_CLEANER,
+    ) -> None:
+        """`high_watermark` is the one that the checkpoint has; one outside of the log becomes its nearest end.
+        `cleaner` is told before segments go."""
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.directory = loaded.directory
+        self.config = config
+        self.leader_epochs = loaded.leader_epochs
+        self.producers = loaded.producers
+        self.log_start_offset = loaded.log_start_offset
+        #: Next offset that readers do not see yet.
+        self.log_end_offset = loaded.next_offset
+        #: Next offset that an append will get; ahead of the log end offset while writes are queued.
+        self.next_offset = loaded.next_offset
+        #: Replication moves it, and a truncation takes it along: log start offset <= high watermark <= log end offset.
+        self.high_watermark = min(max(high_watermark, loaded.log_start_offset), loaded.next_offset)
+        self.producers.high_watermark_moved(self.high_watermark)
+        #: Called when the log start offset has gone up.
+        self.on_log_start_moved: Callable[[], None] = _nothing
+        #: Replaced, never changed.
+        self.segments: tuple[LogSegment, ...] = tuple(loaded.segments)
+        self.files = files
+        self._open_files = open_files
+        self.writer = writer
+        self._jitter = jitter
+        self.epochs_file = EpochsFile(loaded.leader_epochs, loaded.directory, files)
+        self.snapshots = ProducerSnapshots(loaded.directory, files)
+        self.unsynced = Unsynced(self.epochs_file, self.snapshots, is_new=not loaded.is_synced)
+        #: Appends, rolls and truncations that wait for the writer thread.
+        self.queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
+        self.flushes = LogFlush(
+            writer,
+            files,
+            loaded.recovery_point,
+            self._collect,
+            self._describe_flush_failure,
+            self.unsynced.give_back,
+            now_ms,
+        )
+        # What was found above the recovery point may be in the page cache only: a batch that was sent again is not
+        # answered before it is synced.
+        self.flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
+        #: Something keeps it from taking appends, which `check_writable` knows.
+        self.is_hindered = False
+        self._torn_tail = False
+        self._cleaner = cleaner
+        #: Most logs never have any.
+        self._truncations: Truncations | None = None
+        self.is_closed = False
+        for segment in self.segments:
+            segment.file.move_to(open_files)
+        #: The last one, which is written to.
+        self.active_segment = self.segments[-1]
+        self.active_segment.activate()
+        self.active_segment.jitter_ms = jitter(config.segment_jitter_ms)
+        #: Where the next append goes in it; ahead of its size while writes are queued.
+        self.write_position = self.active_segment.size_bytes
+        self.tail = LogTail(self.active_segment)
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """End of what a read-committed consumer may see: the high watermark, or the first offset of the oldest open
+        transaction."""
+        unstable = self.producers.first_unstable_offset
+        return (
+            self.high_watermark if unstable is None else min(max(unstable, self.log_start_offset), self.high_watermark)
+        )
+
+    def move_high_watermark(self, offset: int) -> None:
+        """Everything below `offset` is committed, as replication has it."""
+        self.high_watermark = offset
+        self.producers.high_watermark_moved(offset)
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is synced."""
+        return self.flushes.recovery_point
+
+    @property
+    def is_failed(self) -> bool:
+        """True after an fsync failed, or a truncation whose files could not be changed: no more appends, and the next
+        start must recover the log."""
+        return self.flushes.failure is not None or (
+            self._truncations is not None and self._truncations.has_open_changes
+        )
+
+    @property
+    def has_queued_appends(self) -> bool:
+        """The directory's writer thread has something to do for the log: appends, a roll, a truncation."""
+        return bool(self.queue.waiting) or (self._truncations is not None and self._truncations.is_under_way)
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def write(
+        self,
+        buffer: memoryview,
+        batches: Sequence[PublishedBatch],
+        changes: list[Undo],
+        end_offset: int,
+        finish: Finish | None,
+        epochs: Sequence[tuple[int, int]] = (),
+        aborted: Sequence[AbortedTransaction] = (),
+    ) -> None:
+        """Writes batches that were given their offsets, up to `end_offset`, and publishes them: at once,
+        KAFKA_STORAGE_ERROR if the disk does not take them; or, with `finish`, behind what is queued. Then the bytes
+        are copied, and it is called on the owner's thread when they are published, or with the error. Where they are
+        not written, `changes` of the producers are undone. Leader `epochs` that begin in them, and where, enter the
+        table when they are published (`note_epochs`), and transactions that they have `aborted` the transaction
+        index."""
+        segment, position = self.active_segment, self.write_position
+        size_bytes = len(buffer)
+        if finish is not None:
+            self.queue.submit(
+                PendingAppend(segment, position, bytes(buffer), batches, changes, finish, epochs, aborted)
+            )
+        else:
+            try:
+                self.files.write_all(segment.file.handle().fileno(), buffer, position)
+            except OSError as error:
+                self.producers.undo(changes)
+                self._cut_torn_tail()
+                raise self.storage_error(error) from error
+            self._publish(segment, position, batches, aborted)
+            self.note_epochs(epochs)
+        self.next_offset = end_offset
+        self.write_position = position + size_bytes
+
+    def _publish(
+        self,
+        segment: LogSegment,
+        write_position: int,
+        batches: Sequence[PublishedBatch],
+        aborted: Sequence[AbortedTransaction],
+    ) -> None:
+        """Phase three: readers see the batches."""
+        for transaction in aborted:
+            segment.note_aborted(transaction)
+        note = self.tail.note
+        last_offset = self.log_end_offset - 1
+        for position, size_bytes, base_offset, last_offset, timestamp in batches:
+            position += write_position
+            segment.note_batch(position, size_bytes, last_offset, timestamp)
+            note(segment, position, base_offset, last_offset)
+            segment.size_bytes = position + size_bytes
+        self.flushes.unflushed_records += last_offset + 1 - self.log_end_offset
+        self.log_end_offset = last_offset + 1
+
+    def _published(self, pending: PendingAppend) -> None:
+        """A queued write is in its file."""
+        self._publish(pending.segment, pending.write_position, pending.batches, pending.aborted)
+        self.note_epochs(pending.epochs)
+        for finish in pending.finish:
+            finish(None)
+
+    def _rolled(self, roll: PendingRoll) -> None:
+        """A queued roll's files are there, and everything before it is published."""
+        assert roll.opened is not None
+        if self.is_closed:
+            roll.opened.release()
+            return
+        roll.created.file.adopt(roll.opened)
+        self._pass_gap(roll.created)
+        self._seal(roll.sealed)
+
+    def _queue_failed(self, failed: list[Pending], error: OSError) -> None:
+        """A queued write failed: everything goes back to what is published."""
+        appends = [item for item in failed if isinstance(item, PendingAppend)]
+        failure = (
+            self.storage_error(error)
+            if not self.is_closed
+            else KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        )
+        first = next((item for item in failed if not isinstance(item, PendingBarrier)), None)
+        if first is not None and not self.is_closed:
+            self._take_back(first, appends)
+        for pending in appends:
+            for finish in pending.finish:
+                finish(failure)
+        for item in failed:
+            if isinstance(item, PendingBarrier):
+                item.reached()
+
+    def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
+        """The log as it was before what failed first, and all that was queued behind it."""
+        for pending in reversed(appends):
+            self.producers.undo(pending.changes)
+        last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
+        kept = self.segments[: self.segments.index(last_kept) + 1]
+        for segment in self.segments[len(kept) :]:
+            with suppress(OSError):  # the disk is broken: the next start finds them behind the log's end
+                self._remove_files(segment.mark_deleted())
+            self.snapshots.remove(segment.base_offset)
+        self.segments = kept
+        self.unsynced.names_changed()
+        self.active_segment = kept[-1]
+        self.next_offset = self.log_end_offset
+        self.write_position = self.active_segment.size_bytes
+        self._cut_torn_tail()
+        latest_epoch = self.leader_epochs.latest_epoch
+        if self.leader_epochs.truncate_from_end(self.log_end_offset):
+            self.assign_leader_epoch(latest_epoch, self.log_end_offset)
+            self.epochs_file.changed()
+
+    def _remove_files(self, paths: Sequence[Path]) -> None:
+        for path in paths:
+            with suppress(OSError):
+                self.files.unlink(path)
+
+    def _cut_torn_tail(self) -> None:
+        """The file goes back to its published size; if even that fails, the next append tries it again first."""
+        try:
+            self.files.truncate(self.active_segment.file.handle().fileno(), self.active_segment.size_bytes)
+            self._torn_tail = False
+        except OSError:
+            self._torn_tail = True
+        self.look_for_hindrance()
+
+    def look_for_hindrance(self) -> None:
+        """Something that keeps the log from taking appends has begun or ended."""
+        self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
+
+    def check_writable(self) -> None:
+        """Raises why the log takes no appends: it is closed, failed, or hindered. A torn end that can be cut off by
+        now is."""
+        if self.is_closed:
+            raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        if self.flushes.failure is not None:
+            raise KafkaStorageError(self.flushes.failure)
+        if self._truncations is not None:
+            self._truncations.refuse()
+        if self._torn_tail:
+            self._cut_torn_tail()
+            if self._torn_tail:
+                raise KafkaStorageError(
+                    f"The torn end of {self.active_segment.file.path} cannot be cut off; check the disk."
+                )
+
+    def storage_error(self, error: OSError) -> KafkaStorageError:
+        """What people are told of a write that failed; logged, too."""
+        message = (
+            f"{self.topic_partition} in {self.directory.parent} cannot be written: {told(error)}; {remedy_of(error)}."
+        )
+        logger.error("%s", message, extra={"once_a_minute": (str(self.directory.parent), error.errno)})
+        self.writer.disk_failed(error, False)
+        return KafkaStorageError(message)
+
+    def read_error(self, error: OSError) -> KafkaError:
+        """What people are told of a read that failed; logged, too."""
+        message = (
+            f"{self.topic_partition} in {self.directory.parent} cannot be read: {told(error)}; {remedy_of(error)}."
+        )
+        logger.error("%s", message)
+        self.writer.disk_failed(error, False)
+        return KafkaStorageError(message)
+
+    # -- leader epochs ------------------------------------------------------------------------------------------------
+
+    def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
+        """A leader of this epoch writes from `start_offset` on. It is called when a broker becomes leader, before the
+        first append: clients are told the epoch from then on, and ask where it ends."""
+        if self.leader_epochs.assign(epoch, start_offset):
+            self.epochs_file.changed()
+
+    def begin_to_lead(self, epoch: int) -> None:
+        """This broker leads in that epoch, which begins where the log will end. What is queued is of earlier ones:
+        they enter the table before, since none enters it below a later one."""
+        for pending in self.queue.waiting:
+            if isinstance(pending, PendingAppend):
+                self.note_epochs(pending.epochs)
+        self.assign_leader_epoch(epoch, self.next_offset)
+
+    def note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
+        """Leader epochs of batches, and where they begin; those that are not newer than the newest are known."""
+        for epoch, offset in epochs:
+            if epoch > self.leader_epochs.latest_epoch:
+                self.assign_leader_epoch(epoch, offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer
+        than all."""
+        return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
+
+    # -- segments -----------------------------------------------------------------------------------------------------
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> LogSegment:
+        """Seals the active segment and begins a new one at the next offset; the sealed one is synced in the
+        background."""
+        base_offset = self.next_offset if base_offset is None else base_offset
+        sealed = self.active_segment
+        if sealed.base_offset == base_offset:
+            # Nothing was written since the last roll.
+            return sealed
+        assert not self.queue.waiting, "a roll keeps its place among queued appends"
+        config = self.config
+        assert not self.is_hindered or self._torn_tail, "a log that is being truncated is not rolled"
+        created = self._new_segment(base_offset, now_ms)
+        try:
+            created.create(config)
+            self.snapshots.write(base_offset, self.producers)
+        except OSError:
+            created.close()
+            self._remove_files(created.paths())
+            self.snapshots.remove(base_offset)
+            raise
+        self.segments = (*self.segments, created)
+        self.active_segment = created
+        self.write_position = 0
+        self._pass_gap(created)
+        self._seal(sealed)
+        return created
+
+    def queue_roll(self, now_ms: int, base_offset: int | None = None) -> None:
+        """As `roll`, by the directory's writer thread: what is appended from here on waits behind it."""
+        base_offset = self.next_offset if base_offset is None else base_offset
+        sealed, config = self.active_segment, self.config
+        if sealed.base_offset == base_offset:
+            return
+        created = self.unmade_segment(base_offset, now_ms)
+        roll = PendingRoll(
+            sealed, created, config, self.snapshots.path(base_offset), encode_snapshot(self.producers.entries())
+        )
+        self.segments = (*self.segments, created)
+        self.active_segment = created
+        self.write_position = 0
+        self.next_offset = base_offset
+        self.queue.submit_roll(roll)
+
+    def _pass_gap(self, created: LogSegment) -> None:
+        """A segment that begins behind a gap (the leader has compacted it) moves the log's end there, as a start would
+        find it."""
+        if created.base_offset > self.log_end_offset:
+            self.log_end_offset = created.base_offset
+            self.next_offset = max(self.next_offset, created.base_offset)
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        jitter_ms = self._jitter(self.config.segment_jitter_ms)
+        return LogSegment(
+            self.directory,
+            base_offset,
+            self.config,
+            self.files,
+            self._open_files,
+            created_ms=now_ms,
+            jitter_ms=jitter_ms,
+        )
+
+    def _seal(self, segment: LogSegment) -> None:
+        segment.seal()
+        self.flushes.flush_up_to(self._end_of(segment))
+
+    def _end_of(self, segment: LogSegment) -> int:
+        index = self.segments.index(segment)
+        return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.log_end_offset
+
+    def segment_index(self, offset: int) -> int:
+        """Which segment an offset belongs to."""
+        return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
+
+    def ends(self) -> list[int]:
+        """Where each segment ends: the base offset of the next."""
+        return [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
+
+    # -- flush --------------------------------------------------------------------------------------------------------
+
+    def flush(self, done: Callable[[KafkaError | None], None] | None = None) -> None:
+        """Syncs everything that is published, in the background; `done` is called on the owner's thread."""
+        self.flushes.flush(self._published_end, done)
+
+    @property
+    def is_synced(self) -> bool:
+        """True if the disk holds everything that is published, and no flush failed."""
+        return self.flushes.failure is None and self.flushes.is_synced(self.log_end_offset)
+
+    def flush_if_due(self, now_ms: int) -> None:
+        """Flushes if the topic's `flush.ms` has passed since the last time."""
+        self.flushes.flush_if_due(self._published_end, now_ms, self.config.flush_ms)
+
+    def _published_end(self) -> int:
+        return self.log_end_offset
+
+    def _collect(self, offset: int) -> FlushWork:
+        """What a flush up to an offset takes along."""
+        return self.unsynced.collect(self.segments, self.ends(), self.recovery_point, offset)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """True if files beside the log lack something that is in memory."""
+        return self.unsynced.is_unwritten(self.active_segment, self.log_end_offset)
+
+    def unwritten(self) -> list[FileWrite]:
+        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
+        write."""
+        return [] if self.is_closed else self.unsynced.unwritten(self.active_segment, self.log_end_offset)
+
+    def _describe_flush_failure(self, error: object) -> str:
+        message = (
+            f"{self.topic_partition} in {self.directory.parent} could not be synced ({error}), so it takes no more "
+            f"records: "
+            "mend the disk and start the broker again."
+        )
+        logger.error("%s", message)
+        if isinstance(error, OSError):
+            self.writer.disk_failed(error, True)
+        return message
+
+    # -- beginning and end --------------------------------------------------------------------------------------------
+
+    def move_log_start(self, offset: int) -> None:
+        """The log start offset goes up to `offset`; it never goes down."""
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            if self.leader_epochs.truncate_from_start(offset):
+                self.epochs_file.changed()
+            self.on_log_start_moved()
+
+    def take_oldest(self, count: int) -> tuple[LogSegment, ...]:
+        """Takes so many of the oldest segments out of the log, not all; their files are the caller's to remove."""
+        gone, self.segments = self.segments[:count], self.segments[count:]
+        self.unsynced.names_changed()
+        self.move_log_start(self.segments[0].base_offset)
+        return gone
+
+    def has_segments(self, sources: Sequence[LogSegment]) -> bool:
+        """True if these are segments of the log, one after the other, all sealed, and nothing keeps them from being
+        replaced."""
+        if self.is_closed or self.is_failed or self.is_being_cut or sources[0] not in self.segments:
+            return False
+        first = self.segments.index(sources[0])
+        return self.segments[first : first + len(sources)] == tuple(sources) and sources[-1] is not self.active_segment
+
+    def replace_segments(self, sources: Sequence[LogSegment], cleaned: LogSegment) -> list[Path]:
+        """What a compaction has left of some segments takes their place; `has_segments` must be true of them. Gives
+        the files to be removed after `file.delete.delay.ms`. OSError if a file cannot be renamed: the log takes no
+        more appends then, and the next start goes on with the renaming."""
+        first = self.segments.index(sources[0])
+        renamed: list[Path] = []
+        try:
+            for segment in sources:
+                renamed.extend(segment.mark_deleted())
+                if segment is not sources[0]:
+                    renamed.extend(self.snapshots.mark_deleted(segment.base_offset))
+            cleaned.take_names()
+        except OSError as error:
+            where = f"{self.topic_partition} in {self.directory.parent}"
+            self.flushes.failure = (
+                f"A compaction of {where} could not be ended ({error}): mend the disk and start the broker again."
+            )
+            logger.error("%s", self.flushes.failure)
+            self.writer.disk_failed(error, True)
+            raise
+        cleaned.join(self._open_files)
+        if self.tail.segment in sources:
+            # Nothing was appended since the last roll.
+            self.tail.clear()
+            self.tail.segment = self.active_segment
+        self.segments = (*self.segments[:first], cleaned, *self.segments[first + len(sources) :])
+        self.unsynced.names_changed()
+        return renamed
+
+    def refuse_appends(self) -> None:
+        """The log is closed, or about to be."""
+        self.is_closed = self.flushes.is_closed = True
+
+    def abandon(self) -> None:
+        """The log's directory has failed: no file of it is written any more, and none is synced. What is queued ends
+        with an error; readers that hold a region go on as far as the disk lets them."""
+        self.refuse_appends()
+        self.leave_directory()
+        for segment in self.segments:
+            segment.close()
+
+    def leave_directory(self) -> None:
+        """The directory is about to get another name: no file is made or removed by its old one from here on."""
+        self.epochs_file.leave()
+        if self._truncations is not None:
+            self._truncations.leave()
+
+    def moved(self, directory: Path) -> None:
+        """The directory has got another name."""
+        self.directory = self.snapshots.directory = directory
+
+    def go_on_in(self, directory: Path, writer: DirectoryWriter, active: OpenFile) -> tuple[LogSegment, ...]:
+        """The log goes on with a copy of its files in another directory, where all of it is synced; `active` is the
+        copy of the active segment's file. Nothing may be under way but what waits behind a hold of the queue. Gives
+        the segments that it had until now."""
+        assert self.queue.is_held, "nothing is written meanwhile"
+        assert not self.is_failed, "what it holds is known"
+        unmade = {item.created for item in self.queue.waiting if isinstance(item, PendingRoll)}
+        before = tuple(segment for segment in self.segments if segment not in unmade)
+        end_of_made = before[-1]
+        moved = {
+            segment: segment.in_another_directory(
+                directory, active if segment is end_of_made else None, self._open_files
+            )
+            for segment in before
+        }
+        for item in self.queue.waiting:
+            if isinstance(item, PendingAppend):
+                item.segment = moved.get(item.segment, item.segment)
+            elif isinstance(item, PendingRoll):
+                item.sealed = moved.get(item.sealed, item.sealed)
+                item.moved(directory)
+        self.segments = tuple(moved.get(segment, segment) for segment in self.segments)
+        self.active_segment = self.segments[-1]
+        if self.tail.segment in moved:
+            self.tail.segment = moved[self.tail.segment]
+        self.epochs_file.leave()
+        self.moved(directory)
+        self.epochs_file = EpochsFile(self.leader_epochs, directory, self.files)
+        self.epochs_file.changed()
+        self.unsynced = Unsynced(self.epochs_file, self.snapshots, is_new=True)
+        self.writer = self.queue.writer = writer
+        self.flushes.moved(writer, self.log_end_offset)
+        self.flushes.incomplete = self.unsynced.give_back
+        if self._truncations is not None:
+            self._truncations.writer = writer.writer
+        return before
+
+    # -- truncation ---------------------------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
+        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes
+        as a whole. The log takes no appends until `done` is called, on the owner's thread, with None or with what went
+        wrong."""
+        self._all_truncations().ask(Truncation(offset, False, now_ms, done))
+
+    def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
+        """As `truncate_to`, but forgets everything; the log goes on at `offset` (a follower whose leader no longer has
+        what it would need)."""
+        self._all_truncations().ask(Truncation(offset, True, now_ms, done))
+
+    @property
+    def is_being_cut(self) -> bool:
+        """A truncation is under way: where the log will end is not known yet."""
+        return self._truncations is not None and self._truncations.is_under_way
+
+    def hold(self) -> None:
+        """The log takes no appends until `release` was called as often."""
+        self._all_truncations().hold()
+
+    def release(self) -> None:
+        """Takes one `hold` back."""
+        self._all_truncations().release()
+
+    def _all_truncations(self) -> Truncations:
+        if self._truncations is None:
+            self._truncations = Truncations(self, self.writer.writer, self._cleaner)
+        return self._truncations
+
+    def why_not_truncated(self) -> KafkaError | None:
+        if self.is_closed:
+            return KafkaStorageError(f"The log of {self.topic_partition} is closed.")
+        return None if self.flushes.failure is None else KafkaStorageError(self.flushes.failure)
+
+    def behind_queue(self, reached: Callable[[], None]) -> None:
+        if self.queue.waiting:
+            self.queue.submit_barrier(PendingBarrier(reached))
+        else:
+            reached()
+
+    def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        created = self._new_segment(base_offset, now_ms)
+        created.offset_index.begin()
+        created.time_index.begin()
+        return created
+
+    def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
+        copy.replace(original, self._open_files)
+
+    def hide(
+        self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
+    ) -> FileChanges:
+        """One step of a truncation (`Truncatable`)."""
+        begins_anew = original is None
+        gone = self.segments[len(kept) + (not begins_anew) :]
+        for segment in self.segments[len(kept) :]:
+            segment.retire()
+        self.segments = (*kept, last)
+        self.active_segment = last
+        self.write_position = last.size_bytes
+        self.log_end_offset = self.next_offset = end_offset
+        has_moved_up = end_offset > self.log_start_offset and begins_anew
+        self.log_start_offset = end_offset if begins_anew else min(self.log_start_offset, end_offset)
+        self.high_watermark = end_offset if begins_anew else min(self.high_watermark, end_offset)
+        self.flushes.truncated(end_offset)
+        self.unsynced.names_changed()
+        self.tail.clear()
+        self.tail.segment = last
+        self.forget_epochs_from(0 if begins_anew else end_offset)
+        if has_moved_up:
+            self.on_log_start_moved()
+        producers = ProducerState(self.producers.expiration_ms, self.producers.max_producers)
+        return FileChanges(
+            self.files,
+            self.directory,
+            gone,
+            self.segments,
+            original,
+            self.log_start_offset,
+            end_offset,
+            self.config,
+            producers,
+            now_ms,
+        )
+
+    def forget_epochs_from(self, offset: int) -> None:
+        """Leader epochs that begin at an offset or later are not those of the leader."""
+        if self.leader_epochs.truncate_from_end(offset):
+            self.epochs_file.changed()
+
+    def files_are_changed(self, changes: FileChanges) -> None:
+        """The last step of a truncation (`Truncatable`)."""
+        self.producers = changes.producers
+        self.producers.high_watermark_moved(self.high_watermark)
+        self._torn_tail = False
+        # What a flush has synced since `hide` was the end of before.
+        self.flushes.truncated(self.log_end_offset)
+        self.unsynced.names_changed()
+
+
+_base_offset = attrgetter("base_offset")
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,260 @@
+"""Reading a log: which bytes of which file hold the records from an offset on, or from a time on. Nobody reads the
+bytes here, but for what a look-up takes.
+
+    the last batches    memory knows where they stand (tail)
+    older ones          the offset index of their segment, and the headers behind its entry
+    what a start found  checked before it is served (checked_batches)
+    a time              the time index and the batches themselves, in another thread (time_lookup)
+
+A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log`
+refuses on request, and `warm_up_for` gives the work that brings it in (cold_reads).
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from jesenska.base.errors import CorruptMessageError, OffsetOutOfRangeError
+from jesenska.base.regions import FileRegion
+from jesenska.log.partition.cold_reads import WarmUp
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.log.segments.checked_batches import Checked, DamagedRecordsError
+from jesenska.log.segments.damage import DamagedSegmentError
+from jesenska.log.segments.producer_state import AbortedTransaction
+from jesenska.log.segments.segment import BatchPlace, ColdError, LogSegment
+from jesenska.log.segments.time_lookup import TimeLookup
+
+#: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits
+#: for the disk.
+_WARMED_SEGMENTS_MAX = 4
+#: A check goes past the offset that is asked for, or finds out everything about its segment.
+_CHECKS_MAX = 3
+_NOWHERE = BatchPlace(-1, -1, -1, -1)
+
+
+@final
+class ReadResult:
+    """`region` is None if there is nothing to read at the offset yet; else the receiver releases it."""
+
+    __slots__ = (
+        "base_offset",
+        "has_more",
+        "is_final",
+        "log_end_offset",
+        "log_start_offset",
+        "position",
+        "region",
+        "segment_base_offset",
+    )
+
+    def __init__(
+        self,
+        region: FileRegion | None,
+        base_offset: int,
+        segment_base_offset: int,
+        position: int,
+        log_start_offset: int,
+        log_end_offset: int,
+        has_more: bool = False,
+        is_final: bool = False,
+    ) -> None:
+        self.region = region
+        #: Base offset of the first batch, which may be below the offset that was asked for.
+        self.base_offset = base_offset
+        #: Where the first batch stands: base offset of its segment and position in it.
+        self.segment_base_offset = segment_base_offset
+        self.position = position
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
+        self.has_more = has_more
+        #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and
+        #: what follows is in another one; or the rest of the segment is not checked yet.
+        self.is_final = is_final
+
+
+def read_log(
+    log: PartitionLog,
+    offset: int,
+    max_bytes: int,
+    max_offset: int | None = None,
+    minimum_one_batch: bool = True,
+    wait: bool = True,
+) -> ReadResult:
+    """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset`
+    (default: the log end offset) or later. A first batch that is larger than `max_bytes` is given whole with
+    `minimum_one_batch`, and not at all without it: clients take a partition whose records hold no whole batch for a
+    mistake. A batch after the first may be cut.
+
+    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset; CORRUPT_MESSAGE where the disk has
+    damaged the batch. Without `wait`, ColdError where
+    finding the region could wait for the disk: then `warm_up_for` gets what it takes (the region's own pages are the
+    receiver's to look after)."""
+    end = log.log_end_offset
+    if offset >= end or offset < log.log_start_offset:
+        if offset == end:
+            return ReadResult(
+                None, end, log.active_segment.base_offset, log.active_segment.size_bytes, log.log_start_offset, end
+            )
+        raise OffsetOutOfRangeError(
+            f"{log.topic_partition} holds offsets {log.log_start_offset} to {end}, not {offset}."
+        )
+    bound = end if max_offset is None or max_offset > end else max_offset
+    tail = log.tail
+    if offset >= tail.first_offset:
+        segment = tail.segment
+        position, base_offset, first_end = tail.find(offset)
+    else:
+        try:
+            found = _find(log, offset, wait)
+        except OSError as error:
+            raise log.read_error(error) from error
+        if found is None:
+            return ReadResult(
+                None, end, log.active_segment.base_offset, log.active_segment.size_bytes, log.log_start_offset, end
+            )
+        segment, position, base_offset, first_end = found
+    limit = segment.size_bytes
+    if bound < end:
+        if base_offset >= bound:
+            return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end)
+        limit = _bound_position(log, segment, bound, position, wait)
+    is_cut = False
+    if segment.unchecked_bytes and (checked := segment.checked) is not None:
+        checked_end = max(checked.end_from(position), first_end)
+        is_cut, limit = checked_end < limit, min(limit, checked_end)
+    segment_end = end if segment is log.active_segment else _end_of(log, log.segment_index(segment.base_offset))
+    is_final = is_cut or (segment is not log.active_segment and bound >= segment_end)
+    size_bytes = limit - position
+    if size_bytes > max_bytes:
+        first_bytes = first_end - position
+        if max_bytes < first_bytes and not minimum_one_batch:
+            return ReadResult(
+                None, base_offset, segment.base_offset, position, log.log_start_offset, end, True, is_final
+            )
+        size_bytes = max(max_bytes, first_bytes)
+    if size_bytes <= 0:
+        return ReadResult(None, base_offset, segment.base_offset, position, log.log_start_offset, end)
+    try:
+        region = FileRegion(segment.file.handle(), position, size_bytes)
+    except OSError as error:
+        raise log.read_error(error) from error
+    has_more = is_cut or position + size_bytes < limit or bound > segment_end
+    return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more, is_final)
+
+
+def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:
+    """The transactions that were aborted and have records in what was read from `offset` on; perhaps others, too, with
+    records shortly behind it (Kafka's answer, by the offset index in place of the batches' headers)."""
+    region = result.region
+    if region is None:
+        return []
+    first = log.segment_index(result.segment_base_offset)
+    indexes = [segment.transaction_index for segment in log.segments[first:] if segment.transaction_index is not None]
+    if not indexes:
+        return []
+    segment = log.segments[first]
+    end = (
+        segment.offset_index.offset_bound(result.position + region.size_bytes)
+        if segment.offset_index.is_loaded
+        else None
+    )
+    if end is None:
+        end = log.segments[first + 1].base_offset if first + 1 < len(log.segments) else log.log_end_offset
+    found: list[AbortedTransaction] = []
+    for index in indexes:
+        if index.find(offset, end, found):
+            break
+    return found
+
+
+def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
+    """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
+    segments = log.segments
+    for index in range(log.segment_index(offset), len(segments)):
+        segment = segments[index]
+        if segment.unchecked_bytes:
+            place = _find_checked(log, segment, offset, _end_of(log, index), wait)
+        else:
+            place = segment.find(offset) if wait else segment.find_warm(offset)
+        if place is not None:
+            return segment, place.position, place.base_offset, place.position + place.size_bytes
+    return None
+
+
+def _end_of(log: PartitionLog, index: int) -> int:
+    """The offset that a segment ends before."""
+    segments = log.segments
+    return segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
+
+
+def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: int, wait: bool) -> BatchPlace | None:
+    """As `LogSegment.find`, in a segment of which not everything is known to be good: what is on the way to the batch,
+    and the batch, was checked, or is now if there is time to `wait`. DamagedRecordsError where it is damaged."""
+    offset = max(offset, segment.base_offset)
+    for _ in range(_CHECKS_MAX):
+        checked = segment.checked
+        if checked is None:
+            return segment.find(offset) if wait else segment.find_warm(offset)
+        damage = checked.damage_at(offset)
+        if damage is not None:
+            raise DamagedRecordsError(
+                f"{log.topic_partition} is damaged on the disk ({damage.reason}): read on at offset "
+                f"{damage.next_offset}.",
+                damage.next_offset,
+            )
+        place = _find_in_checked(segment, checked, offset, wait)
+        if place is not None:
+            return None if place is _NOWHERE else place
+        if not wait:
+            raise ColdError
+        warm_up = WarmUp([segment], [bound], offset)
+        warm_up.run()
+        warm_up.done()
+    raise DamagedSegmentError(
+        segment.base_offset, f"{segment.file.path} cannot be read at offset {offset}: check the disk."
+    )
+
+
+def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: bool) -> BatchPlace | None:
+    """The batch, if everything on the way to it was checked; `_NOWHERE` if the segment has none; else None."""
+    if not (wait or segment.is_warm):
+        raise ColdError
+    try:
+        end = checked.end_from(segment.start_for(offset))
+        place = segment.find(offset) if wait else segment.find_warm(offset)
+    except CorruptMessageError:
+        return None
+    if place is None:
+        return _NOWHERE if end >= segment.size_bytes else None
+    return place if place.position + place.size_bytes <= end else None
+
+
+def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
+    """The end of what lies below `bound` in a segment."""
+    if segment is log.tail.segment and bound > log.tail.first_offset:
+        return log.tail.position_of(bound)
+    if segment.unchecked_bytes:
+        index = log.segments.index(segment)
+        if bound >= _end_of(log, index):
+            return segment.size_bytes
+        try:
+            place = _find_checked(log, segment, bound, _end_of(log, index), wait)
+        except DamagedRecordsError:
+            # What is read ends before the damage, or behind it, as it was checked.
+            return segment.size_bytes
+        return segment.size_bytes if place is None else max(place.position, position)
+    found = segment.find(bound) if wait else segment.find_warm(bound)
+    return segment.size_bytes if found is None else max(found.position, position)
+
+
+def warm_up_for(log: PartitionLog, offset: int) -> WarmUp:
+    """What brings into memory what finding an offset takes, in another thread."""
+    first = log.segment_index(offset)
+    chosen = log.segments[first : first + _WARMED_SEGMENTS_MAX]
+    return WarmUp(chosen, [_end_of(log, first + number) for number in range(len(chosen))], offset)
+
+
+def lookup_by_time(log: PartitionLog) -> TimeLookup:
+    """For questions about times, asked in another thread (`time_lookup` says how)."""
+    return TimeLookup(log.segments, log.log_start_offset, log.files)

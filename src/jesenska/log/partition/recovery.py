@@ -1,0 +1,853 @@
+"""Opening a partition's directory: what is there, what of it is whole, and everything that is derived from it.
+
+After an orderly stop the files are taken at their word. After a crash everything from the segment of the recovery
+point on is read in full:
+
+    batch by batch:  header makes sense, magic is 2, the length fits into the file, offsets go up, CRC32C fits
+    first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as
+                       synced (if it was, see below)
+    on the way:  both indexes are built anew; leader epochs that the file lost are added
+    then:  producers = newest snapshot that can be read + all headers after it; with them the transaction indexes of
+           these segments, for which the snapshot must be one from before the first of them
+
+Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes
+that are nonsense (zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is
+kept; nothing after it is, even if it looks whole, since a hole in the offsets would be a lie.
+
+A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next
+segment. Above a recovery point that is known, segments behind such a hole go, too: nobody was told that they are
+synced, and an idempotent producer could not send again what is missing before them. Where the hole may be meant
+(compaction, retention, records that were synced) they stay; but not an empty one at the end, behind which readers
+would wait for records that never come. A compaction of ours keeps the last batch of what it compacts, so an empty
+segment behind a hole is not its doing, but a loss; below the recovery point Apache Kafka's may have made the hole.
+
+Damage of what was synced (after an orderly stop, or below the recovery point) is the disk's doing. A segment in which
+it is met is inspected from end to end (checked_batches): what is damaged is marked, good batches behind it stay. Only
+where none of those that were synced follow, the end is cut off, and kept under another name (damage). Segments that
+nothing has to be read of are left alone; they are checked when they are read.
+
+A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of
+interrupted work are settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction)
+takes its place, also where it has its name already and the segments that it covers have theirs still. A file that a
+branch shares is not changed: the log gets its own (shared_files).
+
+It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
+interpreter lock.
+"""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from jesenska.base.errors import CorruptMessageError, KafkaError, KafkaStorageError, UnsupportedForMessageFormatError
+from jesenska.base.system_errors import remedy_of, told
+from jesenska.log.disk import epochs_file
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.leader_epochs import LeaderEpochs
+from jesenska.log.disk.shared_files import is_shared, own_copy
+from jesenska.log.log_config import LogConfig
+from jesenska.log.segments.checked_batches import Damage, indexed_positions, inspect
+from jesenska.log.segments.damage import DamagedSegmentError, keep_end, keep_whole
+from jesenska.log.segments.index_file import CorruptIndexError
+from jesenska.log.segments.producer_snapshots import snapshot_offsets
+from jesenska.log.segments.producer_state import BATCHES_REMEMBERED, AbortedTransaction, ProducerState, decode_snapshot
+from jesenska.log.segments.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    LogSegment,
+    file_name,
+)
+from jesenska.log.segments.segment_file import OpenFiles
+from jesenska.records.codec import BatchScan, ProducerScan, crc32c
+from jesenska.records.decode import read_marker
+from jesenska.records.header import (
+    ATTRIBUTES_OFFSET,
+    HEADER_SIZE,
+    LENGTH_OVERHEAD,
+    MAGIC_OFFSET,
+    BatchHeader,
+    read_header,
+)
+
+_SCAN_BUFFER_BYTES = 4 * 1024 * 1024
+_LEGACY_CHECK_BYTES = 64 * 1024
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_NAME_DIGITS = 20
+#: Read at once when only headers are wanted.
+_HEADERS_BUFFER_BYTES = 1024 * 1024
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+
+#: Called with the bytes that were checked since the last call.
+Progress = Callable[[int], None]
+
+
+class ScanResult(NamedTuple):
+    """How far a file is whole."""
+
+    valid_bytes: int
+    #: First offset after the last good batch.
+    next_offset: int
+    #: Why the scan ended before the file did; None if it is whole.
+    fault: str | None
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """A partition's log as it was found, for PartitionLog to go on with."""
+
+    directory: Path
+    segments: list[LogSegment]
+    producers: ProducerState
+    leader_epochs: LeaderEpochs
+    log_start_offset: int
+    next_offset: int
+    recovery_point: int
+    #: An orderly stop left it, every file synced, and nothing had to be mended since.
+    is_synced: bool
+    #: What an operator should know: cut tails, dropped segments, rebuilt files.
+    notes: list[str] = field(default_factory=list)
+
+
+def scan_batches(
+    files: FileLayer,
+    descriptor: int,
+    size_bytes: int,
+    scan: BatchScan,
+    on_progress: Callable[[], None],
+    progress: Progress | None = None,
+) -> ScanResult:
+    """Reads a segment's file from its beginning and has each batch checked; `on_progress` takes from `scan` what it
+    has gathered."""
+    buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
+    window_start = window_end = position = 0
+
+    def fetch(wanted: int) -> bool:
+        """Makes `wanted` bytes from `position` on available in the buffer."""
+        nonlocal buffer, window_start, window_end
+        if position + wanted <= window_end:
+            return True
+        if wanted > len(buffer):
+            buffer = memoryview(bytearray(wanted))
+        window_start = window_end = position
+        room = min(len(buffer), size_bytes - position)
+        while window_end - window_start < room:
+            count = files.pread_into(descriptor, buffer[window_end - window_start : room], window_end)
+            if count == 0:
+                break
+            window_end += count
+        return position + wanted <= window_end
+
+    def why_not() -> str | None:
+        """What is wrong with the batch at `position`; None if it only was not in the buffer, and now is."""
+        if window_end - position < HEADER_SIZE:
+            return f"{size_bytes - position} bytes are left, less than a batch's header"
+        try:
+            header = read_header(buffer, position - window_start)
+        except UnsupportedForMessageFormatError:
+            fetch(min(size_bytes - position, _LEGACY_CHECK_BYTES))
+            if _is_legacy_message(buffer[position - window_start : window_end - window_start]):
+                raise
+            return "the magic is none of a batch"
+        except CorruptMessageError as error:
+            return error.message
+        size = header.size_bytes
+        if size < HEADER_SIZE:
+            return f"the batch length {header.batch_length} is less than a header has"
+        if size > size_bytes - position:
+            return f"the batch takes {size} bytes, {size_bytes - position} are left"
+        if position + size > window_end:
+            return None if fetch(size) else "the file ended while it was read"
+        if crc32c(buffer, position - window_start + ATTRIBUTES_OFFSET, position - window_start + size) != header.crc:
+            return "the CRC does not fit"
+        return f"offset {header.base_offset} does not follow {scan.last_offset}"
+
+    reported = 0
+    fault: str | None = None
+    while position < size_bytes:
+        if position + HEADER_SIZE > window_end:
+            fetch(min(HEADER_SIZE, size_bytes - position))
+        good = scan.feed(buffer, position - window_start, window_end - window_start, position)
+        if good:
+            position += good
+            on_progress()
+            if progress is not None and position - reported >= _SCAN_BUFFER_BYTES:
+                progress(position - reported)
+                reported = position
+            continue
+        fault = why_not()
+        if fault is not None:
+            break
+    if progress is not None and position > reported:
+        progress(position - reported)
+    return ScanResult(position, scan.last_offset + 1, fault)
+
+
+def _is_legacy_message(view: memoryview) -> bool:
+    """True for a real message of format v0 or v1 (its own CRC fits): data to be left alone, not a torn tail."""
+    length = int.from_bytes(view[8:12], "big", signed=True)
+    end = LENGTH_OVERHEAD + length
+    if length < MAGIC_OFFSET - LENGTH_OVERHEAD or end > len(view):
+        return False
+    return zlib.crc32(view[MAGIC_OFFSET:end]) == int.from_bytes(view[LENGTH_OVERHEAD:MAGIC_OFFSET], "big")
+
+
+def rebuild_segment(
+    segment: LogSegment,
+    files: FileLayer,
+    epochs: LeaderEpochs | None,
+    progress: Progress | None = None,
+    *,
+    keeps_end: bool = False,
+    synced_end: int = 0,
+) -> ScanResult:
+    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch; with `keeps_end`
+    what is cut off stays in a file of its own. A fault below offset `synced_end` is told, and nothing is cut."""
+    descriptor = segment.file.handle().fileno()
+    file_bytes = files.size(descriptor)
+    segment.offset_index.reset()
+    segment.time_index.reset()
+    scan = BatchScan(
+        segment.base_offset, segment.index_interval_bytes, _INT32_MAX if epochs is None else epochs.latest_epoch
+    )
+
+    def take() -> None:
+        segment.note_entries(scan.take_entries())
+        if epochs is not None:
+            for epoch, offset in scan.take_epochs():
+                epochs.assign(epoch, offset)
+
+    result = scan_batches(files, descriptor, file_bytes, scan, take, progress)
+    if result.fault is not None and result.next_offset < synced_end:
+        return result
+    segment.note_scanned(scan.first_timestamp, scan.max_timestamp, scan.max_timestamp_offset, scan.bytes_since_entry)
+    if result.valid_bytes < file_bytes:
+        if keeps_end and result.fault is not None:
+            keep_end(files, segment.file.path, descriptor, result.valid_bytes, file_bytes)
+        _cut_file(files, segment, result.valid_bytes)
+    segment.size_bytes = result.valid_bytes
+    segment.unchecked_bytes = 0
+    if segment.max_timestamp >= 0:
+        segment.time_index.append(segment.max_timestamp, segment.max_timestamp_offset, sealing=True)
+    segment.trim()
+    return result
+
+
+def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
+    """Cuts a segment's file; where a branch has the file, too, a copy takes its place, and the branch cuts its own."""
+    if is_shared(files, segment.file.path):
+        segment.file.close()
+        files.close(own_copy(files, segment.file.path, size_bytes))
+    else:
+        files.truncate(segment.file.handle().fileno(), size_bytes)
+
+
+def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
+    """True if a compaction may have made the one batch of the other at its offset, or has copied it."""
+    if whole is None:
+        return False
+    if left.crc == whole.crc:
+        return True
+    is_changed = left.record_count < whole.record_count or (left.has_delete_horizon and not whole.has_delete_horizon)
+    return is_changed and all(
+        getattr(left, name) == getattr(whole, name)
+        for name in ("last_offset_delta", "producer_id", "producer_epoch", "base_sequence")
+    )
+
+
+def _is_named_by_offset(name: str, suffix: str) -> bool:
+    """True for a name of a segment's file: 20 digits and the suffix. Others are not the log's."""
+    stem = name.removesuffix(suffix)
+    return len(stem) == _NAME_DIGITS and stem + suffix == name and stem.isascii() and stem.isdigit()
+
+
+class LogLoader:
+    """Opens one directory. All of its state is its own, so that several may run in threads at once."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: LogConfig,
+        files: FileLayer,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+        producer_expiration_ms: int = 86_400_000,
+        progress: Progress | None = None,
+    ) -> None:
+        self._directory = directory
+        self._config = config
+        self._files = files
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._progress = progress
+        self._open_files = OpenFiles(files)
+        self._producers = ProducerState(producer_expiration_ms)
+        #: Base offsets of the segments whose transaction indexes are built anew.
+        self._unindexed: set[int] = set()
+        self._notes: list[str] = []
+        #: Base offsets of segments that are found to be damaged: they are inspected from end to end.
+        self._suspects: set[int] = set()
+        #: Base offsets of segments that were deleted when the broker stopped.
+        self._deleted: set[int] = set()
+        #: All segments that were looked at, to be closed where the log cannot be opened.
+        self._made: list[LogSegment] = []
+        #: The broker stopped in order: what is missing now was acknowledged, and a hole between segments is meant.
+        self._stopped_in_order = clean
+
+    def load(self) -> LoadedLog:
+        """The log as it is on disk, mended; KafkaStorageError if it cannot be opened."""
+        try:
+            while True:
+                try:
+                    return self._load()
+                except DamagedSegmentError as error:
+                    self._close()
+                    self._unindexed.clear()
+                    if error.base_offset not in self._suspects:
+                        self._suspects.add(error.base_offset)
+                        continue
+                    # What is checked already cannot be damaged again, so this ends.
+                    if not self._clean and error.base_offset >= self._recovery_point:
+                        raise KafkaStorageError(
+                            f"The log in {self._directory} cannot be opened: {error.message} Check the disk."
+                        ) from error
+                    how = "closed in order" if self._clean else f"synced up to offset {self._recovery_point}"
+                    self._notes.append(f"it was marked as {how}, but {error.message}")
+                    self._clean, self._recovery_point = False, error.base_offset
+        except OSError as error:
+            self._close()
+            what = f"{error.filename}: {told(error)}" if error.filename else told(error)
+            raise KafkaStorageError(
+                f"The log in {self._directory} cannot be opened ({what}): {remedy_of(error)}."
+            ) from error
+        except UnsupportedForMessageFormatError as error:
+            self._close()
+            raise KafkaStorageError(
+                f"The log in {self._directory} holds messages of format 0 or 1, which this release does not read "
+                f"yet; it was left as it is."
+            ) from error
+
+    def _close(self) -> None:
+        """Lets go of the files of a log that could not be opened."""
+        made, self._made = self._made, []
+        for segment in made:
+            segment.close()
+
+    def _load(self) -> LoadedLog:
+        self._files.mkdir(self._directory)
+        names = self._settle_leftovers()
+        segments = self._find_segments(names)
+        self._load_transaction_indexes(segments, names)
+        epochs = (
+            epochs_file.read_leader_epochs(self._directory, self._files) if epochs_file.FILE_NAME in names else None
+        )
+        has_data = any(segment.size_bytes for segment in segments)
+        stored_epochs = None if epochs is None else epochs.entries()
+        # What a crash left without the file has its epochs in its batches: recovery finds them there as far as it
+        # goes.
+        scans_all = not self._clean and (len(segments) < 2 or segments[1].base_offset > self._recovery_point)
+        rebuild_epochs = epochs is None and has_data and not scans_all
+        epochs = epochs if epochs is not None else LeaderEpochs()
+        if not self._clean:
+            segments = self._recover(segments, epochs)
+        else:
+            self._check_indexes(segments, len(segments))
+        next_offset = self._end_of(segments)
+        created = False
+        log_start_offset = max(self._log_start_offset, segments[0].base_offset if segments else 0)
+        if not segments or next_offset < log_start_offset:
+            for segment in segments:
+                self._drop(segment, f"it ends at {next_offset}, before the log's start {log_start_offset}")
+            created = True
+            first = self._new_segment(log_start_offset)
+            first.create(self._config)
+            segments, next_offset = [first], log_start_offset
+        if rebuild_epochs:
+            self._rebuild_epochs(segments, epochs)
+        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be what is left of
+        # lost records.
+        epochs.truncate_from_end(next_offset + 1 if self._clean else next_offset)
+        epochs.truncate_from_start(log_start_offset)
+        if epochs.entries() != (stored_epochs or []):
+            # After a crash the log's next flush syncs it.
+            epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=self._clean)
+        if names:  # a new log has no producers
+            self.load_producers(segments, log_start_offset, next_offset)
+        for segment in segments[:-1]:
+            segment.is_sealed = True
+        last = segments[-1]
+        if is_shared(self._files, last.file.path):
+            # It is written to from now on, and what a branch has must not change with it.
+            last.file.close()
+            self._files.close(own_copy(self._files, last.file.path, last.size_bytes))
+        last.load_timestamps()
+        for segment in segments:
+            segment.file.close()
+            segment.write_indexes()
+            if segment is not last:
+                segment.unload_indexes()
+        recovery_point = next_offset if self._clean else min(self._recovery_point, next_offset)
+        is_synced = self._clean and not created and not self._notes
+        return LoadedLog(
+            self._directory,
+            segments,
+            self._producers,
+            epochs,
+            log_start_offset,
+            next_offset,
+            max(recovery_point, 0),
+            is_synced,
+            self._notes,
+        )
+
+    # -- files --------------------------------------------------------------------------------------------------------
+
+    def _settle_leftovers(self) -> list[str]:
+        names = self._files.names(self._directory)
+        suffix = LOG_SUFFIX + DELETED_SUFFIX
+        self._deleted.update(int(name.removesuffix(suffix)) for name in names if _is_named_by_offset(name, suffix))
+        settled = False
+        for name in names:
+            if name.endswith((DELETED_SUFFIX, CLEANED_SUFFIX, ".tmp")):
+                self._files.unlink(self._directory / name)
+                settled = True
+        swaps = sorted(name for name in names if _is_named_by_offset(name, LOG_SUFFIX + SWAP_SUFFIX))
+        for name in swaps:
+            self._finish_swap(name)
+        for name in names:
+            # Beside a `.swap` that was not there yet, or that is finished now.
+            if any(
+                _is_named_by_offset(name, suffix + SWAP_SUFFIX)
+                for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+            ):
+                self._files.unlink(self._directory / name)
+                settled = True
+        return self._files.names(self._directory) if settled or swaps else names
+
+    def _finish_swap(self, name: str) -> None:
+        """A compaction's result replaces the segments whose offsets it covers."""
+        stem = name.split(".", 1)[0]
+        base_offset = int(stem)
+        path = self._directory / name
+        swapped_in = LogSegment(
+            self._directory,
+            base_offset,
+            self._config,
+            self._files,
+            self._open_files,
+            created_ms=0,
+            size_bytes=path.stat().st_size,
+        )
+        swapped_in.file.path = path
+        last = base_offset
+        try:
+            for _, header in swapped_in.headers():
+                last = header.last_offset
+        except DamagedSegmentError as error:
+            kept = keep_whole(self._files, path)
+            self._notes.append(
+                f"{name}: the result of a compaction is damaged and not used, it is kept in {kept.name}: "
+                f"{error.message}"
+            )
+            return
+        finally:
+            swapped_in.close()
+        for other in self._files.names(self._directory):
+            if _is_named_by_offset(other, LOG_SUFFIX) and base_offset <= int(other.split(".", 1)[0]) <= last:
+                for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX):
+                    self._files.unlink(self._directory / (other.removesuffix(LOG_SUFFIX) + suffix))
+        for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, LOG_SUFFIX):
+            swapped = self._directory / (stem + suffix + SWAP_SUFFIX)
+            if swapped.exists():
+                self._files.rename(swapped, self._directory / (stem + suffix))
+        self._notes.append(f"{name}: an interrupted compaction was completed")
+
+    def _find_segments(self, names: list[str]) -> list[LogSegment]:
+        offsets = sorted(int(name.removesuffix(LOG_SUFFIX)) for name in names if _is_named_by_offset(name, LOG_SUFFIX))
+        present, known = {file_name(offset, "") for offset in offsets}, {file_name(offset, "") for offset in offsets}
+        for name in names:
+            stem, _, suffix = name.partition(".")
+            if f".{suffix}" in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX) and stem not in present:
+                self._files.unlink(self._directory / name)
+                if stem not in known and _is_named_by_offset(name, f".{suffix}"):
+                    known.add(stem)
+                    self._notes.append(
+                        f"{stem}{LOG_SUFFIX} is missing, though {name} is there: records from offset {int(stem)} on "
+                        f"are lost"
+                    )
+        return [
+            self._new_segment(offset, (self._directory / file_name(offset, LOG_SUFFIX)).stat().st_size)
+            for offset in offsets
+        ]
+
+    def _load_transaction_indexes(self, segments: list[LogSegment], names: list[str]) -> None:
+        present = {
+            int(name.removesuffix(TXN_INDEX_SUFFIX)) for name in names if _is_named_by_offset(name, TXN_INDEX_SUFFIX)
+        }
+        for segment in segments:
+            if segment.base_offset in present:
+                try:
+                    segment.load_transaction_index()
+                except CorruptIndexError as error:
+                    segment.forget_transaction_index()
+                    self._unindexed.add(segment.base_offset)
+                    self._notes.append(f"{file_name(segment.base_offset, TXN_INDEX_SUFFIX)} was built anew: {error}")
+
+    def _new_segment(self, base_offset: int, size_bytes: int = 0) -> LogSegment:
+        made = LogSegment(
+            self._directory,
+            base_offset,
+            self._config,
+            self._files,
+            self._open_files,
+            created_ms=self._now_ms,
+            size_bytes=size_bytes,
+        )
+        made.unchecked_bytes = size_bytes
+        self._made.append(made)
+        return made
+
+    def _drop(self, segment: LogSegment, why: str) -> None:
+        if self._stopped_in_order and segment.size_bytes:
+            segment.file.close()
+            kept = keep_whole(self._files, segment.file.path)
+            self._notes.append(
+                f"{segment.file.path.name}: {segment.size_bytes} bytes are no part of the log any more, {why}; they "
+                f"are kept in {kept.name}"
+            )
+            for path in segment.paths()[1:]:
+                self._files.unlink(path)
+            self._files.unlink(self._directory / file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+            return
+        self._notes.append(f"{segment.file.path.name}: {segment.size_bytes} bytes were dropped, {why}")
+        for path in segment.mark_deleted():
+            self._files.unlink(path)
+        self._files.unlink(self._directory / file_name(segment.base_offset, SNAPSHOT_SUFFIX))
+
+    # -- content ------------------------------------------------------------------------------------------------------
+
+    def _recover(self, segments: list[LogSegment], epochs: LeaderEpochs) -> list[LogSegment]:
+        if self._config.compact:
+            segments = self._without_covered(segments)
+        first = 0
+        for index, segment in enumerate(segments):
+            if segment.base_offset <= self._recovery_point:
+                first = index
+        self._check_indexes(segments, first)
+        # The file may be from before a truncation; what is read here tells for sure.
+        epochs.truncate_from_end(self._recovery_point if first else 0)
+        ends: list[int] = []
+        for index in range(first, len(segments)):
+            segment = segments[index]
+            segment.forget_transaction_index()
+            self._unindexed.add(segment.base_offset)
+            positions = indexed_positions(segment)
+            result = rebuild_segment(
+                segment,
+                self._files,
+                epochs,
+                self._progress,
+                keeps_end=self._stopped_in_order,
+                synced_end=self._recovery_point,
+            )
+            if result.fault is not None and result.next_offset < self._recovery_point:
+                result = self._mend(segments, index, self._recovery_point, positions)
+                for _, header in segment.headers():
+                    if header.partition_leader_epoch > epochs.latest_epoch:
+                        epochs.assign(header.partition_leader_epoch, header.base_offset)
+            segment.file.close()
+            ends.append(result.next_offset)
+            following = segments[index + 1].base_offset if index + 1 < len(segments) else result.next_offset
+            if result.fault is not None:
+                self._notes.append(f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}")
+            may_be_loss = 0 < self._recovery_point <= result.next_offset and not self._config.compact
+            is_hole = following > result.next_offset and may_be_loss and self._is_loss(result.next_offset, following)
+            if result.fault is not None or following < result.next_offset or is_hole:
+                for later in segments[index + 1 :]:
+                    self._drop(later, f"since the records before it are lost from {result.next_offset} on")
+                segments = segments[: index + 1]
+                break
+        while (
+            len(ends) > 1
+            and not segments[-1].size_bytes
+            and segments[-1].base_offset > ends[-2]
+            and self._is_loss(ends[-2], segments[-1].base_offset)
+        ):
+            self._drop(segments.pop(), f"since the records before it are lost from {ends[-2]} on")
+            ends.pop()
+        return segments
+
+    def _without_covered(self, segments: list[LogSegment]) -> list[LogSegment]:
+        """A compaction's result has its name, and the disk has forgotten that segments which it covers have lost
+        theirs: those go."""
+        kept: list[LogSegment] = []
+        left = segments
+        while left:
+            segment, left = left[0], left[1:]
+            kept.append(segment)
+            # The last one is the active segment, which is in no compaction.
+            covered = [later for later in left[:-1] if later.base_offset <= self._last_offset_of(segment)]
+            if covered and self._is_result_of(segment, covered):
+                for later in covered:
+                    self._drop(later, f"since {segment.file.path.name} has what a compaction has left of them")
+                left = left[len(covered) :]
+        return kept
+
+    def _last_offset_of(self, segment: LogSegment) -> int:
+        """-1 where the segment is empty, or the headers make no sense."""
+        position = last = -1
+        try:
+            entry = segment.offset_index.last()
+            if entry is not None and entry[1] < segment.size_bytes:
+                position = entry[1]
+            for _, header in segment.headers(max(position, 0)):
+                if (
+                    last < 0 <= position
+                    and entry is not None
+                    and not header.base_offset <= entry[0] <= header.last_offset
+                ):
+                    raise CorruptIndexError("the index is another file's")
+                last = header.last_offset
+        except (CorruptIndexError, DamagedSegmentError, OSError):
+            with suppress(DamagedSegmentError):
+                for _, header in segment.headers():
+                    last = header.last_offset
+        return last
+
+    def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
+        """True if what the segment has of the offsets of the others is batches of theirs, or lies where a segment was
+        that is named `.deleted`: so it is no damaged offset that reaches into them."""
+        try:
+            found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
+            there = [{header.base_offset: header for _, header in later.headers()} for later in covered]
+        except DamagedSegmentError:
+            return False
+        for batch in found:
+            owner = bisect_right(covered, batch.base_offset, key=lambda later: later.base_offset) - 1
+            if owner < 0:
+                return False
+            if batch.base_offset <= max((header.last_offset for header in there[owner].values()), default=-1):
+                if not _may_be_left_of(batch, there[owner].get(batch.base_offset)):
+                    return False
+            elif not any(covered[owner].base_offset < deleted <= batch.base_offset for deleted in self._deleted):
+                return False
+        return bool(found)
+
+    def _is_loss(self, end: int, following: int) -> bool:
+        """False where retention, or a compaction of what was synced, may have made the hole between two offsets,
+        before a segment that is empty or has nothing that was synced."""
+        is_compacted = self._config.compact and end < self._recovery_point
+        return (
+            following > self._log_start_offset
+            and not self._stopped_in_order
+            and end not in self._deleted
+            and not is_compacted
+        )
+
+    def _check_indexes(self, segments: list[LogSegment], count: int) -> None:
+        """Builds anew what is missing or makes no sense on sight, in the first so many segments; the content of an
+        index is looked at when it is first needed."""
+        for index, segment in enumerate(segments[:count]):
+            broken = not segment.offset_index.exists() or not segment.time_index.exists()
+            if not (broken or segment.base_offset in self._suspects) and segment is segments[-1]:
+                segment.check_indexes()
+            if segment.size_bytes and (broken or segment.base_offset in self._suspects):
+                self._notes.append(f"{segment.file.path.name}: its indexes were built anew")
+                result = self._mend(segments, index, _INT64_MAX, indexed_positions(segment))
+                segment.file.close()
+                if result.fault is not None:
+                    self._notes.append(
+                        f"{segment.file.path.name}: cut to {result.valid_bytes} bytes, since {result.fault}; the "
+                        f"rest is kept beside it"
+                    )
+                    if segment.transaction_index is not None:
+                        segment.transaction_index.truncate_to(result.next_offset)
+
+    def _mend(self, segments: list[LogSegment], index: int, synced_end: int, positions: Sequence[int]) -> ScanResult:
+        """What the disk has damaged of records that were synced, those below offset `synced_end`: good batches behind
+        the damage stay, and the damage is marked (checked_batches). Where nothing synced follows, the end is cut off,
+        and kept in a file of its own, as if the machine had crashed: a follower gets it again from its leader.
+        `positions` are those that the index had."""
+        segment, is_last = segments[index], index + 1 == len(segments)
+        descriptor = segment.file.handle().fileno()
+        segment.size_bytes = segment.unchecked_bytes = self._files.size(descriptor)
+        following = _INT64_MAX if is_last else segments[index + 1].base_offset
+        checked = segment.checked
+        if checked is None:
+            return ScanResult(0, segment.base_offset, None)
+        entries = inspect(segment, following, positions)
+        end = following
+        cut: Damage | None = None
+        for damage in checked.damaged:
+            if _is_legacy_message(
+                memoryview(
+                    segment.read_bytes(damage.position, min(_LEGACY_CHECK_BYTES, segment.size_bytes - damage.position))
+                )
+            ):
+                raise UnsupportedForMessageFormatError(f"{segment.file.path} has message sets")
+            at_end = damage.end_position >= segment.size_bytes
+            if (at_end and is_last) or damage.next_offset >= synced_end:
+                cut, end = damage, damage.offset
+                keep_end(self._files, segment.file.path, descriptor, damage.position, segment.size_bytes)
+                _cut_file(self._files, segment, damage.position)
+                segment.size_bytes = segment.unchecked_bytes = damage.position
+                checked.forget_from(damage.position)
+                break
+            self._notes.append(f"{damage.described(segment.file.path)}.")
+        segment.rebuild_indexes_from([entry for entry in entries if entry.position < segment.size_bytes])
+        if cut is None and is_last:
+            place = segment.last_place()
+            end = segment.base_offset if place is None else place.last_offset + 1
+        return ScanResult(segment.size_bytes, end, None if cut is None else cut.reason)
+
+    def _end_of(self, segments: list[LogSegment]) -> int:
+        if not segments:
+            return 0
+        last = segments[-1]
+        place = last.last_place()
+        return last.base_offset if place is None else place.last_offset + 1
+
+    def _rebuild_epochs(self, segments: list[LogSegment], epochs: LeaderEpochs) -> None:
+        epochs.clear()
+        for segment in segments:
+            for _, header in segment.headers():
+                if header.partition_leader_epoch > epochs.latest_epoch:
+                    epochs.assign(header.partition_leader_epoch, header.base_offset)
+        self._notes.append(f"{epochs_file.FILE_NAME} was built anew")
+
+    def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
+        """Newest usable snapshot, then every header after it."""
+        replay_producers(
+            self._producers,
+            self._directory,
+            self._files,
+            segments,
+            log_start_offset,
+            next_offset,
+            self._now_ms,
+            unindexed=self._unindexed,
+        )
+
+
+def replay_producers(
+    producers: ProducerState,
+    directory: Path,
+    files: FileLayer,
+    segments: list[LogSegment],
+    log_start_offset: int,
+    end_offset: int,
+    now_ms: int,
+    *,
+    copies: bool = False,
+    unindexed: Set[int] = frozenset(),
+) -> None:
+    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are
+    removed. With `copies` the segments are another thread's, and copies of them are read. Segments whose base offsets
+    are in `unindexed` get the entries of their transaction indexes."""
+    producers.clear()
+    replay_from = log_start_offset
+    newest_wanted = min(unindexed, default=end_offset)
+    for offset in reversed(snapshot_offsets(directory, files)):
+        path = directory / file_name(offset, SNAPSHOT_SUFFIX)
+        if newest_wanted < offset <= end_offset:
+            continue
+        if offset <= end_offset:
+            try:
+                producers.load(decode_snapshot(files.read_file(path), now_ms))
+                replay_from = max(offset, log_start_offset)
+                break
+            except CorruptMessageError:
+                pass
+        files.unlink(path)
+    for index, segment in enumerate(segments):
+        following = segments[index + 1].base_offset if index + 1 < len(segments) else end_offset
+        if following <= replay_from or segment.size_bytes == 0:
+            continue
+        if not copies:
+            for aborted in _replay_segment(producers, files, segment, replay_from, end_offset, now_ms):
+                if segment.base_offset in unindexed:
+                    segment.note_aborted(aborted)
+            continue
+        copy = segment.copy()
+        try:
+            for _ in _replay_segment(producers, files, copy, replay_from, end_offset, now_ms):
+                pass
+        finally:
+            copy.close()
+
+
+def _replay_segment(
+    producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int
+) -> Iterator[AbortedTransaction]:
+    """Lets the producers' state know of a segment's batches; gives the transactions that they have aborted."""
+    damage = None if segment.checked is None else segment.checked.damage_at(replay_from)
+    if damage is not None:
+        start: int | None = damage.end_position
+    else:
+        place = (
+            segment.find(replay_from)
+            if segment.base_offset < replay_from
+            else segment.place_at(segment.behind_damage(0))
+        )
+        start = None if place is None else place.position
+    if start is not None:
+        for position, header in _producers_headers(segment, files, start, end_offset):
+            aborted = replay_header(producers, segment, position, header, now_ms)
+            if aborted is not None:
+                yield aborted
+
+
+def _producers_headers(
+    segment: LogSegment, files: FileLayer, position: int, end_offset: int
+) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of the batches below an offset that matter to the producers' state: their last ones."""
+    descriptor = segment.file.handle().fileno()
+    buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
+    scan = ProducerScan(BATCHES_REMEMBERED)
+    while True:
+        following, position = 0, segment.behind_damage(position)
+        if position < segment.size_bytes:
+            count = files.pread_into(descriptor, buffer[: segment.next_damage(position) - position], position)
+            following = scan.feed(buffer, 0, count, position, end_offset)
+            position += following
+        if following:
+            continue
+        found = scan.take()
+        for at in found:
+            yield at, segment.header_at(at)
+        if scan.ended or position >= segment.size_bytes:
+            return
+        if not found:
+            raise DamagedSegmentError(
+                segment.base_offset, f"{segment.file.path} has no whole batch at position {position}."
+            )
+
+
+def replay_header(
+    producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int
+) -> AbortedTransaction | None:
+    """Lets the producers' state know of a batch that is in the log; the transaction that it has aborted, if it has."""
+    if not header.is_control:
+        producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
+        return None
+    try:
+        marker = read_marker(segment.read_bytes(position, header.size_bytes))
+        return None if marker is None else producers.apply_marker(header, header.base_offset, marker, now_ms)[1]
+    except KafkaError:
+        return None

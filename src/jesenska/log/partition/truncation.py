@@ -1,0 +1,439 @@
+"""Taking back the end of a log, or all of it: what a follower does where it has something else than its leader. Up to
+which offset is decided in `replication.follower.fetcher` (`cut_offset`).
+
+    owner's thread                               writer thread of the directory
+    ------------------------------------------   --------------------------------------------------------
+    refuse appends, wait for what is queued
+                                                 look up where the batch begins that holds the offset
+    hide: segments, log end offset, high
+    watermark and leader epochs are the new ones
+                                                 remove files, newest first; cut the last one and its indexes;
+                                                 read the producers' state from what is left
+    adopt the producers, accept appends
+
+Readers never see what is half done: the last segment that stays is replaced by a shortened copy, and only then are the
+files touched. Nothing that the owner reads is changed by the writer thread.
+
+After a crash: files go from the newest to the oldest and are cut last, so the log is at any moment a beginning of what
+it was, without a hole. The follower asks its leader again where the two part.
+
+A change of the files that fails (a full disk, a broken one) leaves the log with its new end and closed to appends. It
+is tried again before the next truncation, and each time that an append is refused; so does a start, which recovers the
+log.
+
+A file that a branch of the topic has, too, is not cut: a copy of what stays takes its place (shared_files).
+
+Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion could
+surprise, and readers hold their files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, Protocol
+
+from jesenska.base.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.disk.background import Background
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.disk.shared_files import copy_open, is_shared, temporary
+from jesenska.log.log_config import LogConfig
+from jesenska.log.partition.recovery import replay_producers
+from jesenska.log.segments.index_file import IndexWrite
+from jesenska.log.segments.producer_snapshots import snapshot_offsets
+from jesenska.log.segments.producer_state import ProducerState
+from jesenska.log.segments.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
+from jesenska.log.segments.segment_file import OpenFile
+
+#: What became of a truncation: None if it is done.
+Truncated = Callable[[KafkaError | None], None]
+
+
+class Cleaner(Protocol):
+    """Whoever compacts logs, on the owner's thread."""
+
+    def abort(self, topic_partition: TopicPartition) -> None:
+        """Segments of this partition are about to be taken away: a compaction of it that is under way comes to
+        nothing. Its result is not put in their place once this has returned."""
+        ...
+
+
+class NoCleaner:
+    """Nobody compacts."""
+
+    def abort(self, topic_partition: TopicPartition) -> None:
+        """Nothing is under way."""
+
+
+NO_CLEANER = NoCleaner()
+
+
+class Truncation(NamedTuple):
+    """What is asked for."""
+
+    #: The first offset that goes; None: nothing does, it is tried again what an earlier one could not do to the files.
+    offset: int | None
+    #: Everything goes, and the log begins anew at the offset.
+    restarts: bool
+    now_ms: int
+    done: Truncated
+
+
+class Truncatable(Protocol):
+    """What a truncation needs of a log."""
+
+    topic_partition: TopicPartition
+    segments: tuple[LogSegment, ...]
+    log_start_offset: int
+    log_end_offset: int
+
+    def why_not_truncated(self) -> KafkaError | None:
+        """Why it takes no truncation: it is closed, or must be recovered."""
+        ...
+
+    def behind_queue(self, reached: Callable[[], None]) -> None:
+        """Calls `reached` when everything that is queued has ended; at once if nothing is."""
+        ...
+
+    def segment_index(self, offset: int) -> int:
+        """Which segment an offset belongs to."""
+        ...
+
+    def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
+        """A new segment, without files."""
+        ...
+
+    def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
+        """A copy that was shortened is to be the log's active segment; OSError if its file cannot be opened."""
+        ...
+
+    def hide(
+        self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
+    ) -> FileChanges:
+        """Readers see no more what is to go. `last` stands in the place of `original`, or is the log's new beginning.
+        Gives what is to be done to the files."""
+        ...
+
+    def forget_epochs_from(self, offset: int) -> None: ...
+
+    def files_are_changed(self, changes: FileChanges) -> None:
+        """What `hide` gave is done."""
+        ...
+
+    def look_for_hindrance(self) -> None:
+        """Something that may have kept it from taking appends has ended."""
+        ...
+
+    def read_error(self, error: OSError) -> KafkaError: ...
+
+    def storage_error(self, error: OSError) -> KafkaError: ...
+
+
+class LogIsGoneError(OSError):
+    """The partition was deleted meanwhile."""
+
+
+def shorten_copy(copy: LogSegment, offset: int) -> int:
+    """Shortens the copy of a segment to what lies before the batch that holds an offset; where the log ends then. In
+    the writer thread."""
+    copy.keep_entries()
+    place = copy.find(offset)
+    if place is None:
+        copy.shorten(copy.size_bytes, offset)
+        return offset
+    end = min(offset, place.base_offset)
+    copy.shorten(place.position, end)
+    return end
+
+
+class FileChanges:
+    """What a truncation does to the files of a log: carried out by the writer thread, as often as it takes."""
+
+    def __init__(
+        self,
+        files: FileLayer,
+        directory: Path,
+        gone: tuple[LogSegment, ...],
+        segments: tuple[LogSegment, ...],
+        original: LogSegment | None,
+        log_start_offset: int,
+        end_offset: int,
+        config: LogConfig,
+        producers: ProducerState,
+        now_ms: int,
+    ) -> None:
+        """`gone` are the segments that go as a whole, `segments` those that stay: the last of them is the copy of
+        `original`, or new if that is None. `producers` is an empty state."""
+        self._files = files
+        self._directory = directory
+        self._gone = gone
+        self._segments = segments
+        self._original = original
+        self._log_start_offset = log_start_offset
+        self._end_offset = end_offset
+        self._config = config
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._is_gone = False
+        self.producers = producers
+        #: The file of the last segment: the one that is to be cut, while it is needed, or the one that is new, once it
+        #: is made.
+        self._opened: OpenFile | None = None
+        #: The file that took the place of the last segment's, since a branch has that one, too.
+        self._own: OpenFile | None = None
+        self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
+
+    def begin(self) -> None:
+        """On the owner's thread, before `run`. OSError if a file cannot be opened."""
+        if self._original is not None:
+            self._opened = self._segments[-1].file.handle()
+            self._opened.acquire()
+
+    def run(self) -> None:
+        """In the writer thread; OSError if the disk does not take it. What is done already is done again without
+        harm."""
+        for segment in reversed(self._gone):
+            for path in segment.paths():
+                self._remove(path)
+        last = self._segments[-1]
+        if self._original is None:
+            for offset in snapshot_offsets(self._directory, self._files):
+                self._remove(self._directory / file_name(offset, SNAPSHOT_SUFFIX))
+            with self._lock:
+                self._check_there()
+                self._opened = last.make_files(self._config)
+            return
+        self._original.disown_indexes()
+        assert self._opened is not None, "it has begun"
+        self._cut(last, self._opened)
+        for write in self._index_writes:
+            with self._lock:
+                self._check_there()
+                write.run(create=True)
+        self._check_there()
+        replay_producers(
+            self.producers,
+            self._directory,
+            self._files,
+            list(self._segments),
+            self._log_start_offset,
+            self._end_offset,
+            self._now_ms,
+            copies=True,
+        )
+
+    def _cut(self, last: LogSegment, opened: OpenFile) -> None:
+        """The file ends where its segment does."""
+        path = last.file.path
+        if self._own is not None or not is_shared(self._files, path):
+            self._files.truncate((self._own or opened).fileno(), last.size_bytes)
+            return
+        copied = copy_open(self._files, path, temporary(path), last.size_bytes)
+        try:
+            with self._lock:
+                self._check_there()
+                self._files.rename(temporary(path), path)
+        except OSError:
+            self._files.close(copied)
+            raise
+        self._own = OpenFile(copied, self._files)
+
+    def done(self) -> None:
+        """On the owner's thread, when it has run."""
+        if self._original is not None:
+            self.end()
+            if self._own is not None:
+                self._segments[-1].file.close()
+                self._segments[-1].file.adopt(self._own)
+        elif self._opened is not None:
+            self._segments[-1].file.adopt(self._opened)
+        for write in self._index_writes:
+            write.done()
+
+    def end(self) -> None:
+        """On the owner's thread, when it has run in vain."""
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            opened.release()
+
+    def leave(self) -> None:
+        """The directory gets another name, or belongs to nobody: no file is made or removed by its name from here
+        on."""
+        with self._lock:
+            self._is_gone = True
+
+    def _remove(self, path: Path) -> None:
+        # To remove a large file takes a while, and `leave` must not wait for that.
+        doomed = path.with_name(path.name + DELETED_SUFFIX)
+        with self._lock:
+            self._check_there()
+            try:
+                self._files.rename(path, doomed)
+            except FileNotFoundError:
+                pass
+        self._files.unlink(doomed)
+
+    def _check_there(self) -> None:
+        if self._is_gone:
+            raise LogIsGoneError("the partition is deleted")
+
+
+def _tried_again(failure: KafkaError | None) -> None:
+    """Nobody waits for it: the next append finds what it finds."""
+
+
+class Truncations:
+    """Those of one log, one after the other; and what else keeps the log closed to appends on their account."""
+
+    def __init__(self, log: Truncatable, writer: Background, cleaner: Cleaner) -> None:
+        self._log = log
+        #: That of the directory where the log is; only a truncation that has not begun may see another one.
+        self.writer = writer
+        self._cleaner = cleaner
+        #: The one that is under way, and those behind it.
+        self._asked: list[Truncation] = []
+        #: What the one under way, or one that has failed, does to the files.
+        self._changes: FileChanges | None = None
+        self._holds = 0
+
+    @property
+    def is_under_way(self) -> bool:
+        return bool(self._asked)
+
+    @property
+    def has_open_changes(self) -> bool:
+        """The files are not what the log is: the next start must recover it, unless a truncation changes them
+        first."""
+        return self._changes is not None
+
+    @property
+    def hinders(self) -> bool:
+        """The log takes no appends."""
+        return self._holds > 0 or bool(self._asked) or self._changes is not None
+
+    def refuse(self) -> None:
+        """The error of an append that comes while a truncation hinders it; nothing if none does. What could not be
+        done to the files is tried again: appends that come later may be taken."""
+        if self._asked or self._holds:
+            raise NotLeaderOrFollowerError(
+                f"The end of {self._log.topic_partition} is being taken back to where its leader's log parts from "
+                f"it; try again."
+            )
+        if self._changes is not None:
+            self.ask(Truncation(None, False, 0, _tried_again))
+            raise KafkaStorageError(f"The files of {self._log.topic_partition} could not be truncated; mend the disk.")
+
+    def hold(self) -> None:
+        """Something else has to be done before the log takes appends again."""
+        self._holds += 1
+        self._log.look_for_hindrance()
+
+    def release(self) -> None:
+        """Takes one `hold` back."""
+        assert self._holds > 0, "released more often than held"
+        self._holds -= 1
+        self._log.look_for_hindrance()
+
+    def leave(self) -> None:
+        """The directory gets another name."""
+        if self._changes is not None:
+            self._changes.leave()
+
+    def ask(self, asked: Truncation) -> None:
+        """One more, behind those that are under way."""
+        self._asked.append(asked)
+        self._log.look_for_hindrance()
+        if len(self._asked) == 1:
+            self._log.behind_queue(self._begin)
+
+    def _begin(self) -> None:
+        """Everything that was queued before the first one has ended."""
+        log, asked = self._log, self._asked[0]
+        offset = asked.offset
+        failure = log.why_not_truncated()
+        if failure is not None:
+            self._end(failure)
+        elif self._changes is not None:
+            # An earlier one could not change the files.
+            self._change_files(self._changes, self._begin)
+        elif offset is None:
+            self._end(None)
+        elif asked.restarts or (
+            offset < log.log_end_offset and (offset <= log.segments[0].base_offset or offset < log.log_start_offset)
+        ):
+            self._cleaner.abort(log.topic_partition)
+            self._hide((), None, log.unmade_segment(offset, asked.now_ms), offset)
+        elif offset >= log.log_end_offset:
+            # An epoch that begins at the end may be of a leader that never wrote anything.
+            log.forget_epochs_from(log.log_end_offset)
+            self._end(None)
+        else:
+            if offset < log.segments[-1].base_offset:
+                self._cleaner.abort(log.topic_partition)
+            index = log.segment_index(offset)
+            copy = log.segments[index].copy()
+            self.writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
+
+    def _shortened(self, index: int, copy: LogSegment, outcome: int | BaseException) -> None:
+        """What is to be the last segment is known, and where it ends."""
+        log = self._log
+        original = log.segments[index]
+        try:
+            if isinstance(outcome, BaseException):
+                raise outcome
+            failure = log.why_not_truncated()
+            if failure is not None:
+                raise failure
+            log.adopt_copy(copy, original)
+        except (OSError, KafkaError) as error:
+            copy.close()
+            self._end(log.read_error(error) if isinstance(error, OSError) else error)
+            return
+        assert isinstance(outcome, int)
+        self._hide(log.segments[:index], original, copy, outcome)
+
+    def _hide(
+        self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int
+    ) -> None:
+        changes = self._log.hide(kept, original, last, end_offset, self._asked[0].now_ms)
+        self._change_files(changes, partial(self._end, None))
+
+    def _change_files(self, changes: FileChanges, then: Callable[[], None]) -> None:
+        """Has the files changed; `then` is called if that succeeds."""
+        self._changes = changes
+        try:
+            changes.begin()
+        except OSError as error:
+            self._end(self._log.storage_error(error))
+            return
+        self.writer.submit(changes.run, partial(self._changed, changes, then))
+
+    def _changed(self, changes: FileChanges, then: Callable[[], None], outcome: BaseException | None) -> None:
+        failure = self._log.why_not_truncated()
+        if outcome is None and failure is None:
+            self._changes = None
+            changes.done()
+            self._log.files_are_changed(changes)
+            then()
+            return
+        changes.end()
+        if failure is not None:
+            self._end(failure)
+        elif isinstance(outcome, OSError):
+            self._end(self._log.storage_error(outcome))
+        elif isinstance(outcome, KafkaError):
+            self._end(outcome)
+        else:
+            assert outcome is not None
+            raise outcome
+
+    def _end(self, failure: KafkaError | None) -> None:
+        asked = self._asked.pop(0)
+        self._log.look_for_hindrance()
+        following = bool(self._asked)
+        asked.done(failure)
+        if following:
+            self._log.behind_queue(self._begin)

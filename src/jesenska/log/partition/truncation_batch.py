@@ -1,0 +1,76 @@
+"""Truncations of many logs that are to go on together: a broker that begins to follow takes back the ends of
+thousands. Only so many are under way at a time, and the owner's thread has other work in between. What comes after
+(`LogDirectories`: their recovery points on the disk) is done once for all of them.
+
+A log is held, that is to say closed to appends, from the moment it is named here until whoever asked releases it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from jesenska.base.errors import KafkaError, KafkaStorageError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.partition.partition_log import PartitionLog
+
+#: Logs that are truncated at once: each has a file open for it.
+_TRUNCATED_AT_ONCE = 64
+
+
+class TruncationBatch:
+    """`wanted` names partitions, offsets, and whether the log begins anew there; `ended` is called when all have
+    ended, well or not."""
+
+    def __init__(
+        self,
+        wanted: Sequence[tuple[TopicPartition, int, bool]],
+        logs: Mapping[TopicPartition, PartitionLog],
+        now_ms: int,
+        ended: Callable[[TruncationBatch], None],
+    ) -> None:
+        self.failures: dict[TopicPartition, KafkaError] = {}
+        self.held: dict[TopicPartition, PartitionLog] = {}
+        #: Partitions whose log start offset has gone down.
+        self.lowered: set[TopicPartition] = set()
+        self._now_ms = now_ms
+        self._ended = ended
+        self._under_way = 0
+        self._goes_on = False
+        self._has_ended = False
+        self._wanted: deque[tuple[PartitionLog, int, bool]] = deque()
+        for topic_partition, offset, restarts in wanted:
+            log = logs.get(topic_partition)
+            if log is None:
+                self.failures[topic_partition] = KafkaStorageError(f"There is no log of {topic_partition} here.")
+                continue
+            log.hold()
+            self.held[topic_partition] = log
+            self._wanted.append((log, offset, restarts))
+
+    def go_on(self) -> None:
+        """Begins what there is room for. Truncations that end at once do not nest."""
+        if self._goes_on:
+            return
+        self._goes_on = True
+        while self._wanted and self._under_way < _TRUNCATED_AT_ONCE:
+            log, offset, restarts = self._wanted.popleft()
+            self._under_way += 1
+            done = partial(self._done, log, log.log_start_offset)
+            if restarts:
+                log.restart_at(offset, self._now_ms, done)
+            else:
+                log.truncate_to(offset, self._now_ms, done)
+        self._goes_on = False
+        if not self._under_way and not self._has_ended:
+            self._has_ended = True
+            self._ended(self)
+
+    def _done(self, log: PartitionLog, log_start_offset: int, failure: KafkaError | None) -> None:
+        self._under_way -= 1
+        if failure is not None:
+            self.failures[log.topic_partition] = failure
+        if log.log_start_offset < log_start_offset:
+            self.lowered.add(log.topic_partition)
+        self.go_on()

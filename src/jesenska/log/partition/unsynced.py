@@ -1,0 +1,115 @@
+"""What of a log is not on its disk yet, as far as the log itself knows: it collects the work of a flush (log_flush),
+and of the background thread that keeps the files beside the log up to date.
+
+A flush up to an offset takes along
+
+    segments        each that holds something between the recovery point and the offset; a sealed one is cut to its
+                    size
+    index entries   of these segments, those that are in memory only
+    leader epochs   the table, if its file lacks something, or was written and not synced
+    a snapshot      the producers' as of the offset, if there is one
+    names           the directory's, and the topic id in it, with the first flush of a new log
+
+Most flushes sync one file: that of the active segment. What lies beside it, and the directory, are left alone while
+nothing of them has changed since they were synced.
+
+Work that did not get as far as it should is given back, and the next flush does it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jesenska.log.disk import partition_metadata
+from jesenska.log.disk.epochs_file import FILE_NAME, EpochsFile
+from jesenska.log.partition.log_flush import FileWrite, FlushWork, SegmentWork
+from jesenska.log.segments.producer_snapshots import ProducerSnapshots
+from jesenska.log.segments.segment import LogSegment
+
+
+class Unsynced:
+    """Of one log. `is_new` says that the log's directory was made and its name is not synced yet."""
+
+    __slots__ = ("_epochs_file", "_is_new", "_snapshots", "_synced_beside")
+
+    def __init__(self, epochs_file: EpochsFile, snapshots: ProducerSnapshots, *, is_new: bool) -> None:
+        self._epochs_file = epochs_file
+        self._snapshots = snapshots
+        self._is_new = is_new
+        #: The base offset of the active segment, if all that lies beside its file is as it was synced; else -1.
+        self._synced_beside = -1
+        epochs_file.is_unsynced = is_new
+
+    @property
+    def has_names(self) -> bool:
+        """True if files beside the segments, or names, are not synced."""
+        return self._epochs_file.is_unsynced or self._is_new
+
+    def names_changed(self) -> None:
+        """Files were made, renamed, removed or cut: the next flush syncs all files of its segments, and the
+        directory."""
+        self._synced_beside = -1
+
+    def collect(
+        self, segments: Sequence[LogSegment], ends: Sequence[int], recovery_point: int, offset: int
+    ) -> FlushWork:
+        """What has to be written and synced for everything below an offset to be on disk. `ends` says where each
+        segment ends; the last is the log's end. OSError if a segment's file cannot be opened."""
+        works: list[SegmentWork] = []
+        directory = self._snapshots.directory
+        flushed: list[LogSegment] = []
+        for segment, end in zip(segments, ends, strict=True):
+            if segment.base_offset < offset and end >= recovery_point:
+                try:
+                    handle = segment.file.handle()
+                except OSError:
+                    for work in works:
+                        work.opened.release()
+                    raise
+                handle.acquire()
+                cut_to = segment.size_bytes if segment.is_sealed else None
+                index = segment.offset_index
+                works.append(
+                    SegmentWork(handle, cut_to, segment.unwritten(), segment.base_offset, index, index.generation)
+                )
+                flushed.append(segment)
+        epochs = self._epochs_file.unwritten(ends[-1])
+        active = segments[-1]
+        is_same_beside = self._synced_beside == active.base_offset and not (
+            self._epochs_file.is_unsynced or epochs is not None or self._is_new
+        )
+        if is_same_beside and flushed == [active] and not works[0].writes:
+            return FlushWork(works, None, [], [], offset)
+        paths = [self._snapshots.path(offset), *(path for segment in flushed for path in segment.paths()[1:])]
+        directories = [directory]
+        self._synced_beside = active.base_offset if active in flushed else -1
+        if self._epochs_file.is_unsynced or epochs is not None:
+            paths.append(directory / FILE_NAME)
+            self._epochs_file.is_unsynced = False
+        if self._is_new:
+            # The directory's own name, too, must survive a crash of the machine.
+            paths.append(directory / partition_metadata.FILE_NAME)
+            directories.append(directory.parent)
+            self._is_new = False
+        return FlushWork(works, epochs, paths, directories, offset)
+
+    def give_back(self, work: FlushWork) -> None:
+        """Names and files that a flush could not sync are to be synced by the next one."""
+        self._epochs_file.is_unsynced = True
+        self.names_changed()
+        if len(work.directories) > 1:
+            self._is_new = True
+
+    def is_unwritten(self, active: LogSegment, log_end_offset: int) -> bool:
+        """True if files beside the log lack something that is in memory."""
+        return active.has_unwritten or self._epochs_file.is_unwritten(log_end_offset)
+
+    def unwritten(self, active: LogSegment, log_end_offset: int) -> list[FileWrite]:
+        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
+        write."""
+        writes: list[FileWrite] = [*active.unwritten()]
+        if writes:
+            self.names_changed()
+        if (epochs := self._epochs_file.unwritten(log_end_offset)) is not None:
+            writes.append(epochs)
+        return writes

@@ -1,0 +1,494 @@
+"""What a partition knows of the producers that write to it: enough to recognise a batch that was sent twice, a gap in
+the sequence, a producer that was replaced (its epoch went up), and transactions that are still open. A pure decider:
+no I/O, no clock.
+
+One file per snapshot, `<offset, 20 digits>.snapshot`: the state after every batch below that offset.
+
+    offset  bytes  field
+         0      2  version = 1
+         2      4  CRC32C of everything that follows
+         6      4  number of entries
+        10     46  per producer:
+                     8  producer_id
+                     2  producer_epoch
+                     4  last_sequence          -1 for a producer that only wrote a transaction marker
+                     8  last_offset
+                     4  offset_delta           last offset less first offset of the last batch
+                     8  timestamp              largest of the last batch
+                     4  coordinator_epoch      of the last transaction marker; -1 none
+                     8  current_txn_first_offset   -1 none open
+
+Taken when a segment is rolled and at an orderly stop. After a crash: newest snapshot that can be read and is not past
+the log's end, then the headers of all batches after it. A snapshot that is damaged is ignored, so the worst that a
+torn one costs is a longer replay.
+
+A snapshot remembers only the last batch of a producer, the state in memory the last five: a repeat of an older one is
+then out of order and not a duplicate, as in Kafka.
+
+The rules for a batch from a client, in this order:
+
+    its sequence range is one of the last five    duplicate: the earlier offsets are the answer
+      batches of the same epoch
+    its epoch is older than the one known         INVALID_PRODUCER_EPOCH
+    its epoch is newer                            sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+    nothing is known of the producer (expired,    any sequence is taken
+      or its records deleted)
+    same epoch                                    sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
+    it is outside a transaction while one is      INVALID_TXN_STATE
+      open
+
+Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of
+the past (a replayed history) keep their protection against duplicates. What the file holds is the same.
+
+What it tells of transactions that were aborted goes into the log's transaction index (transaction_index).
+
+Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition
+is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`). What is known of it
+lasts until a batch of a transaction is written, also where the coordinator says no: the batch that was refused comes
+again, and one that was sent after it may not be written before it. As in Kafka, three rules more hold until then:
+
+    before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
+      is older than the one known
+    its sequence is above the lowest that has     OUT_OF_ORDER_SEQUENCE_NUMBER
+      come since, in the newest epoch
+    no batch of the producer is known, its first  sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+      request since has left it to the leader to
+      add the partition
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from struct import error as StructError
+from typing import NamedTuple
+
+from jesenska.base.errors import (
+    CorruptMessageError,
+    InvalidProducerEpochError,
+    InvalidTxnStateError,
+    OutOfOrderSequenceNumberError,
+    TransactionCoordinatorFencedError,
+)
+from jesenska.base.limits import PRODUCERS_PER_PARTITION_MAX
+from jesenska.records.codec import crc32c
+from jesenska.records.decode import ControlMarker, ControlType
+from jesenska.records.header import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+
+BATCHES_REMEMBERED = 5
+_SEQUENCES = 1 << 31
+_HEADER = Struct(">hII")
+_ENTRY = Struct(">qhiqiqiq")
+_VERSION = 1
+_CRC_END = 6
+NO_OFFSET = -1
+NO_COORDINATOR_EPOCH = -1
+
+
+class RememberedBatch(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+    @property
+    def first_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+
+class ProducerEntry(NamedTuple):
+    """One producer: a value that is replaced, so that an append that fails puts the earlier one back."""
+
+    producer_id: int
+    producer_epoch: int
+    #: Newest last, at most five.
+    batches: tuple[RememberedBatch, ...]
+    coordinator_epoch: int
+    #: Largest timestamp of the last batch: what the snapshot keeps.
+    last_timestamp: int
+    #: -1: no transaction is open.
+    current_txn_first_offset: int
+    #: When this broker last saw it, for expiry.
+    last_seen_ms: int
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+
+class CompletedTransaction(NamedTuple):
+    producer_id: int
+    first_offset: int
+    #: Offset of the marker.
+    last_offset: int
+
+
+class AbortedTransaction(NamedTuple):
+    """A transaction that a marker has aborted, as the transaction index keeps it."""
+
+    producer_id: int
+    first_offset: int
+    #: Offset of the marker.
+    last_offset: int
+    #: The last stable offset once the marker is committed: where the oldest transaction begins that is open then, else
+    #: the offset after the marker.
+    last_stable_offset: int
+
+
+class Verification:
+    """A transaction of a producer whose first batch is not written yet."""
+
+    __slots__ = ("begun_ms", "is_for_new_clients", "lowest_sequence", "producer_epoch")
+
+    def __init__(self, producer_epoch: int, sequence: int, begun_ms: int, is_for_new_clients: bool) -> None:
+        #: The newest that has come, and the lowest sequence that has come with it.
+        self.producer_epoch = producer_epoch
+        self.lowest_sequence = sequence
+        self.begun_ms = begun_ms
+        #: The request that began it leaves it to the leader to add the partition.
+        self.is_for_new_clients = is_for_new_clients
+
+
+#: What `ProducerState.apply` changed: the producer and its entry before.
+Undo = tuple[int, ProducerEntry | None]
+
+
+class ProducerState:
+    """All producers of one partition."""
+
+    __slots__ = ("_completed", "_ongoing", "_producers", "_verifications", "expiration_ms", "max_producers")
+
+    def __init__(self, expiration_ms: int = 86_400_000, max_producers: int = PRODUCERS_PER_PARTITION_MAX) -> None:
+        #: `producer.id.expiration.ms`
+        self.expiration_ms = expiration_ms
+        self.max_producers = max_producers
+        #: In the order in which they were last heard of, so that the first is the one to forget.
+        self._producers: dict[int, ProducerEntry] = {}
+        #: First offset of each open transaction -> producer; offsets only grow, so the first key is the smallest.
+        self._ongoing: dict[int, int] = {}
+        #: Ended, but the marker is not below the high watermark yet.
+        self._completed: list[CompletedTransaction] = []
+        #: By producer, the one that began first in front.
+        self._verifications: dict[int, Verification] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> ProducerEntry | None:
+        return self._producers.get(producer_id)
+
+    def entries(self) -> list[ProducerEntry]:
+        return list(self._producers.values())
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The last stable offset cannot pass this: the first offset of the oldest transaction that is open, or ended
+        by a marker that is not below the high watermark."""
+        if not self._completed and not self._ongoing:
+            return None
+        candidates = [transaction.first_offset for transaction in self._completed]
+        candidates.extend(next(iter(self._ongoing.items()), ())[:1])
+        return min(candidates, default=None)
+
+    def high_watermark_moved(self, high_watermark: int) -> None:
+        """Transactions whose marker is below the high watermark no longer hold back the last stable offset."""
+        if self._completed:
+            self._completed = [
+                transaction for transaction in self._completed if transaction.last_offset >= high_watermark
+            ]
+
+    def check(self, header: BatchHeader) -> RememberedBatch | None:
+        """The remembered batch that this one repeats, None if it may be appended; else the error of Kafka's name. For
+        batches of clients only: a follower takes what the leader took."""
+        entry = self._producers.get(header.producer_id)
+        if entry is None:
+            if self._verifications:
+                self._check_verification(header, has_batches=False)
+            return None
+        epoch = header.producer_epoch
+        if epoch == entry.producer_epoch:
+            first = header.base_sequence
+            batches = entry.batches
+            if batches:
+                last = batches[-1].last_sequence
+                if first != last + 1 and not (first == 0 and last == _SEQUENCES - 1):
+                    wanted_last = header.last_sequence
+                    for batch in batches:
+                        if batch.first_sequence == first and batch.last_sequence == wanted_last:
+                            return batch
+                    raise OutOfOrderSequenceNumberError(
+                        f"Producer {header.producer_id} sent sequence {first} after {last} (epoch {epoch}): batches "
+                        f"were lost or reordered."
+                    )
+            elif first != 0:
+                raise OutOfOrderSequenceNumberError(
+                    f"Producer {header.producer_id} begins epoch {epoch} with sequence {first} and not with 0."
+                )
+        elif epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"Producer {header.producer_id} has epoch {epoch}, but {entry.producer_epoch} was seen: a newer "
+                f"instance replaced it."
+            )
+        elif header.base_sequence != 0 and entry.producer_epoch != NO_PRODUCER_EPOCH:
+            raise OutOfOrderSequenceNumberError(
+                f"Producer {header.producer_id} begins epoch {epoch} with sequence {header.base_sequence} and not "
+                f"with 0."
+            )
+        if entry.current_txn_first_offset != NO_OFFSET and not header.is_transactional:
+            raise InvalidTxnStateError(
+                f"Producer {header.producer_id} has an open transaction and wrote outside of it."
+            )
+        if self._verifications:
+            self._check_verification(header, has_batches=bool(entry.batches))
+        return None
+
+    def _check_verification(self, header: BatchHeader, *, has_batches: bool) -> None:
+        """OUT_OF_ORDER_SEQUENCE_NUMBER where a batch that must come first was refused."""
+        verification = self._verifications.get(header.producer_id)
+        if verification is None:
+            return
+        sequence = header.base_sequence
+        if sequence != 0 and verification.is_for_new_clients and not has_batches:
+            raise OutOfOrderSequenceNumberError(
+                f"No batch of producer {header.producer_id} is known, and it begins with sequence {sequence} and not "
+                f"with 0."
+            )
+        if sequence > verification.lowest_sequence:
+            raise OutOfOrderSequenceNumberError(
+                f"Producer {header.producer_id} sent sequence {sequence}, but {verification.lowest_sequence} came "
+                f"before it and is not written."
+            )
+
+    def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
+        """INVALID_PRODUCER_EPOCH for an older epoch than the one known. Nothing else is checked of a batch that a
+        coordinator writes in a producer's transaction: sequence numbers say nothing."""
+        entry = self._producers.get(producer_id)
+        if entry is not None and producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"Producer {producer_id} has epoch {producer_epoch}, but {entry.producer_epoch} was seen: a newer "
+                f"instance replaced it."
+            )
+
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a producer has a transaction open here, in that epoch."""
+        entry = self._producers.get(producer_id)
+        return (
+            entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.producer_epoch == producer_epoch
+        )
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, is_for_new_clients: bool
+    ) -> Verification:
+        """Whoever is about to write the first batch of a transaction asks the coordinator whether the partition is in
+        it. The answer says that no transaction of the producer has ended here since (`is_verified`). `sequence` is
+        that of the batch, -1 where a coordinator writes it; `is_for_new_clients`: the coordinator is to add the
+        partition."""
+        verification = self._verifications.get(producer_id)
+        if verification is None:
+            if len(self._verifications) >= self.max_producers:
+                del self._verifications[next(iter(self._verifications))]
+            verification = self._verifications[producer_id] = Verification(
+                producer_epoch, sequence, now_ms, is_for_new_clients
+            )
+        elif producer_epoch > verification.producer_epoch:
+            verification.producer_epoch, verification.lowest_sequence = producer_epoch, sequence
+        elif producer_epoch == verification.producer_epoch and sequence < verification.lowest_sequence:
+            verification.lowest_sequence = sequence
+        return verification
+
+    def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
+        """Whether a batch of the producer's transaction may be written: such a transaction is open here, or none has
+        ended here since `verification` began."""
+        if verification is not None and self._verifications.get(producer_id) is verification:
+            return True
+        return self.has_open_transaction(producer_id, producer_epoch)
+
+    def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
+        """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset;
+        the answer undoes it."""
+        producer_id = header.producer_id
+        previous = self._producers.pop(producer_id, None)
+        delta = header.last_offset_delta
+        batch = RememberedBatch(header.base_sequence, header.last_sequence, base_offset + delta, delta, max_timestamp)
+        seen_ms = max_timestamp if max_timestamp > now_ms else now_ms
+        transactional = header.attributes & 0x10
+        if previous is None:
+            txn_first, coordinator_epoch = NO_OFFSET, -1
+            batches: tuple[RememberedBatch, ...] = (batch,)
+            if len(self._producers) >= self.max_producers:
+                self._forget_oldest()
+        else:
+            txn_first, coordinator_epoch = previous.current_txn_first_offset, previous.coordinator_epoch
+            batches = (
+                (*previous.batches[1 - BATCHES_REMEMBERED :], batch)
+                if previous.producer_epoch == header.producer_epoch
+                else (batch,)
+            )
+        if transactional and self._verifications:
+            self._verifications.pop(producer_id, None)
+        if transactional and txn_first == NO_OFFSET:
+            txn_first = base_offset
+            self._ongoing[base_offset] = producer_id
+        self._producers[producer_id] = ProducerEntry(
+            producer_id, header.producer_epoch, batches, coordinator_epoch, max_timestamp, txn_first, seen_ms
+        )
+        return producer_id, previous
+
+    def apply_marker(
+        self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int
+    ) -> tuple[Undo, AbortedTransaction | None]:
+        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` what it
+        says. What undoes it, and the transaction if there was one and it is aborted. TRANSACTION_COORDINATOR_FENCED
+        for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older producer."""
+        producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
+        aborted: AbortedTransaction | None = None
+        previous = self._producers.get(producer_id)
+        if coordinator_epoch < NO_COORDINATOR_EPOCH:
+            raise TransactionCoordinatorFencedError(
+                f"A transaction marker of producer {producer_id} names coordinator epoch {coordinator_epoch}."
+            )
+        if previous is not None:
+            if header.producer_epoch < previous.producer_epoch:
+                raise InvalidProducerEpochError(
+                    f"A transaction marker of producer {producer_id} has epoch {header.producer_epoch}, but "
+                    f"{previous.producer_epoch} was seen."
+                )
+            if coordinator_epoch < previous.coordinator_epoch:
+                raise TransactionCoordinatorFencedError(
+                    f"A transaction marker of producer {producer_id} comes from coordinator epoch {coordinator_epoch}, "
+                    f"but {previous.coordinator_epoch} was seen."
+                )
+            del self._producers[producer_id]
+        self._verifications.pop(producer_id, None)
+        if previous is not None and previous.current_txn_first_offset != NO_OFFSET:
+            self._ongoing.pop(previous.current_txn_first_offset, None)
+            self._completed.append(CompletedTransaction(producer_id, previous.current_txn_first_offset, base_offset))
+            if marker.type is ControlType.ABORT:
+                stable = next(iter(self._ongoing), base_offset + 1)
+                aborted = AbortedTransaction(producer_id, previous.current_txn_first_offset, base_offset, stable)
+        same_epoch = previous is not None and previous.producer_epoch == header.producer_epoch
+        self._producers[producer_id] = ProducerEntry(
+            producer_id,
+            header.producer_epoch,
+            previous.batches if previous is not None and same_epoch else (),
+            coordinator_epoch,
+            header.max_timestamp,
+            NO_OFFSET,
+            max(header.max_timestamp, now_ms),
+        )
+        return (producer_id, previous), aborted
+
+    def undo(self, changes: list[Undo]) -> None:
+        """Takes back what `apply` did, given in the order in which it was done."""
+        for producer_id, previous in reversed(changes):
+            current = self._producers.pop(producer_id, None)
+            if current is not None and current.current_txn_first_offset != NO_OFFSET:
+                self._ongoing.pop(current.current_txn_first_offset, None)
+            if previous is not None:
+                self._producers[producer_id] = previous
+                first_offset = previous.current_txn_first_offset
+                if first_offset != NO_OFFSET:
+                    self._completed = [done for done in self._completed if done.first_offset != first_offset]
+                    self._ongoing[first_offset] = producer_id
+                    self._ongoing = dict(sorted(self._ongoing.items()))
+
+    def expire(self, now_ms: int) -> int:
+        """Forgets producers that were silent for `expiration_ms` and have no open transaction; how many they were.
+        Verifications that began so long ago go, too."""
+        gone = [
+            entry.producer_id
+            for entry in self._producers.values()
+            if entry.current_txn_first_offset == NO_OFFSET and now_ms - entry.last_seen_ms >= self.expiration_ms
+        ]
+        for producer_id in gone:
+            del self._producers[producer_id]
+        for producer_id in [
+            number
+            for number, verification in self._verifications.items()
+            if now_ms - verification.begun_ms >= self.expiration_ms
+        ]:
+            del self._verifications[producer_id]
+        return len(gone)
+
+    def clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._completed.clear()
+        self._verifications.clear()
+
+    def load(self, entries: Iterable[ProducerEntry]) -> None:
+        """Starts anew from the entries of a snapshot."""
+        self.clear()
+        for entry in entries:
+            self._producers[entry.producer_id] = entry
+        opened = [(entry.current_txn_first_offset, entry.producer_id) for entry in self._producers.values()]
+        self._ongoing = {first: producer_id for first, producer_id in sorted(opened) if first != NO_OFFSET}
+
+    def _forget_oldest(self) -> None:
+        """Makes room for a while: to find the oldest one takes a walk over the places of all that were forgotten since
+        the dict was built, so a hundredth of all go at once."""
+        wanted = max(1, self.max_producers // 100)
+        oldest: list[int] = []
+        for producer_id, entry in self._producers.items():
+            if entry.current_txn_first_offset == NO_OFFSET:
+                oldest.append(producer_id)
+                if len(oldest) == wanted:
+                    break
+        for producer_id in oldest:
+            del self._producers[producer_id]
+
+
+def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
+    """The bytes of a .snapshot file."""
+    rows = []
+    for entry in entries:
+        last = entry.batches[-1] if entry.batches else None
+        rows.append(
+            _ENTRY.pack(
+                entry.producer_id,
+                entry.producer_epoch,
+                NO_SEQUENCE if last is None else last.last_sequence,
+                NO_OFFSET if last is None else last.last_offset,
+                0 if last is None else last.offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                entry.current_txn_first_offset,
+            )
+        )
+    body = len(rows).to_bytes(4, "big") + b"".join(rows)
+    return _VERSION.to_bytes(2, "big") + crc32c(body).to_bytes(4, "big") + body
+
+
+def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
+    """The entries of a .snapshot file; CorruptMessageError if it is torn, of another version or its CRC does not fit.
+    `now_ms` is when the producers count as last seen, unless their records are younger."""
+    try:
+        version, crc, count = _HEADER.unpack_from(data)
+    except StructError as error:
+        raise CorruptMessageError("the snapshot is shorter than its header") from error
+    if version != _VERSION:
+        raise CorruptMessageError(f"the snapshot has version {version}, only 1 is known")
+    if crc32c(memoryview(data)[_CRC_END:]) != crc:
+        raise CorruptMessageError("the snapshot's CRC does not fit its bytes")
+    if len(data) != _HEADER.size + count * _ENTRY.size:
+        raise CorruptMessageError(f"the snapshot announces {count} producers and has {len(data)} bytes")
+    entries = []
+    for (
+        producer_id,
+        epoch,
+        last_sequence,
+        last_offset,
+        delta,
+        timestamp,
+        coordinator_epoch,
+        txn_first,
+    ) in _ENTRY.iter_unpack(memoryview(data)[_HEADER.size :]):
+        batches: tuple[RememberedBatch, ...] = ()
+        if last_offset >= 0:
+            first_sequence = NO_SEQUENCE if last_sequence == NO_SEQUENCE else (last_sequence - delta) % _SEQUENCES
+            batches = (RememberedBatch(first_sequence, last_sequence, last_offset, delta, timestamp),)
+        entries.append(
+            ProducerEntry(producer_id, epoch, batches, coordinator_epoch, timestamp, txn_first, max(timestamp, now_ms))
+        )
+    return entries

@@ -1,0 +1,862 @@
+"""A segment: one stretch of a partition's log, in files that share a name made of its first possible offset in 20
+digits.
+
+    00000000000000001180.log         batches, one after the other, nothing in between (records.batch draws one)
+    00000000000000001180.index       offset -> position, sparse (offset_index)
+    00000000000000001180.timeindex   time -> offset, sparse (time_index)
+    00000000000000001180.txnindex    transactions that were aborted, if there are any (transaction_index)
+    00000000000000001180.snapshot    the producers as of this offset (producer_state)
+    *.deleted                        waits to be removed; readers that began earlier still hold the file
+
+Only the last segment of a log is written to (it is *active*); a roll seals it and begins the next.
+
+Invariants: offsets in the file go up and none is below the base offset; `size_bytes` is always the end of a whole
+batch; the indexes never name a position at or past `size_bytes`.
+
+After a crash of the process nothing is lost but index entries in memory; after a crash of the machine the file may end
+in a part of a batch or in nonsense, past the recovery point only. `recovery.scan_batches` finds the last good byte and
+builds the indexes anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from struct import Struct
+from threading import Lock
+from typing import NamedTuple
+
+from jesenska.base.errors import CorruptMessageError
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.log_config import LogConfig
+from jesenska.log.segments.checked_batches import Checked, Entry, check
+from jesenska.log.segments.damage import DamagedSegmentError
+from jesenska.log.segments.index_file import CorruptIndexError, IndexWrite
+from jesenska.log.segments.offset_index import OffsetIndex
+from jesenska.log.segments.producer_state import AbortedTransaction
+from jesenska.log.segments.segment_file import OpenFile, OpenFiles, SegmentFile
+from jesenska.log.segments.time_index import TimeIndex
+from jesenska.log.segments.transaction_index import TransactionIndex
+from jesenska.records.header import (
+    HEADER,
+    HEADER_SIZE,
+    LAST_OFFSET_DELTA_OFFSET,
+    LENGTH_OVERHEAD,
+    BatchHeader,
+    read_header,
+)
+
+logger = logging.getLogger(__name__)
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TXN_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+DELETED_SUFFIX = ".deleted"
+
+NO_TIMESTAMP = -1
+_RELATIVE_OFFSET_MAX = 2**31 - 1
+_SCAN_BYTES = 8192
+_HEADER_CHUNK_BYTES = 64 * 1024
+# Base offset, length and last offset delta: all that finding a position takes, at their places in the header
+# (records.batch).
+_PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
+
+
+class ColdError(Exception):
+    """What has to be read for an answer may not be in memory, so reading it could wait for the disk."""
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch stands in its segment."""
+
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+class LogSegment:
+    __slots__ = (
+        "_checked",
+        "_config",
+        "_files",
+        "_guard",
+        "_original",
+        "_shared_entries",
+        "_times_were_read",
+        "_timestamps_known",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "file",
+        "first_timestamp",
+        "index_interval_bytes",
+        "is_gone",
+        "is_sealed",
+        "jitter_ms",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+        "unchecked_bytes",
+    )
+
+    def __init__(
+        self,
+        directory: Path,
+        base_offset: int,
+        config: LogConfig,
+        files: FileLayer,
+        open_files: OpenFiles,
+        *,
+        created_ms: int,
+        jitter_ms: int = 0,
+        size_bytes: int = 0,
+    ) -> None:
+        self._files = files
+        self._config = config
+        self.base_offset = base_offset
+        #: Held by another thread that reads or mends the index files of this segment, through a copy of it.
+        self._guard: Lock | None = None
+        #: Of which segment this is a copy; None for one of a log.
+        self._original: LogSegment | None = None
+        #: How many entries of the two indexes a copy has in common with an active segment, until they are its own.
+        self._shared_entries: tuple[int, int] | None = None
+        self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
+        self.offset_index = OffsetIndex(
+            directory / file_name(base_offset, INDEX_SUFFIX), base_offset, config.segment_index_bytes, files
+        )
+        self.time_index = TimeIndex(
+            directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files
+        )
+        #: None where no transaction was aborted.
+        self.transaction_index: TransactionIndex | None = None
+        #: Bytes of whole batches that readers may see.
+        self.size_bytes = size_bytes
+        #: So many of them were there at the start, and not all are known to be good (checked_batches); 0: all are.
+        self.unchecked_bytes = 0
+        self._checked: Checked | None = None
+        self.index_interval_bytes = config.index_interval_bytes
+        self.bytes_since_index_entry = 0
+        #: Largest timestamp of the first batch: what rolling by time counts from. -1: no batch yet, or batches without
+        #: timestamps.
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        #: Last offset of the batch that holds `max_timestamp`.
+        self.max_timestamp_offset = base_offset
+        self._timestamps_known = size_bytes == 0
+        self._times_were_read = False
+        self.created_ms = created_ms
+        self.jitter_ms = jitter_ms
+        self.is_sealed = False
+        #: The log has it no more: its files have other names, and those of another segment may have its names. A copy
+        #: that is used meanwhile may read the wrong ones, so what it gives does not count.
+        self.is_gone = False
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.file.path}, {self.size_bytes} bytes)"
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def create(self, config: LogConfig) -> None:
+        """Makes the files of a new, active segment."""
+        opened = self.file.create()
+        self.file.pin()
+        self._files.truncate(opened.fileno(), 0)
+        if config.preallocate:
+            self._files.allocate(opened.fileno(), config.segment_bytes)
+        self.offset_index.reset()
+        self.time_index.reset()
+
+    def create_files(self) -> None:
+        """Makes the files of a segment that a compaction writes, empty, whatever was there."""
+        self._files.truncate(self.file.create().fileno(), 0)
+        self.offset_index.reset()
+        self.time_index.reset()
+
+    def make_files(self, config: LogConfig) -> OpenFile:
+        """The same, for another thread than the owner's: makes the files and gives the open one; what was made is
+        removed if that fails."""
+        path = self.file.path
+        descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._files.truncate(descriptor, 0)
+            if config.preallocate:
+                self._files.allocate(descriptor, config.segment_bytes)
+            for index in (self.offset_index.path, self.time_index.path):
+                empty = self._files.open(index, os.O_RDWR | os.O_CREAT)
+                try:
+                    self._files.truncate(empty, 0)
+                finally:
+                    self._files.close(empty)
+        except OSError:
+            self._files.close(descriptor)
+            for made in self.paths():
+                with suppress(OSError):
+                    self._files.unlink(made)
+            raise
+        return OpenFile(descriptor, self._files)
+
+    def activate(self) -> None:
+        """Gets the last segment of a log that was opened ready for appends."""
+        self.is_sealed = False
+        self.file.create()
+        self.file.pin()
+
+    def note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
+        """Counts a batch that was written at `position`: indexes, timestamps. `size_bytes` of the segment is the
+        caller's to move."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if position == 0:
+            self.first_timestamp = max_timestamp
+        if self.bytes_since_index_entry > self.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index_entry = 0
+        self.bytes_since_index_entry += size_bytes
+
+    def _transaction_index_path(self) -> Path:
+        """Its file, named as the others are now."""
+        path = self.file.path
+        return path.with_name(
+            file_name(self.base_offset, TXN_INDEX_SUFFIX)
+            + path.name.removeprefix(file_name(self.base_offset, LOG_SUFFIX))
+        )
+
+    def note_aborted(self, aborted: AbortedTransaction) -> None:
+        """Takes an aborted transaction, whose marker is in the segment, into the transaction index."""
+        if self.transaction_index is None:
+            self.transaction_index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
+            self.transaction_index.begin()
+        self.transaction_index.append(aborted)
+
+    def load_transaction_index(self) -> None:
+        """Reads the transaction index from its file, which is there; CorruptIndexError if it makes no sense."""
+        index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
+        index.load()
+        self.transaction_index = index
+
+    def forget_transaction_index(self) -> None:
+        """Removes the transaction index and its file: it is about to be built anew."""
+        self.transaction_index = None
+        self._files.unlink(self._transaction_index_path())
+
+    def note_entries(self, entries: Sequence[tuple[int, int, int, int]]) -> None:
+        """Index entries of batches that were counted elsewhere (recovery, an inspection): last offset, position,
+        largest timestamp so far and its offset."""
+        for last_offset, position, max_timestamp, max_timestamp_offset in entries:
+            self.offset_index.append(last_offset, position)
+            self.time_index.append(max_timestamp, max_timestamp_offset)
+
+    def note_scanned(
+        self, first_timestamp: int, max_timestamp: int, max_timestamp_offset: int, bytes_since_entry: int
+    ) -> None:
+        """What is known of all batches together once they were counted elsewhere."""
+        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = (
+            first_timestamp,
+            max_timestamp,
+            max_timestamp_offset,
+        )
+        self.bytes_since_index_entry = bytes_since_entry
+
+    def should_roll(
+        self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
+    ) -> bool:
+        """True if the next append belongs into a new segment: this one would get too large, is too old by its records'
+        times (or by the clock, if they have none), an index is full, or the offset is too far from the base offset."""
+        if write_position == 0:
+            return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        if write_position + more_bytes > config.segment_bytes:
+            return True
+        limit_ms = config.segment_ms - self.jitter_ms
+        waited_ms = (
+            max_timestamp - self.first_timestamp
+            if self.first_timestamp >= 0 and max_timestamp >= 0
+            else now_ms - self.created_ms
+        )
+        return (
+            waited_ms > limit_ms
+            or self.offset_index.is_full
+            or self.time_index.is_full
+            or last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
+        )
+
+    def seal(self) -> None:
+        """No more appends: the last time goes into the time index. The flush that follows cuts the files to what they
+        hold."""
+        if self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+        self.is_sealed = True
+        self.file.unpin()
+
+    def trim(self) -> None:
+        """Cuts preallocated files to their content, at once."""
+        if self.file.is_open:
+            descriptor = self.file.handle().fileno()
+            if self._files.size(descriptor) > self.size_bytes:
+                self._files.truncate(descriptor, self.size_bytes)
+        self.offset_index.trim()
+        self.time_index.trim()
+        if self.transaction_index is not None:
+            self.transaction_index.write(trim=True)
+
+    @property
+    def has_unwritten(self) -> bool:
+        """True if index entries are in memory only."""
+        transactions = self.transaction_index
+        return (
+            self.offset_index.has_unwritten
+            or self.time_index.has_unwritten
+            or (transactions is not None and transactions.has_unwritten)
+        )
+
+    def unwritten(self, *, trim: bool = False) -> list[IndexWrite]:
+        """What has to be written for the index files to hold all entries, and nothing else with `trim` or once the
+        segment is sealed; for another thread."""
+        trim = trim or self.is_sealed
+        writes = [self.offset_index.unwritten(trim=trim), self.time_index.unwritten(trim=trim)]
+        if self.transaction_index is not None:
+            writes.append(self.transaction_index.unwritten(trim=trim))
+        return [write for write in writes if write is not None]
+
+    def write_indexes(self) -> None:
+        """Puts index entries on disk that are only in memory, at once."""
+        self.offset_index.write()
+        self.time_index.write()
+        if self.transaction_index is not None:
+            self.transaction_index.write()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def read_bytes(self, position: int, size_bytes: int) -> bytes:
+        return self._files.pread(self.file.handle().fileno(), size_bytes, position)
+
+    def find_warm(self, offset: int) -> BatchPlace | None:
+        """As `find`, with what is in memory; ColdError if that may not be enough."""
+        if not self.size_bytes:
+            return None
+        if not (self.file.is_open and self.offset_index.is_loaded):
+            raise ColdError
+        return self._scan(self._indexed_position(offset), offset, warm=True)
+
+    def start_for(self, offset: int) -> int:
+        """Where `find` begins to look for an offset."""
+        return self._indexed_position(offset)
+
+    @property
+    def is_warm(self) -> bool:
+        """True if what a look-up takes is in memory, but for pages of the file."""
+        return self.file.is_open and self.offset_index.is_loaded
+
+    def copy(self) -> LogSegment:
+        """The segment for another thread to read while this one goes on: with a file of its own, and the entries that
+        are known now. A copy of the active segment is made by the owner, one of a sealed segment by anybody; its owner
+        closes it. `keep_entries` comes before the first use."""
+        copy = LogSegment(
+            self.file.path.parent,
+            self.base_offset,
+            self._config,
+            self._files,
+            OpenFiles(self._files, 1),
+            created_ms=self.created_ms,
+            size_bytes=self.size_bytes,
+        )
+        copy.file.path = self.file.path
+        copy.offset_index.path, copy.time_index.path = self.offset_index.path, self.time_index.path
+        copy._guard = self.offset_index.lock
+        # One that has left the log is read by the names that its files have now.
+        copy._original = None if copy.file.path.name.endswith(DELETED_SUFFIX) else self
+        if self.offset_index.is_loaded and self.time_index.is_loaded:
+            copy.offset_index.take(self.offset_index)
+            copy.time_index.take(self.time_index)
+            if not self.is_sealed:
+                copy._shared_entries = (len(copy.offset_index), len(copy.time_index))
+        if self.transaction_index is not None:
+            copy.transaction_index = self.transaction_index.copy()
+        copy.unchecked_bytes = self.unchecked_bytes
+        copy._checked = None if self._checked is None else self._checked.copy()
+        copy.is_sealed = self.is_sealed
+        copy._take_timestamps(self)
+        return copy
+
+    def in_another_directory(self, directory: Path, opened: OpenFile | None, open_files: OpenFiles) -> LogSegment:
+        """The segment as it goes on with a copy of its files in `directory`; this one has left the log then. `opened`
+        is the copy of the active segment's file: its index entries, of which no file holds any yet, stay in memory. A
+        sealed segment's index files are whole, and read when they are needed."""
+        moved = self.copy()
+        moved._guard = moved._original = moved._shared_entries = None
+        moved.jitter_ms = self.jitter_ms
+        moved.bytes_since_index_entry = self.bytes_since_index_entry
+        moved._times_were_read = self._times_were_read
+        moved.moved(directory)
+        moved.file.join(open_files)
+        if opened is None:
+            moved.offset_index.forget()
+            moved.time_index.forget()
+        else:
+            moved.file.adopt(opened)
+            moved.offset_index.is_nowhere()
+            moved.time_index.is_nowhere()
+            if moved.transaction_index is not None:
+                moved.transaction_index.is_nowhere()
+        with self.offset_index.lock:
+            self.is_gone = True
+        self.retire()
+        return moved
+
+    def keep_entries(self) -> None:
+        """For a copy: the index entries that it shares with an active segment become its own, those that were known
+        when it was made. They take megabytes, so it is done by the thread that needs them."""
+        shared, self._shared_entries = self._shared_entries, None
+        if shared is not None:
+            self.offset_index.keep(shared[0])
+            self.time_index.keep(shared[1])
+
+    def forget_entries(self) -> None:
+        """For a copy that is not used any more: frees the memory of its index entries."""
+        self.offset_index.keep(0)
+        self.time_index.keep(0)
+
+    def learn(self, copy: LogSegment) -> None:
+        """Takes over what a copy of a sealed segment has read."""
+        if not self.is_sealed or self.is_gone or copy.size_bytes != self.size_bytes:
+            return
+        if not self._timestamps_known:
+            self._take_timestamps(copy)
+        if copy.offset_index.is_loaded and copy.time_index.is_loaded and not self.offset_index.is_loaded:
+            # The file's place in the cache decides how long the entries stay.
+            self.file.handle()
+            self.offset_index.take(copy.offset_index)
+            self.time_index.take(copy.time_index)
+
+    # -- what was checked ---------------------------------------------------------------------------------------------
+
+    @property
+    def checked(self) -> Checked | None:
+        """What is known of the batches that were there at the start; None if all of them are good."""
+        if self._checked is None and self.unchecked_bytes:
+            self._checked = Checked(self.unchecked_bytes)
+        return self._checked
+
+    def checked_from(self, offset: int) -> tuple[int, int]:
+        """For `checked_batches.check`: where to begin for an offset, behind what is checked there already, and an
+        offset that the batches there are above. CorruptMessageError if the index is wrong."""
+        position = self._indexed_position(offset)
+        before, entry = self.offset_index.around(position)
+        if entry is not None and self.header_at(position).base_offset > entry:
+            raise DamagedSegmentError(
+                self.base_offset, f"The index of {self.file.path} is wrong at position {position}."
+            )
+        return max(position, self.checked.end_from(position) if self.checked is not None else position), before
+
+    def check_about(self, offset: int, bound: int) -> list[Entry] | None:
+        """Checks the batches about an offset; the segment ends before `bound`. Entries where the index may be wrong,
+        for the owner (`learn_checked`)."""
+        return check(self, offset, bound) if self.unchecked_bytes else None
+
+    def learn_checked(self, other: LogSegment, entries: list[Entry] | None) -> None:
+        """Takes over what a copy has checked, and the entries that it gave (`check_about`)."""
+        checked, found = self.checked, other._checked
+        if checked is None or found is None or self.is_gone or other.unchecked_bytes != self.unchecked_bytes:
+            return
+        for damage in found.damaged if not checked.damaged else ():
+            logger.error("%s", damage.described(self.file.path))
+        checked.take(found)
+        if entries is not None:
+            self._replace_entries(entries)
+        self._forget_what_is_whole()
+
+    def _forget_what_is_whole(self) -> None:
+        """Once everything was checked, and is good, nothing has to be known of it any more."""
+        if self._checked is not None and self._checked.is_whole:
+            self.unchecked_bytes, self._checked = 0, None
+
+    def rebuild_indexes_from(self, entries: Sequence[Entry]) -> None:
+        """Both indexes anew, on the disk, too, from what an inspection found; for a segment that nobody reads yet."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.forget_timestamps()
+        self.note_entries(entries)
+        start = entries[-1].position if entries else 0
+        for position, header in self.headers():
+            if position == 0:
+                self.first_timestamp = header.records_timestamp
+            if header.records_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.records_timestamp, header.last_offset
+        self.bytes_since_index_entry = self.size_bytes - start
+        self._timestamps_known = True
+        if self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+        self._forget_what_is_whole()
+        self.trim()
+
+    def _replace_entries(self, entries: Sequence[Entry]) -> None:
+        """Index entries of what was there at the start; those of what was appended since stay."""
+        try:
+            later = [entry for entry in self.offset_index.entries() if entry[1] >= self.unchecked_bytes]
+            later_times = [entry for entry in self.time_index.entries() if later and entry[1] >= later[0][0]]
+        except CorruptIndexError:
+            later, later_times = [], []
+        self.offset_index.replace()
+        self.time_index.replace()
+        self.note_entries(entries)
+        for offset, position in later:
+            self.offset_index.append(offset, position)
+        for timestamp, offset in later_times:
+            self.time_index.append(timestamp, offset)
+        if self.is_sealed and self.max_timestamp >= 0:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+        logger.warning("the indexes of %s were built anew", self.file.path)
+        with suppress(OSError):  # a full disk: they stay in memory
+            for write in self.unwritten(trim=self.is_sealed):
+                write.run()
+                write.done()
+
+    def _take_timestamps(self, other: LogSegment) -> None:
+        self._timestamps_known = other._timestamps_known
+        self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = (
+            other.first_timestamp,
+            other.max_timestamp,
+            other.max_timestamp_offset,
+        )
+
+    def place_at(self, position: int) -> BatchPlace | None:
+        """The batch that begins at a position; None at the end."""
+        return self._scan(position, -1)
+
+    def find(self, offset: int, position: int | None = None) -> BatchPlace | None:
+        """The first batch whose last offset is at least `offset`; None if there is none. Starts at `position` or where
+        the index says."""
+        return self._scan(self._indexed_position(offset) if position is None else position, offset)
+
+    def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from `position` on, without what is known to be damaged. The records are
+        not read; batches larger than a piece are stepped over."""
+        descriptor = self.file.handle().fileno()
+        unpack = HEADER.unpack_from
+        end = self.size_bytes
+        while (position := self.behind_damage(position)) < end:
+            until = min(end, self.next_damage(position))
+            chunk = self._files.pread(descriptor, min(_HEADER_CHUNK_BYTES, until - position), position)
+            limit = len(chunk) - HEADER_SIZE
+            at = 0
+            while at <= limit:
+                header = BatchHeader._make(unpack(chunk, at))
+                size_bytes = header.batch_length + LENGTH_OVERHEAD
+                if size_bytes < HEADER_SIZE or position + at + size_bytes > end:
+                    raise DamagedSegmentError(
+                        self.base_offset, f"{self.file.path} has no whole batch at position {position + at}."
+                    )
+                yield position + at, header
+                at += size_bytes
+            if at == 0:
+                raise DamagedSegmentError(
+                    self.base_offset, f"{self.file.path} ends in a part of a batch at position {position}."
+                )
+            position += at
+
+    def _indexed_position(self, offset: int) -> int:
+        """Where to begin looking for an offset. An index that is damaged is built anew first."""
+        index = self.offset_index
+        if not index.is_loaded:
+            self.check_indexes()
+        position = index.lookup(offset)
+        return position if self._checked is None else max(position, self._checked.floor(offset))
+
+    def check_indexes(self) -> bool:
+        """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the
+        answer is False."""
+        if self._guard is None:
+            return self._check_indexes()
+        with self._guard:
+            return self._check_indexes()
+
+    def _check_indexes(self) -> bool:
+        if self._original is not None and self._original.is_gone:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.file.path))
+        try:
+            last_offset, last_time = self.offset_index.last(), self.time_index.last()
+            if (last_offset is None or last_offset[1] < self.size_bytes) and (
+                last_time is None or last_time[1] >= self.base_offset
+            ):
+                return True
+        except CorruptIndexError:
+            pass
+        self.rebuild_indexes()
+        return False
+
+    def rebuild_indexes(self) -> None:
+        """Both indexes anew, from the headers of a file that is known to be whole."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.forget_timestamps()
+        for position, header in self.headers():
+            self.note_batch(position, header.size_bytes, header.last_offset, header.records_timestamp)
+        self._timestamps_known = True
+        if self.is_sealed:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
+            self.trim()
+
+    def _scan(self, position: int, offset: int, warm: bool = False) -> BatchPlace | None:
+        end = self.size_bytes
+        if position >= end:
+            return None
+        descriptor = self.file.handle().fileno()
+        unpack = _PLACE.unpack_from
+        read = self._files.pread_warm if warm else self._files.pread
+        while position < end:
+            chunk = read(descriptor, min(_SCAN_BYTES, end - position), position)
+            if chunk is None or (warm and len(chunk) < _PLACE.size <= end - position):
+                raise ColdError
+            limit = len(chunk) - _PLACE.size
+            if limit < 0:
+                raise DamagedSegmentError(
+                    self.base_offset, f"{self.file.path} ends in a part of a batch at position {position}."
+                )
+            at = 0
+            while at <= limit:
+                base_offset, length, delta = unpack(chunk, at)
+                if length < HEADER_SIZE - LENGTH_OVERHEAD:
+                    raise DamagedSegmentError(
+                        self.base_offset, f"{self.file.path} has no batch at position {position + at}."
+                    )
+                last_offset = base_offset + delta
+                if last_offset >= offset:
+                    if position + at + length + LENGTH_OVERHEAD > end:
+                        raise DamagedSegmentError(
+                            self.base_offset, f"{self.file.path} ends in a part of a batch at position {position + at}."
+                        )
+                    return BatchPlace(position + at, length + LENGTH_OVERHEAD, base_offset, last_offset)
+                at += length + LENGTH_OVERHEAD
+            position += at
+        return None
+
+    def header_at(self, position: int) -> BatchHeader:
+        try:
+            return read_header(self.read_bytes(position, HEADER_SIZE))
+        except CorruptMessageError as error:
+            raise DamagedSegmentError(
+                self.base_offset, f"{self.file.path} has no batch at position {position}: {error.message}"
+            ) from error
+
+    def last_place(self) -> BatchPlace | None:
+        """The last batch of the segment; None if it is empty."""
+        self.check_indexes()
+        entry = self.offset_index.last()
+        position = entry[1] if entry is not None else 0
+        found = None
+        while (place := self.place_at(self.behind_damage(position))) is not None:
+            found = place
+            position = place.position + place.size_bytes
+        return found
+
+    def behind_damage(self, position: int) -> int:
+        """The position itself, or the one behind the damage that it is known to be in."""
+        return position if self._checked is None else self._checked.behind_damage(position)
+
+    def next_damage(self, position: int) -> int:
+        """Where the next damage behind a position begins, as far as it is known; the end of the segment if nowhere."""
+        return self.size_bytes if self._checked is None else min(self.size_bytes, self._checked.next_damage(position))
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def knows_its_time(self) -> bool:
+        """True if `largest_timestamp` needs no file."""
+        return self._timestamps_known
+
+    @property
+    def knows_all_times(self) -> bool:
+        """True if the first batch's timestamp is known, too, as far as it can be."""
+        return self._timestamps_known and (self.first_timestamp >= 0 or self._times_were_read or self.size_bytes == 0)
+
+    def learn_times(self, copy: LogSegment) -> None:
+        """Takes over the times that a copy of a sealed segment has read, or could not read."""
+        self._times_were_read = True
+        if copy.size_bytes == self.size_bytes and not self.is_gone:
+            self._take_timestamps(copy)
+
+    def largest_timestamp(self) -> int:
+        """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first
+        time."""
+        if not self._timestamps_known:
+            newest = self.time_index.peek_last() if self.is_sealed and self.time_index.exists() else None
+            if newest is not None:
+                self.max_timestamp, self.max_timestamp_offset = newest
+                self._timestamps_known = True
+            else:
+                self.load_timestamps()
+        return self.max_timestamp
+
+    def retention_timestamp(self) -> int:
+        """What retention by time goes by: the largest timestamp, or for records without one the file's modification
+        time."""
+        largest = self.largest_timestamp()
+        return largest if largest >= 0 else int(self.file.path.stat().st_mtime * 1000)
+
+    def load_timestamps(self) -> None:
+        """Learns first and largest timestamp from the first batch, the time index and the batches after its last
+        entry."""
+        self._timestamps_known = True
+        if self.size_bytes == 0:
+            return
+        if not self.check_indexes():
+            return
+        first = self.behind_damage(0)
+        if first >= self.size_bytes:
+            return
+        self.first_timestamp = self.header_at(first).records_timestamp
+        newest = self.time_index.last()
+        if newest is not None:
+            self.max_timestamp, self.max_timestamp_offset = newest
+        if newest is not None and self.is_sealed:
+            return
+        entry = self.offset_index.last()
+        start = entry[1] if entry is not None else 0
+        self.bytes_since_index_entry = self.size_bytes - start
+        for _, header in self.headers(start):
+            if header.records_timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = header.records_timestamp, header.last_offset
+
+    def forget_timestamps(self) -> None:
+        """Before batches are counted anew."""
+        self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
+            NO_TIMESTAMP,
+            self.base_offset,
+            NO_TIMESTAMP,
+        )
+        self.bytes_since_index_entry = 0
+
+    # -- cutting and removing -----------------------------------------------------------------------------------------
+
+    def shorten(self, position: int, offset: int) -> None:
+        """For a copy that is to end where the batch of `offset` begins, at `position`: forgets, in memory, what lies
+        behind; the files stay as they are."""
+        self.is_sealed = False
+        # Its own entries: those of a sealed segment are shared with other copies, and these will grow.
+        self.offset_index.keep(len(self.offset_index))
+        self.time_index.keep(len(self.time_index))
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        if self.transaction_index is not None:
+            self.transaction_index.truncate_to(offset)
+        self.size_bytes = position
+        self.unchecked_bytes = min(self.unchecked_bytes, position)
+        self._checked = None
+        self.forget_timestamps()
+        self.load_timestamps()
+
+    def replace(self, original: LogSegment, open_files: OpenFiles) -> None:
+        """A copy that was shortened takes its original's place in the log, as the segment that is written to."""
+        self._guard = None
+        self._original = None
+        self.jitter_ms = original.jitter_ms
+        self.file.handle()
+        self.file.join(open_files)
+        self.file.pin()
+
+    def retire(self) -> None:
+        """The log has no such segment any more. Readers that hold the file go on."""
+        if self.transaction_index is not None:
+            self.transaction_index.disown()
+        self.is_sealed = True
+        self.file.unpin()
+        self.file.close()
+
+    def disown_indexes(self) -> None:
+        """The index files are another segment's; any thread."""
+        self.offset_index.disown()
+        self.time_index.disown()
+        if self.transaction_index is not None:
+            self.transaction_index.disown()
+
+    def paths(self) -> list[Path]:
+        """The segment's own files (the producers' snapshot goes its own way)."""
+        path = self.file.path
+        return [
+            path,
+            path.with_suffix(INDEX_SUFFIX),
+            path.with_suffix(TIME_INDEX_SUFFIX),
+            path.with_suffix(TXN_INDEX_SUFFIX),
+        ]
+
+    def own_paths(self) -> list[Path]:
+        """The files by the names that they have now, the log first."""
+        paths = [self.file.path, self.offset_index.path, self.time_index.path]
+        return paths if self.transaction_index is None else [*paths, self.transaction_index.path]
+
+    def name_files(self, suffix: str) -> None:
+        """The files are named as those of a segment, with a suffix behind that."""
+        directory, base_offset = self.file.path.parent, self.base_offset
+        self.file.path = directory / (file_name(base_offset, LOG_SUFFIX) + suffix)
+        self.offset_index.path = directory / (file_name(base_offset, INDEX_SUFFIX) + suffix)
+        self.time_index.path = directory / (file_name(base_offset, TIME_INDEX_SUFFIX) + suffix)
+        if self.transaction_index is not None:
+            self.transaction_index.path = directory / (file_name(base_offset, TXN_INDEX_SUFFIX) + suffix)
+
+    def take_names(self) -> None:
+        """The result of a compaction gets the names of a segment, the log last: a start looks for that one."""
+        given = self.own_paths()
+        self.name_files("")
+        for source, target in zip(reversed(given), reversed(self.own_paths()), strict=True):
+            self._files.rename(source, target)
+
+    def join(self, open_files: OpenFiles) -> None:
+        """A sealed segment that another thread has made becomes one of the log's."""
+        self.file.move_to(open_files)
+        self.unload_indexes()
+
+    def mark_deleted(self) -> list[Path]:
+        """Renames the files so that the next start would remove them; the new names. Readers that hold the file go
+        on."""
+        with self.offset_index.lock:
+            self.is_gone = True
+        self.is_sealed = True
+        self.file.unpin()
+        renamed = []
+        if self.transaction_index is not None:
+            self.transaction_index.disown()
+        for path in self.paths():
+            target = path.with_name(path.name + DELETED_SUFFIX)
+            try:
+                self._files.rename(path, target)
+            except FileNotFoundError:
+                continue
+            renamed.append(target)
+        self.file.path = renamed[0] if renamed else self.file.path
+        for index in (self.offset_index, self.time_index, self.transaction_index):
+            if index is not None:
+                index.path = index.path.with_name(index.path.name + DELETED_SUFFIX)
+        self.file.close()
+        return renamed
+
+    def moved(self, directory: Path) -> None:
+        """The partition's directory has a new name."""
+        self.file.path = directory / self.file.path.name
+        self.offset_index.path = directory / self.offset_index.path.name
+        self.time_index.path = directory / self.time_index.path.name
+        if self.transaction_index is not None:
+            self.transaction_index.path = directory / self.transaction_index.path.name
+
+    def unload_indexes(self) -> None:
+        """Frees the memory of a sealed segment's indexes until somebody asks again."""
+        if self.is_sealed:
+            self.offset_index.unload()
+            self.time_index.unload()
+
+    def close(self) -> None:
+        self.file.close()

@@ -1,0 +1,141 @@
+"""Open `.log` files. A segment's file is opened when somebody needs it and stays open while there is room; answers on
+their way to a socket hold the descriptor they began with, so that closing, renaming or deleting the file never takes
+it from under them.
+
+    SegmentFile   the file by name; knows whether it is open
+    OpenFile      one descriptor, counted: the cache is one holder, each region in flight is another; the last one
+                  closes it
+    OpenFiles     which files of sealed segments are open, least recently used first; active segments are always open
+                  and not in it
+
+A crash closes all of them; nothing here is on disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from jesenska.base.limits import OPEN_SEGMENTS_MAX
+from jesenska.log.disk.files import FileLayer
+
+
+class OpenFile:
+    """One open descriptor; `base.regions.SharedFile`."""
+
+    __slots__ = ("_descriptor", "_files", "_holders")
+
+    def __init__(self, descriptor: int, files: FileLayer) -> None:
+        self._descriptor = descriptor
+        self._files = files
+        self._holders = 1
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def acquire(self) -> None:
+        assert self._holders > 0, "the file is closed"
+        self._holders += 1
+
+    def release(self) -> None:
+        self._holders -= 1
+        assert self._holders >= 0, "released more often than acquired"
+        if self._holders == 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            self._files.close(descriptor)
+
+
+class OpenFiles:
+    """Keeps the files of sealed segments open, up to a limit."""
+
+    __slots__ = ("_files", "_least_recent", "limit")
+
+    def __init__(self, files: FileLayer, limit: int = OPEN_SEGMENTS_MAX) -> None:
+        self._files = files
+        self.limit = limit
+        self._least_recent: OrderedDict[SegmentFile, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._least_recent)
+
+    def touch(self, file: SegmentFile) -> None:
+        """`file` was just used; the least recently used one is closed if there are too many."""
+        self._least_recent[file] = None
+        self._least_recent.move_to_end(file)
+        while len(self._least_recent) > self.limit:
+            oldest, _ = self._least_recent.popitem(last=False)
+            oldest.close()
+            oldest.evicted()
+
+    def forget(self, file: SegmentFile) -> None:
+        self._least_recent.pop(file, None)
+
+
+class SegmentFile:
+    """A segment's .log file."""
+
+    __slots__ = ("_cache", "_files", "_open", "_pinned", "evicted", "path")
+
+    def __init__(
+        self, path: Path, files: FileLayer, cache: OpenFiles, evicted: Callable[[], None] = lambda: None
+    ) -> None:
+        self.path = path
+        #: Called when the cache closes the file.
+        self.evicted = evicted
+        self._files = files
+        self._cache = cache
+        self._open: OpenFile | None = None
+        self._pinned = False
+
+    @property
+    def is_open(self) -> bool:
+        return self._open is not None
+
+    def handle(self) -> OpenFile:
+        """The open file; whoever keeps it past the current call acquires it."""
+        opened = self._open
+        if opened is None:
+            opened = self._open = OpenFile(self._files.open(self.path, os.O_RDWR), self._files)
+        if not self._pinned:
+            self._cache.touch(self)
+        return opened
+
+    def create(self) -> OpenFile:
+        """Makes the file if it is not there, and opens it."""
+        if self._open is None:
+            self._open = OpenFile(self._files.open(self.path, os.O_RDWR | os.O_CREAT), self._files)
+        return self.handle()
+
+    def adopt(self, opened: OpenFile) -> None:
+        """Takes over a file that another thread has made, and keeps it open: the segment is written to."""
+        self._open = opened
+        self.pin()
+
+    def pin(self) -> None:
+        """Keeps the file open: the segment is written to."""
+        self._pinned = True
+        self._cache.forget(self)
+
+    def unpin(self) -> None:
+        self._pinned = False
+        if self._open is not None:
+            self._cache.touch(self)
+
+    def move_to(self, cache: OpenFiles) -> None:
+        """Closes the file and puts it under another cache: a log is loaded in a thread, with a cache of its own."""
+        self.close()
+        self._cache = cache
+
+    def join(self, cache: OpenFiles) -> None:
+        """As `move_to`, with the file left open."""
+        self._cache.forget(self)
+        self._cache = cache
+
+    def close(self) -> None:
+        """Lets go of the descriptor; it closes when no answer holds it."""
+        opened, self._open = self._open, None
+        self._cache.forget(self)
+        if opened is not None:
+            opened.release()

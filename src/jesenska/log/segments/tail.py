@@ -1,0 +1,67 @@
+"""The end of the log that consumers read again and again: where the last batches stand, so that reading them takes
+neither index nor file. Only in memory; empty after a start, a truncation or a roll, and then the index answers."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from jesenska.log.segments.segment import LogSegment
+
+_KEPT_MIN, _KEPT_MAX = 64, 128
+
+
+class PublishedBatch(NamedTuple):
+    """What the log needs to know of a batch that it writes."""
+
+    #: Where it begins in the bytes of its append, or in its segment.
+    position: int
+    size_bytes: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+
+
+class LogTail:
+    """The last batches that were published, all of one segment."""
+
+    __slots__ = ("_last_offsets", "_places", "first_offset", "segment")
+
+    def __init__(self, segment: LogSegment) -> None:
+        self.segment = segment
+        self._last_offsets: list[int] = []
+        #: Position and base offset of each.
+        self._places: list[tuple[int, int]] = []
+        #: Base offset of the first batch that is known; beyond any offset if none is.
+        self.first_offset = 1 << 63
+
+    def clear(self) -> None:
+        self._last_offsets.clear()
+        self._places.clear()
+        self.first_offset = 1 << 63
+
+    def note(self, segment: LogSegment, position: int, base_offset: int, last_offset: int) -> None:
+        if segment is not self.segment:
+            self.clear()
+            self.segment = segment
+        if not self._places:
+            self.first_offset = base_offset
+        self._last_offsets.append(last_offset)
+        self._places.append((position, base_offset))
+        if len(self._places) > _KEPT_MAX:
+            del self._last_offsets[:-_KEPT_MIN], self._places[:-_KEPT_MIN]
+            self.first_offset = self._places[0][1]
+
+    def find(self, offset: int) -> tuple[int, int, int]:
+        """Position, base offset and end of the batch that holds an offset from `first_offset` on and below the log's
+        end."""
+        index = bisect_left(self._last_offsets, offset)
+        position, base_offset = self._places[index]
+        index += 1
+        return position, base_offset, self._places[index][0] if index < len(self._places) else self.segment.size_bytes
+
+    def position_of(self, offset: int) -> int:
+        """Where the batch begins that holds an offset, or the first after it; the segment's end if there is none."""
+        index = bisect_left(self._last_offsets, offset)
+        return self._places[index][0] if index < len(self._places) else self.segment.size_bytes

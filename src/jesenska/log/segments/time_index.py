@@ -1,0 +1,139 @@
+"""`<base offset>.timeindex`: from which offset on records are younger than a time, for a sparse set of batches.
+
+    12 bytes per entry, big-endian:
+        8  timestamp         largest timestamp of the segment so far, in ms
+        4  relative_offset   last offset of the batch that holds it, less the segment's base offset
+
+Timestamps go up strictly; an entry whose timestamp would not is left out (late records make no entry). So: every
+record with a timestamp larger than an entry's comes after that entry's offset. Added together with entries of the
+offset index, and once more when the segment is sealed, so that the last entry of a sealed segment has its largest
+timestamp.
+
+Writing in bunches, and what a crash leaves: as in offset_index.
+"""
+
+from __future__ import annotations
+
+import os
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+
+from jesenska.log.segments.index_file import CorruptIndexError, IndexFile, big_endian, goes_up
+
+ENTRY_BYTES = 12
+_ENTRY = Struct(">qi")
+
+
+class TimeIndex(IndexFile):
+    """Entries in memory as two arrays."""
+
+    __slots__ = ("_offsets", "_timestamps")
+
+    entry_bytes = ENTRY_BYTES
+    suffix = ".timeindex"
+
+    _timestamps: array[int]
+    _offsets: array[int]
+
+    @property
+    def is_full(self) -> bool:
+        # One place is kept for the entry that seals the segment.
+        return self._loaded and len(self._timestamps) >= self.max_entries - 1
+
+    def append(self, timestamp: int, offset: int, *, sealing: bool = False) -> None:
+        """One more entry, if its timestamp is larger than the last one's."""
+        if not self.is_loaded:
+            self.load()
+        if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
+            return
+        if len(self._timestamps) >= self.max_entries - (0 if sealing else 1) or (
+            self._offsets and offset - self.base_offset < self._offsets[-1]
+        ):
+            return
+        self._timestamps.append(timestamp)
+        self._offsets.append(offset - self.base_offset)
+
+    def lookup(self, timestamp: int) -> int:
+        """An offset whose batch, or a later one, holds the first record with a timestamp of at least `timestamp`: an
+        entry names the first batch that reached its time, so all before that are older."""
+        if not self.is_loaded:
+            self.load()
+        index = bisect_right(self._timestamps, timestamp)
+        return self.base_offset + self._offsets[index - 1] if index else self.base_offset
+
+    def peek_last(self) -> tuple[int, int] | None:
+        """The newest entry as it stands at the end of the file of a sealed segment, without the others; None if there
+        is none that makes sense."""
+        if self.is_loaded:
+            return self.last()
+        descriptor = self._files.open(self.path, os.O_RDONLY)
+        try:
+            size_bytes = self._files.size(descriptor)
+            if size_bytes < ENTRY_BYTES or size_bytes % ENTRY_BYTES:
+                return None
+            timestamp, relative = _ENTRY.unpack(self._files.pread(descriptor, ENTRY_BYTES, size_bytes - ENTRY_BYTES))
+        finally:
+            self._files.close(descriptor)
+        return (timestamp, self.base_offset + relative) if timestamp > 0 and relative >= 0 else None
+
+    def last(self) -> tuple[int, int] | None:
+        """The newest entry (timestamp, offset)."""
+        if not self.is_loaded:
+            self.load()
+        return (self._timestamps[-1], self.base_offset + self._offsets[-1]) if self._timestamps else None
+
+    def entries(self) -> list[tuple[int, int]]:
+        if not self.is_loaded:
+            self.load()
+        return [
+            (timestamp, self.base_offset + relative)
+            for timestamp, relative in zip(self._timestamps, self._offsets, strict=True)
+        ]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drops entries of `offset` and later ones, in memory; the next write that trims cuts the file."""
+        if not self.is_loaded:
+            self.load()
+        self._cut(bisect_left(self._offsets, offset - self.base_offset))
+
+    def _clear(self) -> None:
+        self._timestamps = array("q")
+        self._offsets = array("I")
+
+    def _share(self, other: TimeIndex) -> None:
+        self._timestamps, self._offsets = other._timestamps, other._offsets
+
+    def keep(self, count: int) -> None:
+        self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]
+
+    def _count(self) -> int:
+        return len(self._timestamps)
+
+    def _encode(self, start: int) -> bytes:
+        columns = array("I", bytes(12 * (len(self._timestamps) - start)))
+        halves = array("I")
+        halves.frombytes(big_endian(self._timestamps[start:]).tobytes())
+        columns[0::3], columns[1::3], columns[2::3] = halves[0::2], halves[1::2], big_endian(self._offsets[start:])
+        return columns.tobytes()
+
+    def _decode(self, data: bytes) -> None:
+        columns = array("I")
+        columns.frombytes(data)
+        count = len(columns) // 3
+        halves = array("I", bytes(8 * count))
+        halves[0::2], halves[1::2] = columns[0::3], columns[1::3]
+        self._timestamps = array("q")
+        self._timestamps.frombytes(halves.tobytes())
+        self._timestamps = big_endian(self._timestamps)
+        self._offsets = big_endian(columns[2::3])
+        while count and self._timestamps[count - 1] == 0 and self._offsets[count - 1] == 0:
+            count -= 1
+        del self._timestamps[count:], self._offsets[count:]
+        if not (goes_up(self._timestamps) and goes_up(self._offsets)):
+            self._clear()
+            raise CorruptIndexError(f"The entries of {self.path} do not go up.")
+
+    def _drop(self, count: int) -> None:
+        # New arrays: another thread may be looking into these.
+        self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]

@@ -1,0 +1,143 @@
+"""From a time to an offset, over a list of segments: the time index says about where, headers narrow it to a batch,
+and that one batch is opened.
+
+Costs a read of the batch and of what the cache does not hold. Asked by clients a few times at their start, not per
+fetch. It reads files, so it belongs into another thread than the owner's, which is why it works on copies of the
+segments: `TimeLookup` is made by the owner of the log, asked in the other thread, and `done` lets the owner's segments
+know what was read. A segment that leaves the log meanwhile makes the answer worthless
+(`is_stale`). To make one costs next to nothing: the index
+entries of the active segment are copied in the other thread, and let go of in `close`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from jesenska.log.disk.files import FileLayer
+from jesenska.log.segments.segment import NO_TIMESTAMP, LogSegment
+from jesenska.records.header import BatchHeader
+from jesenska.records.times import first_at_or_after
+
+
+class TimestampOffset(NamedTuple):
+    timestamp_ms: int
+    offset: int
+    leader_epoch: int
+
+
+class TimeLookup:
+    """Questions about the times of a log as it is now."""
+
+    def __init__(self, segments: Sequence[LogSegment], log_start_offset: int, files: FileLayer) -> None:
+        self._segments = segments
+        self._log_start_offset = log_start_offset
+        self._files = files
+        self._active = segments[-1].copy()
+        self._copies: list[tuple[LogSegment, LogSegment]] = []
+
+    def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
+        """The first record whose timestamp is at least `timestamp_ms`; None if there is none."""
+        for copy in self._each(timestamp_ms):
+            try:
+                found = _first_in(copy, self._log_start_offset, timestamp_ms)
+            except FileNotFoundError:
+                continue  # it has left the log
+            if found is not None:
+                return found
+        return None
+
+    def first_of_largest(self) -> TimestampOffset | None:
+        """The first record that has the largest timestamp of the log; None if no record has one."""
+        best: LogSegment | None = None
+        for copy in self._each(NO_TIMESTAMP):
+            if copy.largest_timestamp() > (-1 if best is None else best.max_timestamp):
+                best = copy
+        place = None if best is None else best.find(best.max_timestamp_offset)
+        if best is None or place is None:
+            return None
+        header = best.header_at(place.position)
+        return _first_of_batch(best, place.position, header, header.max_timestamp)
+
+    def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
+        """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a
+        time, newest first, at most `limit`, and before them the end for a time that has not come; -1 for all of them
+        and the end, -2 for the first one only."""
+        starts, times = [], []
+        for segment in self._segments:
+            try:
+                times.append(self._files.modified_ms(segment.file.path))
+            except FileNotFoundError:
+                continue
+            starts.append(max(segment.base_offset, self._log_start_offset))
+        if self._active.size_bytes:
+            starts.append(end_offset)
+            times.append(now_ms)
+        if timestamp_ms == -1:
+            count = len(starts)
+        elif timestamp_ms == -2:
+            count = 1
+        else:
+            count = sum(1 for written_ms in times if written_ms <= timestamp_ms)
+        return starts[:count][::-1][: max(limit, 0)]
+
+    def _each(self, from_timestamp_ms: int) -> Iterator[LogSegment]:
+        """Copies of the segments that have records and are not known to be all older, one after the other."""
+        for segment in self._segments[:-1]:
+            if segment.size_bytes == 0 or (segment.knows_its_time and segment.max_timestamp < from_timestamp_ms):
+                continue
+            copy = segment.copy()
+            self._copies.append((segment, copy))
+            try:
+                copy.largest_timestamp()
+            except FileNotFoundError:
+                continue
+            yield copy
+            copy.file.close()
+        if self._active.size_bytes:
+            self._active.keep_entries()
+            yield self._active
+
+    @property
+    def is_stale(self) -> bool:
+        """True if a segment that was looked into has left the log meanwhile (a compaction, retention): what was found,
+        or went wrong, does not count, and it is to be asked again. On the owner's thread."""
+        return self._segments[-1].is_gone or any(segment.is_gone for segment, _ in self._copies)
+
+    def close(self) -> None:
+        """Closes what was opened; in the other thread, too."""
+        for _, copy in self._copies:
+            copy.close()
+        self._active.close()
+        self._active.forget_entries()
+
+    def done(self) -> None:
+        """The owner's segments learn what was read."""
+        for segment, copy in self._copies:
+            try:
+                segment.learn(copy)
+            except OSError:
+                continue  # deleted meanwhile
+
+
+def _first_in(segment: LogSegment, log_start_offset: int, timestamp_ms: int) -> TimestampOffset | None:
+    if segment.largest_timestamp() < timestamp_ms:
+        return None
+    segment.check_indexes()
+    place = segment.find(max(segment.time_index.lookup(timestamp_ms), log_start_offset))
+    if place is None:
+        return None
+    for position, header in segment.headers(place.position):
+        if header.max_timestamp < timestamp_ms or header.last_offset < log_start_offset:
+            continue
+        found = _first_of_batch(segment, position, header, timestamp_ms, log_start_offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _first_of_batch(
+    segment: LogSegment, position: int, header: BatchHeader, timestamp_ms: int, from_offset: int = 0
+) -> TimestampOffset | None:
+    batch = segment.read_bytes(position, header.size_bytes)
+    found = first_at_or_after(batch, header, timestamp_ms, from_offset)
+    return None if found is None else TimestampOffset(found[1], found[0], header.partition_leader_epoch)

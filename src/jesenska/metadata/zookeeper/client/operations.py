@@ -1,0 +1,126 @@
+"""What a client's operations look like as requests of the protocol, and what their answers say: results, or the error
+of a code. `operations` is the same from the server's side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jesenska.metadata.tree import check_path, require_size
+from jesenska.metadata.tree_operations import (
+    BadArgumentsError,
+    BadVersionError,
+    Check,
+    ConnectionLossError,
+    Create,
+    Delete,
+    InvalidAclError,
+    MultiError,
+    NoAuthError,
+    NoChildrenForEphemeralsError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Result,
+    SessionExpiredError,
+    SetAcl,
+    SetData,
+    TreeCode,
+    TreeError,
+    UnimplementedError,
+)
+from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.messages import (
+    RESPONSES,
+    CreateFlag,
+    CreateRequest,
+    Message,
+    MessageError,
+    OpCode,
+    Reader,
+    SetDataRequest,
+    SubRequest,
+    SubResponse,
+    VersionRequest,
+)
+
+_ERRORS: dict[int, type[TreeError]] = {
+    error.code: error
+    for error in (
+        NoNodeError,
+        NodeExistsError,
+        BadVersionError,
+        NotEmptyError,
+        NoChildrenForEphemeralsError,
+        SessionExpiredError,
+        BadArgumentsError,
+        InvalidAclError,
+        NoAuthError,
+        ConnectionLossError,
+        UnimplementedError,
+    )
+}
+
+
+def _error(code: int, path: str) -> TreeError:
+    known = _ERRORS.get(code)
+    if code == TreeCode.CONNECTION_LOSS:
+        # No connection has ended: our server answers so where its disk takes nothing.
+        return ConnectionLossError(path, "the ZooKeeper server cannot write it, and its log says why")
+    return known(path) if known is not None else TreeError(path, f"ZooKeeper's error {code}")
+
+
+def require_ok(code: int, path: str) -> None:
+    """Raises the error of an answer's code, if it is one."""
+    if code != TreeCode.OK:
+        raise _error(code, path)
+
+
+def sub_request(operation: Operation, create: OpCode = OpCode.CREATE2) -> SubRequest:
+    """The operation as a request, alone or in a multi; its error where no server would take it. `create` is CREATE for
+    a server before 3.5: it does not tell the stat of what it makes."""
+    match operation:
+        case Create(path, data, ephemeral, sequential, acl):
+            check_path(path + "1" if sequential else path)
+            require_size(path, data)
+            flags = (CreateFlag.EPHEMERAL if ephemeral else 0) | (CreateFlag.SEQUENTIAL if sequential else 0)
+            return SubRequest(create, CreateRequest(path, data, acl, flags))
+        case SetData(path, data, version):
+            check_path(path)
+            require_size(path, data)
+            return SubRequest(OpCode.SET_DATA, SetDataRequest(path, data, version))
+        case Delete(path, version):
+            check_path(path)
+            return SubRequest(OpCode.DELETE, VersionRequest(path, version))
+        case Check(path, version):
+            check_path(path)
+            return SubRequest(OpCode.CHECK, VersionRequest(path, version))
+        case SetAcl(path):
+            raise BadArgumentsError(path, "ZooKeeper changes ACLs one at a time")
+
+
+def read_result(kind: OpCode, path: str, code: int, reader: Reader) -> Result:
+    """What the answer to a single write says."""
+    require_ok(code, path)
+    return _result_of(path, messages.read(RESPONSES[kind], reader))
+
+
+def _result_of(path: str, body: Message | None) -> Result:
+    match body:
+        case messages.PathAndStatResponse(full_path, stat):
+            return Result(full_path, stat)
+        case messages.PathResponse(full_path):
+            return Result(full_path, None)
+        case messages.StatResponse(stat):
+            return Result(path, stat)
+    return Result(path, None)
+
+
+def results_of(operations: Sequence[Operation], answers: Sequence[SubResponse]) -> tuple[Result, ...]:
+    """What the answer to a multi says; MultiError with the operation that failed."""
+    if len(answers) != len(operations):
+        raise MessageError(f"{len(answers)} answers to {len(operations)} operations")
+    for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):
+        if answer.error not in (TreeCode.OK, TreeCode.RUNTIME_INCONSISTENCY):
+            raise MultiError(index, len(operations), _error(answer.error, operation.path))
+    return tuple(_result_of(operation.path, answer.body) for operation, answer in zip(operations, answers, strict=True))

@@ -1,0 +1,412 @@
+"""A client's session on a ZooKeeper, over one connection after the other: it shows its id and password to each, sends
+requests and gives their answers.
+
+    connect --> CONNECTED -- the connection ends, or nothing is heard for two thirds of the timeout --> SUSPENDED
+                    ^                                                           the timeout has passed |
+                    +---- another connection, and the server knows the session ---- SUSPENDED, LOST <--+
+                                                      it does not know it any more --> EXPIRED
+
+One task connects, to one server after the other, for as long as the session may live; it shows the session's id and
+password, gives the identities, and has the server watch again what was watched (client_watches). What was asked for
+when a connection ended fails with ConnectionLossError, and so does what is asked for without one: waiting for
+CONNECTED and asking again is for those who know what they asked for. Answers come in the order of the requests.
+
+Sources: ZooKeeper's Programmer's Guide (sessions, watches)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from jesenska.base.clock import Random
+from jesenska.base.limits import TREE_PENDING_MAX
+from jesenska.metadata.store import SessionState, StateCallback
+from jesenska.metadata.tree_operations import (
+    ConnectionLossError,
+    MultiError,
+    NoAuthError,
+    SessionExpiredError,
+    TreeCode,
+    TreeError,
+)
+from jesenska.metadata.watches import EventType, WatchEvent
+from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.client.connect_string import ConnectString
+from jesenska.metadata.zookeeper.client.link import Link
+from jesenska.metadata.zookeeper.client.operations import require_ok
+from jesenska.metadata.zookeeper.client.watches import ClientWatches
+from jesenska.metadata.zookeeper.messages import (
+    PASSWORD_BYTES,
+    AuthPacket,
+    ConnectRequest,
+    ConnectResponse,
+    Message,
+    MessageError,
+    OpCode,
+    Reader,
+    ReplyHeader,
+    RequestHeader,
+    WatcherEvent,
+    Xid,
+)
+from jesenska.metadata.zookeeper.streams import Streams
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
+#: A connection that has lasted so long is one that the server wanted.
+_STEADY_SECONDS = 2.0
+#: A server that stops closes a connection before it has answered; one that does so again and again means it.
+_SHUT_OUT_TIMES = 3
+
+
+class NoSessionError(ConnectionLossError):
+    """A server is there, and ends every connection in place of giving a session."""
+
+
+def no_session(servers: str) -> str:
+    """What a person is told of it."""
+    return (
+        f"What listens at {servers} ends every connection: it is no ZooKeeper, or one whose log says why (a full "
+        f"disk, too many connections from one address)."
+    )
+
+
+class _Asked:
+    """A request in flight: what its answer is made of."""
+
+    __slots__ = ("decode", "future", "path", "xid")
+
+    def __init__(
+        self, xid: int, path: str, decode: Callable[[TreeCode | int, Reader], Any], future: asyncio.Future[Any]
+    ) -> None:
+        self.xid, self.path, self.decode, self.future = xid, path, decode, future
+
+
+class ClientSession:
+    """One session, from `open` to `close`."""
+
+    def __init__(
+        self,
+        where: ConnectString,
+        session_timeout_ms: int,
+        auth: Sequence[tuple[str, bytes]],
+        streams: Streams,
+        random: Random,
+    ) -> None:
+        self._where = where
+        self._streams = streams
+        self._random = random
+        self._servers = list(where.servers)
+        random.shuffle(self._servers)
+        #: What the server made of the timeout that was asked for, once there is one.
+        self.timeout_ms = session_timeout_ms
+        self._auth = tuple(auth)
+        #: What a server knows the session by, on any connection.
+        self.session_id = 0
+        self.password = bytes(PASSWORD_BYTES)
+        self.state = SessionState.SUSPENDED
+        self.state_callbacks: list[StateCallback] = []
+        self._link: Link | None = None
+        self._asked: deque[_Asked] = deque()
+        self._last_xid = 0
+        self._last_zxid = 0
+        #: How often in a row a server has ended the connection in place of an answer to the handshake.
+        self._shut_out = 0
+        self._heard = self._sent = 0.0
+        self.watches = ClientWatches()
+        self._first: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._lost_timer: asyncio.TimerHandle | None = None
+        self._ping_timer: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    async def open(self, connect_timeout_ms: int | None) -> None:
+        """Begins the session. ConnectionLossError where no server answers in time (a session's timeout, unless said
+        otherwise), NoSessionError where one is there and gives none, NoAuthError where an identity is not taken."""
+        loop = asyncio.get_running_loop()
+        self._first = loop.create_future()
+        self._task = loop.create_task(self._run())
+        try:
+            await asyncio.wait_for(self._first, (connect_timeout_ms or self.timeout_ms) / 1000)
+        except TimeoutError:
+            await self._finish(SessionState.CLOSED)
+            names = ", ".join(f"{host}:{port}" for host, port in self._where.servers)
+            if self._shut_out:
+                raise NoSessionError("/", f"the ZooKeeper at {names} gives no session") from None
+            raise ConnectionLossError("/", f"no ZooKeeper answers at {names}") from None
+        except BaseException:
+            await self._finish(SessionState.CLOSED)
+            raise
+
+    async def close(self) -> None:
+        """Ends it, on the server, too, if that answers in time."""
+        if self.state in (SessionState.CLOSED, SessionState.EXPIRED):
+            return
+        self._closing = True
+        with suppress(TreeError, TimeoutError):
+            await asyncio.wait_for(
+                self.ask(OpCode.CLOSE_SESSION, "/", bytearray(), lambda code, _: require_ok(code, "/")),
+                self.timeout_ms / 3000,
+            )
+        await self._finish(SessionState.CLOSED)
+
+    # Requests
+
+    def ask(
+        self, kind: OpCode, path: str, body: Message | bytearray, decode: Callable[[TreeCode | int, Reader], T]
+    ) -> asyncio.Future[T]:
+        """Sends a request now; the future has what `decode` makes of its answer, in its turn."""
+        link = self._require_connected()
+        if len(self._asked) >= TREE_PENDING_MAX:
+            raise ConnectionLossError(path, f"{TREE_PENDING_MAX} requests wait for an answer already")
+        self._last_xid = self._last_xid % 0x7FFFFFFF + 1
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(self._last_xid, path, decode, future))
+        self._send(link, RequestHeader(self._last_xid, kind), body)
+        return future
+
+    def _require_connected(self) -> Link:
+        if self.state in (SessionState.EXPIRED, SessionState.CLOSED):
+            raise SessionExpiredError("/", f"the session is {self.state.value}")
+        if self._link is None or self.state is not SessionState.CONNECTED:
+            raise ConnectionLossError("/", "there is no connection to ZooKeeper")
+        return self._link
+
+    def _send(self, link: Link, header: RequestHeader, body: Message | bytearray) -> None:
+        payload = messages.write(bytearray(), header)
+        if isinstance(body, bytearray):
+            payload += body
+        else:
+            messages.write(payload, body)
+        self._sent = asyncio.get_running_loop().time()
+        link.send(payload)
+
+    def show(self, scheme: str, auth: bytes) -> None:
+        """Shows the server one more identity."""
+        self._send(self._require_connected(), RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
+
+    def keep_identity(self, scheme: str, auth: bytes) -> None:
+        """Shows an identity on later connections, too."""
+        self._auth = (*self._auth, (scheme, auth))
+
+    # Connecting
+
+    async def _run(self) -> None:
+        """Keeps a connection for as long as the session may live."""
+        pause = 0.0
+        while not self._is_over():
+            for host, port in self._servers:
+                link = await self._try(host, port)
+                if self._is_over():
+                    return
+                if link is not None:
+                    begun = asyncio.get_running_loop().time()
+                    reason = await link.ended
+                    if self._is_over():
+                        return
+                    # A server that takes sessions and ends their connections is not to be asked without a pause.
+                    if asyncio.get_running_loop().time() >= begun + _STEADY_SECONDS:
+                        pause = 0.0
+                    logger.warning(
+                        "the connection to the ZooKeeper at %s:%d ended: %s",
+                        host,
+                        port,
+                        reason,
+                        extra={"once_a_minute": (host, port)},
+                    )
+            await asyncio.sleep(pause * (0.5 + self._random.random() / 2))
+            pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
+
+    async def _try(self, host: str, port: int) -> Link | None:
+        """The connection, once the server has taken the session; None where it has not."""
+        limit_seconds = max(self.timeout_ms / len(self._servers), 100) / 1000
+        link = Link(self)
+        try:
+            async with asyncio.timeout(limit_seconds):
+                await self._streams.open_stream(lambda: link, host, port)
+                # The byte at the end: a server that only reads will not do.
+                link.send(
+                    messages.write(
+                        bytearray(), ConnectRequest(0, self._last_zxid, self.timeout_ms, self.session_id, self.password)
+                    )
+                    + b"\x00"
+                )
+                await asyncio.wait((link.connected,))
+        except (OSError, TimeoutError) as error:
+            link.end(str(error))
+            self._shut_out = 0
+            reason = str(error) or "it took too long"
+            logger.info(
+                "no answer from the ZooKeeper at %s:%d (%s)",
+                host,
+                port,
+                reason,
+                extra={"once_a_minute": (host, port, "no answer")},
+            )
+            return None
+        except asyncio.CancelledError:
+            link.end("cancelled")
+            raise
+        if not link.connected.cancelled():
+            self._shut_out = 0
+            return link if self._link is link else None
+        self._shut_out += 1
+        if self._shut_out >= _SHUT_OUT_TIMES and self._last_zxid and not self._is_over():
+            logger.warning(
+                "the ZooKeeper at %s:%d ends every connection of this session, as one does that knows less than the "
+                "session has seen: where its tree was "
+                "lost, or is an older copy, stop this process, mend the tree, and start this process again",
+                host,
+                port,
+                extra={"once_a_minute": (host, port, "shut out")},
+            )
+        return None
+
+    def welcomed(self, link: Link, response: ConnectResponse) -> None:
+        if response.timeout_ms <= 0:
+            self._enter(SessionState.EXPIRED)
+            link.end("the session is over")
+            return
+        self._link = link
+        self.session_id, self.password, self.timeout_ms = response.session_id, response.password, response.timeout_ms
+        self._heard = asyncio.get_running_loop().time()
+        for scheme, auth in self._auth:
+            self._send(link, RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
+        for request in self.watches.requests(self._last_zxid):
+            self._send(link, RequestHeader(Xid.SET_WATCHES, OpCode.SET_WATCHES), request)
+        self._look()
+        self._enter(SessionState.CONNECTED)
+        if not self._auth:
+            self._is_there()
+
+    def _is_there(self) -> None:
+        if self._first is not None and not self._first.done():
+            self._first.set_result(None)
+
+    def _look(self) -> None:
+        """Pings after a third of the timeout without a request, and gives the connection up when nothing was heard for
+        two thirds."""
+        link, loop = self._link, asyncio.get_running_loop()
+        if link is None:
+            return
+        now, third = loop.time(), self.timeout_ms / 3000
+        # Compared as the timer is set: by the difference a timer could be due and its time not have come.
+        if now >= self._heard + 2 * third:
+            link.end(f"nothing was heard for {2 * third:.1f} s")
+            return
+        if now >= self._sent + third:
+            self._send(link, RequestHeader(Xid.PING, OpCode.PING), bytearray())
+        self._ping_timer = loop.call_at(min(self._sent + third, self._heard + 2 * third), self._look)
+
+    def link_ended(self, link: Link, reason: str) -> None:
+        if self._link is not link:
+            return
+        self._link = None
+        if self._ping_timer is not None:
+            self._ping_timer.cancel()
+        asked, self._asked = self._asked, deque()
+        over = self._is_over()
+        for item in asked:
+            if not item.future.done():
+                item.future.set_exception(
+                    SessionExpiredError(item.path) if over else ConnectionLossError(item.path, reason)
+                )
+        if not over:
+            loop = asyncio.get_running_loop()
+            self._lost_timer = loop.call_at(self._heard + self.timeout_ms / 1000, self._enter, SessionState.LOST)
+            self._enter(SessionState.SUSPENDED)
+
+    def _is_over(self) -> bool:
+        return self._closing or self.state in (SessionState.EXPIRED, SessionState.CLOSED)
+
+    async def _finish(self, state: SessionState) -> None:
+        self._enter(state)
+        if self._link is not None:
+            self._link.end("closed")
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    def _enter(self, state: SessionState) -> None:
+        if state is self.state or self.state in (SessionState.EXPIRED, SessionState.CLOSED):
+            return
+        self.state = state
+        if state is not SessionState.SUSPENDED and self._lost_timer is not None:
+            self._lost_timer.cancel()
+            self._lost_timer = None
+        if state in (SessionState.EXPIRED, SessionState.CLOSED):
+            self.watches.clear()
+        for callback in self.state_callbacks:
+            callback(state)
+
+    # Answers
+
+    def frame(self, frame: bytes) -> None:
+        self._heard = asyncio.get_running_loop().time()
+        reader = Reader(frame)
+        header = messages.read(ReplyHeader, reader)
+        if header.zxid > 0:
+            self._last_zxid = max(self._last_zxid, header.zxid)
+        match header.xid:
+            case Xid.NOTIFICATION:
+                self._event(messages.read(WatcherEvent, reader))
+            case Xid.PING:
+                pass
+            case Xid.AUTH:
+                self._authenticated(header.error)
+            case Xid.SET_WATCHES:
+                if header.error:
+                    raise MessageError(f"watches were not taken again (error {header.error})")
+            case _:
+                self._answer(header, reader)
+
+    def _answer(self, header: ReplyHeader, reader: Reader) -> None:
+        if not self._asked or self._asked[0].xid != header.xid:
+            raise MessageError(f"an answer to request {header.xid}, which is not the next")
+        asked = self._asked.popleft()
+        try:
+            result = asked.decode(header.error, reader)
+        except (TreeError, MultiError) as error:
+            if not asked.future.done():
+                asked.future.set_exception(error)
+            return
+        except MessageError:
+            self._asked.appendleft(asked)
+            raise
+        if not asked.future.done():
+            asked.future.set_result(result)
+
+    def _authenticated(self, error: int) -> None:
+        if not error:
+            self._is_there()
+            return
+        if self._first is not None and not self._first.done():
+            self._first.set_exception(NoAuthError("/", "an identity was not taken"))
+        logger.error("ZooKeeper does not take an identity: the session is given up")
+        self._enter(SessionState.CLOSED)
+        if self._link is not None:
+            self._link.end("an identity was not taken")
+
+    def _event(self, event: WatcherEvent) -> None:
+        try:
+            kind = EventType(event.type)
+        except ValueError:
+            return  # of the connection's state, which is known here
+        told = WatchEvent(kind, event.path)
+        for callback in self.watches.take(told):
+            try:
+                callback(told)
+            except Exception as error:
+                # A broken listener must not keep others from hearing, nor answers from being read.
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a watch's callback raised", "exception": error}
+                )

@@ -1,0 +1,414 @@
+"""One client's connection to the tree's server: its requests in their order, their answers in the same order, its
+watches' events between them.
+
+    bytes -> frames -> slot for each request -> write submitted | read waiting for its turn -> answer -> socket
+
+A slot is answered when those before it are; `requests` says what becomes of each. `server` says what answers and
+events promise."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+
+from jesenska.base.limits import (
+    UNSENT_ANSWER_BYTES,
+    ZOOKEEPER_OUTSTANDING_BYTES,
+    ZOOKEEPER_OUTSTANDING_MAX,
+    ZOOKEEPER_REQUEST_MAX_BYTES,
+    ZOOKEEPER_UNSENT_EVENTS_BYTES,
+    ZOOKEEPER_WATCHES_MAX,
+)
+from jesenska.metadata.acl import Identity
+from jesenska.metadata.tree_operations import SessionExpiredError, TreeCode, TreeError
+from jesenska.metadata.watches import WatchEvent
+from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.frames import Frames, framed
+from jesenska.metadata.zookeeper.messages import (
+    PASSWORD_BYTES,
+    SYNC_CONNECTED,
+    ConnectResponse,
+    MessageError,
+    OpCode,
+    Reader,
+    RequestHeader,
+    WatcherEvent,
+    Xid,
+)
+from jesenska.metadata.zookeeper.server import four_letter_words
+from jesenska.metadata.zookeeper.server.reads import Caller
+from jesenska.metadata.zookeeper.server.requests import Requests
+from jesenska.metadata.zookeeper.server.serving import ServedConnection, Serving
+from jesenska.metadata.zookeeper.server.slots import Answer, Slot
+
+logger = logging.getLogger(__name__)
+
+#: Answers and events of a connection that are gathered before the socket is given them.
+_WRITE_OUT_BYTES = 64 * 1024
+#: Words of `cons` for the last operation.
+_SHORT_NAMES = {
+    OpCode.CREATE: "CREA",
+    OpCode.DELETE: "DELE",
+    OpCode.EXISTS: "EXIS",
+    OpCode.GET_DATA: "GETD",
+    OpCode.SET_DATA: "SETD",
+    OpCode.MULTI: "MULT",
+    # Fmt: skip.
+    OpCode.GET_CHILDREN: "GETC",
+    OpCode.GET_CHILDREN2: "GETC",
+    OpCode.PING: "PING",
+    OpCode.CLOSE_SESSION: "CLOS",
+}
+
+
+class ZooKeeperConnection(ServedConnection):
+    """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is
+    not."""
+
+    def __init__(self, server: Serving) -> None:
+        super().__init__()
+        self._server = server
+        self._tree = server.tree.tree
+        self._transport: asyncio.Transport | None = None
+        self._unsent: list[bytes | bytearray] = []
+        self._unsent_bytes = 0
+        self._now_ms = 0.0  # when the requests that are being taken arrived
+        self._frames = Frames(ZOOKEEPER_REQUEST_MAX_BYTES)
+        self._host = self._address = ""
+        self._is_connected = False  # the ConnectRequest was taken
+        self._opening = False
+        self._hears_read_only = False
+        self._is_full = False  # the socket takes no more
+        self._is_paused = False  # nothing is read
+        self._is_busy = False  # requests are being taken: what is answered meanwhile is sent by who takes them
+        self._held_bytes = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.slots: deque[Slot] = deque()
+        self._caller = Caller()
+        self._requests = Requests(server, self._caller)
+        self.timeout_ms = 0
+        self._established_ms = server.clock.now_ms()
+        self._last_xid = self._last_zxid = 0
+
+    # The socket
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        server = self._server
+        host, port = transport.get_extra_info("peername")[:2] if transport.get_extra_info("peername") else ("?", 0)
+        self._host, self._address = str(host), f"{host}:{port}"
+        limit = server.config.max_client_connections
+        if limit and server.by_host[self._host] >= limit:
+            logger.warning("a connection from %s is refused: it has %d already (maxClientCnxns)", self._host, limit)
+            transport.abort()
+            return
+        self._transport = transport
+        server.by_host[self._host] += 1
+        server.connections[self] = None
+        transport.set_write_buffer_limits(high=UNSENT_ANSWER_BYTES)
+        self._caller.identities = frozenset({Identity("ip", self._host.removeprefix("::ffff:"))})
+        # A client has the longest timeout to say who it is.
+        self._timer = asyncio.get_running_loop().call_later(server.sessions.max_timeout_ms / 1000, self.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gone()
+
+    def eof_received(self) -> None:
+        """The client sends no more: the transport closes itself."""
+
+    def close(self) -> None:
+        """What was sent still leaves; nothing more is taken."""
+        self.write_out()
+        transport = self._transport
+        self._gone()
+        if transport is not None:
+            if transport.get_write_buffer_size():
+                # Not for ever: a client that does not read would keep its answers here.
+                asyncio.get_running_loop().call_later(self._server.sessions.min_timeout_ms / 1000, transport.abort)
+            transport.close()
+
+    def end(self) -> None:
+        """The server stops: what does not leave at once is dropped."""
+        self.write_out()
+        transport = self._transport
+        self._gone()
+        if transport is not None:
+            transport.abort() if transport.get_write_buffer_size() else transport.close()
+
+    def _abort(self) -> None:
+        transport = self._transport
+        self._gone()
+        if transport is not None:
+            transport.abort()
+
+    def _gone(self) -> None:
+        if self._transport is None:
+            return
+        self._transport = None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._unsent.clear()
+        self._unsent_bytes = 0
+        server = self._server
+        server.unsent.pop(self, None)
+        server.connections.pop(self, None)
+        server.ended_figures.add(self.figures)
+        server.by_host[self._host] -= 1
+        if not server.by_host[self._host]:
+            del server.by_host[self._host]
+        server.watches.forget(self)
+        if self._caller.session_id:
+            server.sessions.left(self._caller.session_id, self)
+        self.slots.clear()
+        self._frames = Frames(0)  # what came of a frame may be a megabyte
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._proceed()
+        self.write_out()
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._frames.feed(data)
+            self._proceed()
+            self.write_out()
+
+    def _proceed(self) -> None:
+        """Answers what is due and takes the requests that have arrived, as far as the limits go. `write_out` must
+        follow, at once or after the commit."""
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            self._flush()
+            self._take_frames()
+        except MessageError as error:
+            logger.info("the connection of %s is closed: %s", self._address, error)
+            self.close()
+        finally:
+            self._is_busy = False
+        if self._transport is not None and self._must_wait() != self._is_paused:
+            self._is_paused = not self._is_paused
+            if self._is_paused:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def _take_frames(self) -> None:
+        self._now_ms = now_ms = self._server.now_ms()
+        self._server.sessions.heard(self._caller.session_id, now_ms)
+        while self._transport is not None and not self._must_wait():
+            if not self._is_connected and self._word():
+                return
+            frame = self._frames.next()
+            if frame is None:
+                return
+            if not self._is_connected:
+                self._is_connected = True
+                self.figures.received += 1
+                self._connect(frame)
+            elif not self.is_closing_session:
+                self.figures.received += 1
+                self._request(frame)
+
+    def _must_wait(self) -> bool:
+        return (
+            self._opening
+            or self._is_full
+            or len(self.slots) >= ZOOKEEPER_OUTSTANDING_MAX
+            or self._held_bytes >= ZOOKEEPER_OUTSTANDING_BYTES
+        )
+
+    def _send(self, frame: bytes) -> None:
+        """Has a frame leave with the others that are being made, in their order (`write_out`)."""
+        if self._transport is None:
+            return
+        if not self._unsent:
+            self._server.unsent[self] = None
+        self._unsent.append(frame)
+        self._unsent_bytes += len(frame)
+        if self._unsent_bytes > _WRITE_OUT_BYTES:
+            self.write_out()
+
+    def write_out(self) -> None:
+        """Gives the socket what was sent."""
+        if self._unsent and self._transport is not None:
+            data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
+            self._unsent.clear()
+            self._unsent_bytes = 0
+            del self._server.unsent[self]
+            self._transport.write(data)
+
+    def send_event(self, event: WatchEvent) -> None:
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() + self._unsent_bytes > ZOOKEEPER_UNSENT_EVENTS_BYTES:
+            logger.warning("the connection of %s is closed: it does not take its events", self._address)
+            self._abort()
+            return
+        self.figures.sent += 1
+        self._send(
+            messages.reply(
+                Xid.NOTIFICATION,
+                -1,
+                0,
+                messages.write(bytearray(), WatcherEvent(event.type, SYNC_CONNECTED, event.path)),
+            )
+        )
+
+    # The beginning
+
+    def _word(self) -> bool:
+        """Answers a four-letter word, if that is what came."""
+        first = self._frames.first()
+        if first not in four_letter_words.WORDS or self._transport is None:
+            return False
+        self._transport.write(four_letter_words.answer(first, self._server.figures_for_words).encode())
+        self.close()
+        return True
+
+    def _connect(self, frame: bytes) -> None:
+        request, read_only = messages.read_connect(frame)
+        self._hears_read_only = read_only is not None
+        server = self._server
+        if self._timer is not None:
+            self._timer.cancel()
+        if request.last_zxid_seen > server.tree.tree.last_zxid:
+            logger.warning(
+                "the client at %s has seen zxid %#x, which is not here: it is sent to another server. A tree that "
+                "was lost or put back needs its brokers "
+                "started again",
+                self._address,
+                request.last_zxid_seen,
+                extra={"once_a_minute": ("", "zxid")},
+            )
+            self.close()
+            return
+        if request.session_id == 0:
+            self._opening = True
+            timeout_ms = server.sessions.negotiated(request.timeout_ms)
+            server.tree.open_client_session(
+                timeout_ms, lambda session_id, error: self._opened(session_id, timeout_ms, error)
+            )
+            return
+        try:
+            timeout_ms, before = server.sessions.reattach(
+                request.session_id, request.password, request.timeout_ms, self, server.now_ms()
+            )
+        except SessionExpiredError:
+            self._tell_session(0, 0, bytes(PASSWORD_BYTES))
+            self.close()
+            return
+        if before is not None and before is not self:
+            before.close()
+        self._welcome(request.session_id, timeout_ms)
+
+    def _opened(self, session_id: int, timeout_ms: int, error: Exception | None) -> None:
+        self._opening = False
+        if error is not None:
+            self.close()
+            return
+        is_here = self._transport is not None
+        self._server.sessions.begin(session_id, timeout_ms, self if is_here else None, self._server.now_ms())
+        if is_here:
+            self._welcome(session_id, timeout_ms)
+            self._proceed()
+
+    def _welcome(self, session_id: int, timeout_ms: int) -> None:
+        self._caller.session_id, self.timeout_ms = session_id, timeout_ms
+        self._tell_session(timeout_ms, session_id, self._server.sessions.password(session_id))
+
+    def _tell_session(self, timeout_ms: int, session_id: int, password: bytes) -> None:
+        # A client that asks whether it may be a read-only server is told that it is not one.
+        answer = messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password))
+        self._send(framed(answer + b"\x00" if self._hears_read_only else answer))
+
+    # Requests
+
+    def _request(self, frame: bytes) -> None:
+        reader = Reader(frame)
+        xid, kind = messages.read(RequestHeader, reader)
+        slot = Slot(xid, kind, len(frame), self._now_ms)
+        self.slots.append(slot)
+        self._held_bytes += slot.size
+        self._last_xid = xid
+        try:
+            self._requests.take(kind, reader, slot, self)
+        except MessageError:
+            slot.answer = TreeCode.MARSHALLING_ERROR
+        except TreeError as error:
+            slot.answer = error.code
+        self._flush()
+
+    def done(self, slot: Slot, answer: Answer) -> None:
+        """A write was committed or refused; what is committed at this moment is what its answer speaks of."""
+        slot.answer = answer
+        slot.zxid = self._tree.last_zxid
+        if self._transport is not None and self.slots and self.slots[0] is slot and not self._is_busy:
+            self._proceed()
+
+    def _flush(self) -> None:
+        """Sends what is due: answers from the first on, as long as they are known and the client takes them."""
+        slots = self.slots
+        if not slots or (slots[0].answer is None and slots[0].read is None):
+            return
+        server = self._server
+        now_ms = server.now_ms()
+        while slots and not self._is_full and self._transport is not None:
+            slot = slots[0]
+            answer = slot.answer
+            if answer is None:
+                if slot.read is None:
+                    return
+                answer = slot.read()
+            slots.popleft()
+            self._held_bytes -= slot.size
+            zxid = self._tree.last_zxid if slot.zxid is None else slot.zxid
+            if slot.type == OpCode.AUTH:
+                zxid = 0
+            self._last_zxid = zxid
+            self.figures.answer(now_ms - slot.begun_ms)
+            if not isinstance(answer, TreeCode):
+                self._send(messages.reply(slot.xid, zxid, 0, answer))
+            elif answer is TreeCode.CONNECTION_LOSS and server.tree.failure is not None:
+                # What is on the disk is in doubt, and nothing more will be done here.
+                self.write_out()
+                self._abort()
+                return
+            else:
+                self._send(messages.reply(slot.xid, zxid, answer))
+            if slot.closes:
+                self.close()
+
+    def too_many_watches(self) -> None:
+        """It has more than it may: it is closed."""
+        logger.warning(
+            "the connection of %s is closed: it has more than %d watches", self._address, ZOOKEEPER_WATCHES_MAX
+        )
+        self._abort()
+
+    def outstanding(self) -> int:
+        return len(self.slots)
+
+    def figures_for_words(self) -> four_letter_words.ConnectionFigures:
+        figures, last_kind = self.figures, self._requests.last_kind
+        return four_letter_words.ConnectionFigures(
+            address=self._address,
+            queued=self.outstanding(),
+            received=figures.received,
+            sent=figures.sent,
+            session_id=self._caller.session_id,
+            last_operation="NA" if last_kind is None else _SHORT_NAMES.get(last_kind, last_kind.name),
+            established_ms=self._established_ms,
+            timeout_ms=self.timeout_ms,
+            last_xid=self._last_xid,
+            last_zxid=self._last_zxid,
+            last_latency_ms=int(figures.last_latency_ms),
+            min_latency_ms=int(figures.min_latency_ms),
+            average_latency_ms=int(figures.average_latency_ms),
+            max_latency_ms=int(figures.max_latency_ms),
+        )

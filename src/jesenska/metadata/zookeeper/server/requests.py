@@ -1,0 +1,194 @@
+"""What each request of a client becomes: a write that is submitted to the tree, a read that waits for its turn, or an
+answer that is known at once.
+
+CREATE .. CHECK, MULTI      submitted; answered when it is committed or refused
+EXISTS .. MULTI_READ        read when the answers before it have left (reads)
+SYNC                        answered when everything before it is committed
+AUTH, PING, WHO_AM_I        known at once
+SET_WATCHES ..              as a read
+CLOSE_SESSION               submitted; the connection is closed behind its answer
+anything else               UNIMPLEMENTED; where ZooKeeper does not know it either the connection is closed, too
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jesenska.base.limits import ZOOKEEPER_IDENTITIES_MAX
+from jesenska.metadata.acl import digest_identity
+from jesenska.metadata.tree import Multi
+from jesenska.metadata.tree_operations import (
+    ConnectionLossError,
+    MultiError,
+    Operation,
+    Result,
+    SessionExpiredError,
+    TreeCode,
+    TreeError,
+    UnimplementedError,
+)
+from jesenska.metadata.zookeeper import messages
+from jesenska.metadata.zookeeper.messages import (
+    MULTI_READ_TYPES,
+    MULTI_TYPES,
+    REQUESTS,
+    OpCode,
+    PathResponse,
+    Reader,
+    SetWatches,
+    SetWatches2,
+    SubRequest,
+    SubResponse,
+    WatchesRequest,
+    WhoAmIResponse,
+)
+from jesenska.metadata.zookeeper.server.operations import code_of, operation_of, refused_multi, response_to
+from jesenska.metadata.zookeeper.server.reads import Caller, Reads
+from jesenska.metadata.zookeeper.server.serving import ServedConnection, Serving
+from jesenska.metadata.zookeeper.server.slots import Slot
+
+_WRITES = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.SET_ACL, OpCode.CHECK})
+_READS = frozenset(
+    {
+        OpCode.EXISTS,
+        OpCode.GET_DATA,
+        OpCode.GET_ACL,
+        OpCode.GET_CHILDREN,
+        OpCode.GET_CHILDREN2,
+        OpCode.GET_EPHEMERALS,
+        OpCode.GET_ALL_CHILDREN_NUMBER,
+    }
+)
+_KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH, OpCode.SASL})
+_KINDS = {int(kind): kind for kind in OpCode}
+
+#: The body of a write's answer, from what the tree says of it.
+Encode = Callable[[tuple[Result, ...]], bytearray]
+
+
+class Requests:
+    """Those of one caller."""
+
+    __slots__ = ("_caller", "_reads", "_server", "last_kind")
+
+    def __init__(self, server: Serving, caller: Caller) -> None:
+        self._server = server
+        self._caller = caller
+        self._reads = Reads(server, caller)
+        #: The newest request's, if it is known.
+        self.last_kind: OpCode | None = None
+
+    def take(self, number: int, reader: Reader, slot: Slot, client: ServedConnection) -> None:
+        """Submits a write, or says how the slot is answered when its turn comes. MessageError or TreeError where it
+        can be neither."""
+        server = self._server
+        kind = _KINDS.get(number)
+        if kind is None:
+            slot.answer, slot.zxid, slot.closes = TreeCode.UNIMPLEMENTED, -1, True
+            return
+        self.last_kind = kind
+        if kind in _READS:
+            body = messages.read(REQUESTS[kind], reader)
+            slot.read = lambda: self._reads.read(kind, body, client)
+        elif kind in _WRITES:
+            operation = operation_of(kind, messages.read(REQUESTS[kind], reader), self._caller.identities)
+            self._submit(
+                slot, client, (operation,), lambda results: messages.write(bytearray(), response_to(kind, results[0]))
+            )
+        elif kind is OpCode.MULTI:
+            operations = messages.read_multi(reader, MULTI_TYPES | {OpCode.CREATE_CONTAINER})
+            self._multi(slot, client, operations)
+        elif kind is OpCode.MULTI_READ:
+            reads = messages.read_multi(reader, MULTI_READ_TYPES)
+            slot.read = lambda: messages.write_multi_response(
+                bytearray(), [self._reads.read_one(one, client) for one in reads]
+            )
+        elif kind is OpCode.PING:
+            slot.answer = b""
+        elif kind is OpCode.SYNC:
+            path = messages.read(REQUESTS[kind], reader)
+            server.tree.wait(
+                lambda _, error: client.done(
+                    slot, messages.write(bytearray(), PathResponse(*path)) if error is None else code_of(error)
+                )
+            )
+        elif kind is OpCode.AUTH:
+            self._authenticate(slot, *messages.read(messages.AuthPacket, reader))
+        elif kind in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
+            body = messages.read(REQUESTS[kind], reader)
+            if isinstance(body, SetWatches2):
+                if body.persistent_watches or body.persistent_recursive_watches:
+                    raise UnimplementedError("/", "persistent watches")
+                body = SetWatches(*body[:4])
+            assert isinstance(body, SetWatches)
+            watches = body
+            slot.read = lambda: self._reads.set_watches(watches, client)
+        elif kind in (OpCode.CHECK_WATCHES, OpCode.REMOVE_WATCHES):
+            meant = messages.read(WatchesRequest, reader)
+            slot.read = lambda: self._reads.own_watches(meant, client, removes=kind is OpCode.REMOVE_WATCHES)
+        elif kind is OpCode.WHO_AM_I:
+            # Of a digest the name alone: what stands behind it follows from the password.
+            named = sorted(
+                (identity.scheme, identity.id.partition(":")[0] if identity.scheme == "digest" else identity.id)
+                for identity in self._caller.identities
+            )
+            slot.answer = messages.write(bytearray(), WhoAmIResponse(tuple(named)))
+        elif kind is OpCode.CLOSE_SESSION:
+            client.is_closing_session = True
+            slot.closes = True
+            server.close_session(
+                self._caller.session_id, lambda error: client.done(slot, b"" if error is None else code_of(error))
+            )
+        elif kind in _KNOWN:
+            raise UnimplementedError("/", kind.name)
+        else:
+            slot.answer, slot.zxid, slot.closes = TreeCode.UNIMPLEMENTED, -1, True
+
+    def _submit(
+        self,
+        slot: Slot,
+        client: ServedConnection,
+        operations: tuple[Operation, ...],
+        encode: Callable[[tuple[Result, ...]], bytearray],
+        *,
+        is_multi: bool = False,
+    ) -> None:
+        def done(results: tuple[Result, ...], error: Exception | None) -> None:
+            if error is None:
+                client.done(slot, encode(results))
+            elif is_multi and not isinstance(error, ConnectionLossError | SessionExpiredError):
+                client.done(slot, refused_multi(error, len(operations)))
+            else:
+                client.done(slot, code_of(error))
+
+        self._server.tree.submit(Multi(self._caller.session_id, operations, self._caller.identities), done)
+
+    def _multi(self, slot: Slot, client: ServedConnection, requests: tuple[SubRequest, ...]) -> None:
+        operations: list[Operation] = []
+        for index, (kind, body) in enumerate(requests):
+            try:
+                operations.append(operation_of(kind, body, self._caller.identities))
+            except UnimplementedError:
+                raise
+            except TreeError as error:
+                slot.answer = refused_multi(MultiError(index, len(requests), error), len(requests))
+                return
+        if not operations:
+            slot.answer = messages.write_multi_response(bytearray(), ())
+            return
+
+        def encode(results: tuple[Result, ...]) -> bytearray:
+            answers = [
+                SubResponse(kind, 0, response_to(kind, result))
+                for (kind, _), result in zip(requests, results, strict=True)
+            ]
+            return messages.write_multi_response(bytearray(), answers)
+
+        self._submit(slot, client, tuple(operations), encode, is_multi=True)
+
+    def _authenticate(self, slot: Slot, _: int, scheme: str, auth: bytes) -> None:
+        slot.answer = b""
+        if scheme == "digest" and len(self._caller.identities) < ZOOKEEPER_IDENTITIES_MAX:
+            self._caller.identities |= {digest_identity(auth)}
+        elif scheme != "ip":
+            slot.answer, slot.closes = TreeCode.AUTH_FAILED, True

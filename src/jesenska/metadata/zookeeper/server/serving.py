@@ -1,0 +1,155 @@
+"""What the connections to a served tree share: its sessions and watches, who is connected, figures for the four-letter
+words."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from jesenska import __version__
+from jesenska.base.clock import Clock
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.tree import CloseSession
+from jesenska.metadata.tree_operations import Result, SessionExpiredError
+from jesenska.metadata.watches import Watches, WatchEvent
+from jesenska.metadata.zookeeper.server import four_letter_words
+from jesenska.metadata.zookeeper.server.sessions import Sessions
+from jesenska.metadata.zookeeper.server.slots import Answer, Slot
+
+
+class ServerConfig(NamedTuple):
+    """What ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20 ticks) and
+    maxClientCnxns (0: no limit)."""
+
+    tick_ms: int = 3000
+    min_session_timeout_ms: int | None = None
+    max_session_timeout_ms: int | None = None
+    max_client_connections: int = 60
+
+
+class ServedConnection:
+    """A client's connection, as the server and the requests that come by it see it. There is one kind,
+    `ZooKeeperConnection`: a class and no Protocol, since what is compiled calls a class directly."""
+
+    def __init__(self) -> None:
+        self.is_closing_session = False
+        self.figures = four_letter_words.Figures()
+
+    def outstanding(self) -> int:
+        """How many of its requests are not answered."""
+        raise NotImplementedError
+
+    def done(self, slot: Slot, answer: Answer) -> None:
+        """A write was committed or refused: that is the answer."""
+        raise NotImplementedError
+
+    def send_event(self, event: WatchEvent) -> None:
+        """A watch of its client has fired."""
+        raise NotImplementedError
+
+    def too_many_watches(self) -> None:
+        """Its client has more than it may."""
+        raise NotImplementedError
+
+    def write_out(self) -> None:
+        """Gives the socket what was sent."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """What was sent still leaves; nothing more is taken."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """The server stops: what does not leave at once is dropped."""
+        raise NotImplementedError
+
+    def figures_for_words(self) -> four_letter_words.ConnectionFigures:
+        """What `cons` tells of it."""
+        raise NotImplementedError
+
+
+class Serving:
+    """One tree, for the connections of its clients."""
+
+    def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None) -> None:
+        self.tree = tree
+        self.clock = clock
+        self.config = config or ServerConfig()
+        self.sessions: Sessions[ServedConnection] = Sessions(
+            tree.secret, self.config.tick_ms, self.config.min_session_timeout_ms, self.config.max_session_timeout_ms
+        )
+        self.watches: Watches[ServedConnection] = Watches()
+        self.connections: dict[ServedConnection, None] = {}
+        self.by_host: Counter[str] = Counter()
+        self.ended_figures = four_letter_words.Figures()  # of connections that are gone
+        self.unsent: dict[ServedConnection, None] = {}
+        self.started_ms = 0.0
+        self.port = 0
+
+    def now_ms(self) -> float:
+        return self.clock.monotonic() * 1000
+
+    def close_session(self, session_id: int, done: Callable[[Exception | None], None]) -> None:
+        self.sessions.ending(session_id)
+
+        def closed(_: tuple[Result, ...], error: Exception | None) -> None:
+            if error is not None and not isinstance(error, SessionExpiredError):
+                self.sessions.not_closed(session_id, self.now_ms())
+            done(error)
+
+        self.tree.submit(CloseSession(session_id), closed)
+
+    # Figures
+
+    @property
+    def figures(self) -> four_letter_words.Figures:
+        """Of all connections since the start."""
+        total = four_letter_words.Figures()
+        for some in (self.ended_figures, *(connection.figures for connection in self.connections)):
+            total.add(some)
+        return total
+
+    def figures_for_words(self) -> four_letter_words.ServerFigures:
+        tree = self.tree.tree
+        sessions = self.sessions
+        figures = self.figures
+        return four_letter_words.ServerFigures(
+            version=f"{four_letter_words.ZOOKEEPER_VERSION}-jesenska-{__version__}, built on {sys.implementation.name} "
+            f"{platform.python_version()}",
+            connections=[connection.figures_for_words() for connection in self.connections],
+            received=figures.received,
+            sent=figures.sent,
+            outstanding=sum(connection.outstanding() for connection in self.connections),
+            min_latency_ms=int(figures.min_latency_ms),
+            average_latency_ms=figures.average_latency_ms,
+            max_latency_ms=int(figures.max_latency_ms),
+            zxid=tree.last_zxid,
+            nodes=len(tree),
+            ephemerals=sum(len(tree.ephemerals(session_id)) for session_id in tree.sessions),
+            data_bytes=sum(len(path) + len(node.data or b"") for path, node in tree.walk()),
+            sessions=len(tree.sessions),
+            watches=len(self.watches),
+            watched_paths=self.watches.paths(),
+            watching_connections=len(self.watches.watchers()),
+            uptime_ms=int(self.now_ms() - self.started_ms),
+            configuration={
+                "clientPort": str(self.port),
+                "tickTime": str(self.config.tick_ms),
+                "maxClientCnxns": str(self.config.max_client_connections),
+                "minSessionTimeout": str(sessions.min_timeout_ms),
+                "maxSessionTimeout": str(sessions.max_timeout_ms),
+                "serverId": "0",
+            },
+            environment={
+                "host.name": platform.node(),
+                "python.version": platform.python_version(),
+                "os.name": platform.system(),
+                "os.arch": platform.machine(),
+                "os.version": platform.release(),
+                "process.id": str(os.getpid()),
+            },
+        )

@@ -1,0 +1,122 @@
+"""The client inside a Spark process: one event loop in its own thread, one cluster per set of options, kept while the
+process lives.
+
+Spark calls a data source from an ordinary thread, and reuses its Python workers from task to task. The loop's thread
+moves the bytes while Spark's thread converts those that came before; an open connection serves the next task without a
+new handshake. A process that was forked from one with a loop starts its own.
+
+Errors that a broker's restart causes are retried until `default.api.timeout.ms` has passed, or as often as the caller
+says. A wrong name or number is not retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from jesenska.base.clock import Clock, SystemClock
+from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
+from jesenska.client.cluster import Cluster
+from jesenska.pipeline.connector.options import ClientOptions
+
+T = TypeVar("T")
+
+_connections: dict[tuple[int, ClientOptions], ClusterThread] = {}
+_lock = threading.Lock()
+
+
+class ClusterThread:
+    """Runs coroutines on the loop's thread, on the cluster that the options name."""
+
+    def __init__(self, options: ClientOptions, clock: Clock | None = None) -> None:
+        self.options = options
+        self.clock: Clock = clock or SystemClock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="jesenska client", daemon=True)
+        self._thread.start()
+        self.cluster = self.run(self._open())
+
+    async def _open(self) -> Cluster:
+        options = self.options
+        return Cluster(
+            options.bootstrap,
+            client_id=options.client_id,
+            request_timeout_seconds=options.request_timeout_ms / 1000,
+            connect_timeout_seconds=options.connect_timeout_ms / 1000,
+            connect_timeout_max_seconds=options.connect_timeout_max_ms / 1000,
+            retry_backoff_seconds=options.retry_backoff_ms / 1000,
+            retry_backoff_max_seconds=options.retry_backoff_max_ms / 1000,
+            reconnect_backoff_seconds=options.reconnect_backoff_ms / 1000,
+            reconnect_backoff_max_seconds=options.reconnect_backoff_max_ms / 1000,
+            send_buffer_bytes=options.send_buffer_bytes,
+            receive_buffer_bytes=options.receive_buffer_bytes,
+            metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
+            clock=self.clock,
+        )
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
+        """Starts the work; its result is waited for when it is wanted."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.submit(work).result()
+
+    def persist(
+        self,
+        work: Callable[[], Awaitable[T]],
+        timeout_ms: int | None = None,
+        *,
+        retries: int | None = None,
+        interval_ms: int | None = None,
+    ) -> T:
+        """The result of the work, retried after retriable errors: for some time, or that many times."""
+        return self.run(self.persistently(work, timeout_ms, retries=retries, interval_ms=interval_ms))
+
+    async def persistently(
+        self,
+        work: Callable[[], Awaitable[T]],
+        timeout_ms: int | None = None,
+        *,
+        retries: int | None = None,
+        interval_ms: int | None = None,
+    ) -> T:
+        limit = self.options.api_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = self.clock.monotonic() + limit / 1000
+        pause = max(self.options.retry_backoff_ms, 20) if interval_ms is None else interval_ms
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return await work()
+            except KafkaError as error:
+                enough = self.clock.monotonic() > deadline if retries is None else attempts > retries
+                if not error.retriable or isinstance(error, UnknownTopicOrPartitionError) or enough:
+                    raise
+            await asyncio.sleep(pause / 1000)
+
+    def close(self) -> None:
+        """Ends the loop and its thread; for tests and short programs."""
+        self.run(self.cluster.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        with _lock:
+            for key, connection in list(_connections.items()):
+                if connection is self:
+                    del _connections[key]
+
+
+def connect(options: ClientOptions) -> ClusterThread:
+    """The process's connection for these options, made at first use."""
+    with _lock:
+        key = (os.getpid(), options)
+        found = _connections.get(key)
+        if found is None:
+            for stale in [other for other in _connections if other[0] != key[0]]:
+                del _connections[stale]
+            found = _connections[key] = ClusterThread(options)
+        return found

@@ -1,0 +1,57 @@
+"""The ranges of a task: small ranges together, in as many tasks as there are cores; a large one by itself.
+
+A task costs Spark some 20 ms whatever it reads. Fifty partitions with a record each are fifty ranges, and need no
+fifty tasks. A range's bytes are its offsets times the size of a record of its topic in the log. The largest ranges are
+dealt out first, each to the task that has least. A range is never parted here, and a task reads its ranges one after
+the other, so the order within a partition stays.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jesenska.base.limits import SOURCE_PACKED_BYTES
+from jesenska.pipeline.connector.planning import OffsetRange
+
+#: The assumed size for topics whose records could not be sampled.
+_USUAL_RECORD_BYTES = 1024.0
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Ranges that are read one after the other."""
+
+    ranges: tuple[OffsetRange, ...]
+
+    @property
+    def size(self) -> int:
+        """Offsets."""
+        return sum(item.size for item in self.ranges)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.ranges))
+
+
+def apart(ranges: Sequence[OffsetRange]) -> list[Task]:
+    """A task for each range."""
+    return [Task((item,)) for item in ranges]
+
+
+def pack(ranges: Sequence[OffsetRange], record_bytes: Mapping[str, float], cores: int) -> list[Task]:
+    """Tasks for all ranges; `record_bytes` is the size of a record by topic, as far as it is known."""
+    if len(ranges) <= cores:
+        return apart(ranges)
+    sizes = [item.size * record_bytes.get(item.topic, _USUAL_RECORD_BYTES) for item in ranges]
+    small = [index for index, size in enumerate(sizes) if size < SOURCE_PACKED_BYTES]
+    count = min(len(small), max(cores, round(sum(sizes[index] for index in small) / SOURCE_PACKED_BYTES)))
+    tasks: list[list[int]] = [[index] for index, size in enumerate(sizes) if size >= SOURCE_PACKED_BYTES]
+    dealt: list[list[int]] = [[] for _ in range(count)]
+    least = [(0.0, number) for number in range(count)]
+    for index in sorted(small, key=lambda index: (-sizes[index], index)):
+        held, number = least[0]
+        dealt[number].append(index)
+        heapq.heapreplace(least, (held + sizes[index], number))
+    tasks += [sorted(members) for members in dealt if members]
+    return [Task(tuple(ranges[index] for index in members)) for members in sorted(tasks)]

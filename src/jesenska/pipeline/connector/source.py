@@ -1,0 +1,504 @@
+"""The data source `jesenska`: Spark reads topics by it, in batch queries and in streams; it also leads to the sink.
+
+    spark.read.format("jesenska").option("kafka.bootstrap.servers", "127.0.0.1:9092").option("subscribe",
+    "flights").load()
+
+Options are Spark's own for Kafka (options.py), rows have its schema (columns.py). Where things run:
+
+    planner process    the options are read, partitions and offsets are planned (once per batch query)
+    driver's helper    one process per stream: `JesenskaStreamReader` lives there from the query's start to its end
+    tasks              `read` of one range, or of several small ones (packing.py); nothing is kept in the reader, the
+                       connection belongs to the process (cluster_thread.py)
+
+A stream's offsets are {"topic": {"partition": offset, "topicId": id}}, each the offset of the next record. Spark
+writes the end of a micro-batch to its checkpoint before it runs and reads the same range again after a crash, so the
+rows of a micro-batch are the same each time (as long as retention leaves them). The start of the first micro-batch is
+written nowhere. So where a query begins at the end of a log, its first micro-batch ends there, too: it is empty, and
+its end is the start. Partitions and topics that appear while a stream runs are read from their earliest record. A
+partition that is missing keeps its place, for the case that it is seen again with the same topic id.
+
+Left out: the filters that Spark could push down (offset, timestamp, partition); continuous processing, and the pushing
+down of columns (Spark has neither for Python data sources: the option `columns` chooses them).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from jesenska.base.clock import Clock, SystemClock
+from jesenska.base.errors import JesenskaError
+from jesenska.base.identifiers import TopicPartition
+from jesenska.base.limits import DATA_SOURCE_LOOK_UPS_MAX
+from jesenska.pipeline.connector import planning
+from jesenska.pipeline.connector.cluster_thread import ClusterThread, connect
+from jesenska.pipeline.connector.columns import RowMaker, row_schema, together
+from jesenska.pipeline.connector.fetching import chunks, record_bytes
+from jesenska.pipeline.connector.options import READ_BY_A_QUERY, SourceOptions, columns_of, sink_options, source_options
+from jesenska.pipeline.connector.packing import Task, apart, pack
+from jesenska.pipeline.connector.planning import Bounds, OffsetRange, Offsets, Place, Resolved, Tree
+from jesenska.pipeline.connector.sink import JesenskaStreamWriter, JesenskaWriter
+from jesenska.pipeline.connector.user_errors import plainly, say_if_slow
+from jesenska.pipeline.spark.worker_garbage import leave_modules_out
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+#: The timeout of a batch query's first contact with the brokers: a wrong address is reported within 10 s.
+_FIRST_CONTACT_MS = 10_000
+
+T = TypeVar("T")
+
+#: The size of a record in the log, by topic.
+_record_bytes: weakref.WeakKeyDictionary[ClusterThread, dict[str, float]] = weakref.WeakKeyDictionary()
+
+
+class JesenskaDataSource(DataSource):
+    """Found by Spark under the name `jesenska` (the top-level module pyspark_jesenska names it)."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "jesenska"
+
+    def schema(self) -> StructType:
+        with plainly("subscribe"):
+            return row_schema(columns_of(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with plainly("subscribe"):
+            options = source_options(self.options, streaming=False)
+            _refuse_other_schema(schema, options)
+            return JesenskaReader(options)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        try:
+            options = source_options(self.options, streaming=True)
+            _refuse_other_schema(schema, options)
+        except JesenskaError as error:
+            return _Refused(error)
+        return JesenskaStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        with plainly("topic"):
+            if overwrite:
+                raise JesenskaError('A topic cannot be overwritten, only appended to: write with mode("append").')
+            return JesenskaWriter(sink_options(self.options), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:
+        # Spark's "complete" mode asks to overwrite; as in its own sink, each micro-batch's rows are appended.
+        with plainly("topic"):
+            return JesenskaStreamWriter(sink_options(self.options), schema)
+
+
+def _refuse_other_schema(schema: StructType, options: SourceOptions) -> None:
+    expected = row_schema(options.columns)
+    if [(item.name, item.dataType) for item in schema.fields] != [
+        (item.name, item.dataType) for item in expected.fields
+    ]:
+        raise JesenskaError(
+            f"The rows of topics have a schema of their own, {expected.simpleString()}: leave out schema(...) and "
+            f"select from these columns."
+        )
+
+
+class _Refused(DataSourceStreamReader):
+    """The reader of a stream with invalid options; every method raises their error. Spark's helper would put its own
+    error before one that is raised when the reader is made."""
+
+    def __init__(self, error: JesenskaError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        with plainly("subscribe"):
+            raise self._error
+
+    def initialOffset(self) -> Tree:
+        self._refuse()
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
+        self._refuse()
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]
+    ) -> Sequence[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._refuse()
+
+
+def _read(options: SourceOptions, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    task = partition.value
+    if task is None:  # Spark's value for a plan without tasks
+        return
+    assert isinstance(task, Task)
+    leave_modules_out()
+    with plainly("subscribe"):
+        yield from together(_rows(options, task))
+
+
+def _rows(options: SourceOptions, task: Task) -> Iterator[pa.RecordBatch]:
+    say_if_slow()
+    maker = RowMaker(options.columns, options.check_crcs)
+    for chunk in chunks(connect(options.client), task.ranges, options):
+        try:
+            yield from maker.rows(chunk)
+        except JesenskaError as error:
+            raise JesenskaError(
+                f"Reading {chunk.topic_partition} failed between the offsets {chunk.start} and {chunk.end}: {error}"
+            ) from error
+
+
+async def _tasks(
+    connection: ClusterThread, options: SourceOptions, ranges: Sequence[OffsetRange]
+) -> list[InputPartition]:
+    """The ranges as tasks: cut where options say so, else packed where there are more than cores. A topic's record
+    size is kept, as it changes little."""
+    if options.min_partitions is not None or options.max_records_per_partition is not None:
+        tasks = apart(planning.cut(ranges, options.min_partitions, options.max_records_per_partition))
+    else:
+        whole = planning.cut(ranges)
+        cores = max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+        if len(whole) <= cores:
+            return [InputPartition(item) for item in apart(whole)]
+        known = _record_bytes.setdefault(connection, {})
+        new = [item for item in whole if item.topic not in known]
+        if new:
+            known.update(await record_bytes(connection.cluster, new, options))
+        tasks = pack(whole, known, cores)
+    return [InputPartition(item) for item in tasks]
+
+
+def _look_up(
+    connection: ClusterThread, options: SourceOptions, work: Callable[[], Awaitable[T]], timeout_ms: int | None
+) -> T:
+    """Partitions and offsets, asked again after errors that pass: as often as fetchOffset.numRetries says, else for
+    some time."""
+    with plainly("subscribe"):
+        return connection.persist(
+            work, timeout_ms, retries=options.offset_retries, interval_ms=options.offset_retry_interval_ms
+        )
+
+
+class JesenskaReader(DataSourceReader):
+    """A batch query: planned once, then read range by range."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        connection = connect(self.options.client)
+        return _look_up(connection, self.options, lambda: self._plan(connection), _FIRST_CONTACT_MS)
+
+    async def _plan(self, connection: ClusterThread) -> list[InputPartition]:
+        return await _tasks(connection, self.options, await planning.plan_batch(connection.cluster, self.options))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self.options, partition)
+
+
+class JesenskaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream's source: reports new offsets, within the limits, and reads their records.
+
+    `_target` holds the offsets at which a query with the trigger availableNow ends. `_start` is where a new query
+    begins, resolved once. `_begun` is true as soon as a micro-batch has been planned."""
+
+    def __init__(self, options: SourceOptions, clock: Clock | None = None) -> None:
+        self.options = options
+        self._clock: Clock = clock or SystemClock()
+        self._start: Resolved | None = None
+        self._start_tree: Tree = {}
+        self._begun = False
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._last_trigger_ms: int | None = None
+        self._contacted = False
+        self._missing: set[TopicPartition] = set()
+        self._commit_failed = False
+        self._told: Offsets = {}
+
+    # --- offsets -----------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Tree:
+        """The same at every call, as Spark needs it."""
+        if self._start is None:
+            self._start, ids = self._ask(self._initial)
+            self._start_tree = planning.to_tree(self._start.offsets, ids)
+        return self._start_tree
+
+    async def _initial(self, connection: ClusterThread) -> tuple[Resolved, Mapping[str, str]]:
+        options = self.options
+        partitions = await planning.partitions_of(connection.cluster, options.subscription)
+        bounds = await planning.bounds_of(connection.cluster, partitions, read_committed=options.read_committed)
+        start = await planning.resolve(connection.cluster, options.start, partitions, bounds, options)
+        for key, offset in start.offsets.items():
+            found = planning.within(
+                OffsetRange(key.topic, key.partition, offset, bounds.latest[key]), bounds, options.fail_on_data_loss
+            )
+            start.offsets[key] = found.start
+        return start, bounds.ids
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self.options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self.options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Mapping[str, Mapping[str, int | str]], limit: ReadLimit) -> Tree:
+        known = planning.from_tree(start)
+        self._tell_group(known.offsets)
+        begin, bounds = self._ask(lambda connection: self._news(connection, known))
+        self._latest = bounds.latest
+        end: Offsets = bounds.latest
+        if self._target is not None:
+            # A partition that was not there when the query began is left for the next one.
+            end = {
+                key: max(begin[key], min(latest, self._target.get(key, 0)))
+                for key, latest in end.items()
+                if key in self._target or key in known.offsets
+            }
+        if self._start is not None and not self._begun and start == self._start_tree:
+            # Spark keeps the end of the first micro-batch, and not its start. Where the start would be a later one if
+            # it were resolved again, the first micro-batch reads nothing: so its end is the start that is kept.
+            end = {key: begin[key] if key in self._start.moving else offset for key, offset in end.items()}
+        begin = {key: begin[key] for key in end}
+        if self._must_wait(begin, end, limit):
+            return dict(start)  # type: ignore[arg-type]
+        if isinstance(limit, ReadMaxRows):
+            end = planning.share(limit.max_rows, begin, end)
+        self._begun = True
+        self._last_trigger_ms = self._clock.now_ms()
+        gone = {
+            key: offset
+            for key, offset in known.offsets.items()
+            if key not in bounds.latest and not known.is_another(key.topic, bounds.ids)
+        }
+        return planning.to_tree({**gone, **end}, {**known.ids, **bounds.ids})
+
+    def _must_wait(self, begin: Offsets, end: Offsets, limit: ReadLimit) -> bool:
+        """True if fewer records than minOffsetsPerTrigger have come, and the last trigger is not too long ago. As in
+        Spark's own source, a query's first trigger takes the present records. An availableNow query never waits."""
+        minimum = (
+            limit.min_rows
+            if isinstance(limit, ReadMinRows)
+            else self.options.min_offsets_per_trigger
+            if isinstance(limit, ReadMaxRows)
+            else None
+        )
+        if minimum is None or self._target is not None:
+            return False
+        if sum(max(0, end[key] - begin[key]) for key in end) >= minimum:
+            return False
+        return (
+            self._last_trigger_ms is not None
+            and self._clock.now_ms() - self._last_trigger_ms < self.options.max_trigger_delay_ms
+        )
+
+    async def _news(self, connection: ClusterThread, known: Place) -> tuple[Offsets, Bounds]:
+        """The begin offset of each partition, and the bounds of its log. Partitions that are gone, topics that were
+        deleted and created again, and logs that end before the stream's position are data loss."""
+        fail = self.options.fail_on_data_loss
+        bounds = await self._present(connection, known.offsets.keys())
+        missing = known.offsets.keys() - bounds.latest.keys()
+        for key in sorted(missing - self._missing):
+            option, reason = "assign" if self.options.subscription.assigned else "subscribe", "does not exist any more"
+            if not self.options.subscription.names(key):
+                reason = f"is in the stream's checkpoint, but not in the option {option}"
+            place = f"{key} {reason}; the stream stood at its offset {known.offsets[key]}."
+            planning.data_loss(
+                place,
+                fail,
+                "the stream goes on without it, and keeps its place in case that the same topic is seen again",
+            )
+        self._missing = set(missing)
+        begin = {}
+        for key, latest in bounds.latest.items():
+            earliest = bounds.earliest[key]
+            begin[key] = known.offsets.get(key, earliest)
+            if key in known.offsets and known.is_another(key.topic, bounds.ids):
+                sentence = (
+                    f"{key} was created anew; the stream stood at offset {begin[key]} of the topic that had its name "
+                    f"before."
+                )
+                planning.data_loss(sentence, fail)
+                begin[key] = earliest
+            if begin[key] > latest:
+                sentence = (
+                    f"{key} ends at offset {latest}, but the stream stands at offset {begin[key]}: records are gone, "
+                    f"or the topic was created anew."
+                )
+                planning.data_loss(sentence, fail)
+                begin[key] = earliest
+        return begin, bounds
+
+    async def _present(
+        self, connection: ClusterThread, known: Set[TopicPartition], only: Set[TopicPartition] | None = None
+    ) -> Bounds:
+        """The partitions that are there (of `only`, if given). With failOnDataLoss one that is known and missing is
+        asked for again: a broker that has just started may not know it yet."""
+        options = self.options
+        for _ in range(DATA_SOURCE_LOOK_UPS_MAX):
+            bounds = await planning.present(
+                connection.cluster, options.subscription, only, read_committed=options.read_committed
+            )
+            if known <= bounds.latest.keys() or not options.fail_on_data_loss:
+                break
+            await asyncio.sleep(connection.cluster.retry_backoff_seconds)
+        return bounds
+
+    def reportLatestOffset(self) -> Tree | None:
+        return None if self._latest is None else planning.to_tree(self._latest)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        async def latest(connection: ClusterThread) -> Offsets:
+            return (
+                await planning.present(
+                    connection.cluster, self.options.subscription, read_committed=self.options.read_committed
+                )
+            ).latest
+
+        self._target = self._ask(latest)
+
+    # --- records -----------------------------------------------------------------------------------------------------
+
+    def partitions(
+        self, start: Mapping[str, Mapping[str, int | str]], end: Mapping[str, Mapping[str, int | str]]
+    ) -> Sequence[InputPartition]:
+        begin = planning.from_tree(start)
+        if self._start is not None and not self._begun:
+            begin = self._start_of_first(begin, planning.from_tree(end))
+        self._begun = True
+        return self._ask(lambda connection: self._plan(connection, begin, planning.from_tree(end)))  # type: ignore[no-any-return]
+
+    def _start_of_first(self, start: Place, end: Place) -> Place:
+        """The begin of the first micro-batch of an earlier run that ended before it was done: `start` has been
+        resolved again since then."""
+        assert self._start is not None
+        offsets = dict(start.offsets)
+        for key, offset in end.offsets.items():
+            if key in offsets and (key in self._start.moving or offsets[key] > offset):
+                offsets[key] = offset
+        return Place(offsets, start.ids)
+
+    async def _plan(self, connection: ClusterThread, start: Place, end: Place) -> list[InputPartition]:
+        options, fail = self.options, self.options.fail_on_data_loss
+        changed = [
+            key
+            for key, offset in end.offsets.items()
+            if start.offsets.get(key) != offset or start.is_another(key.topic, end.ids)
+        ]
+        bounds = await self._present(connection, set(changed), set(changed))
+        ranges = []
+        for key in changed:
+            begin, last = start.offsets.get(key), end.offsets[key]
+            if key not in bounds.latest:
+                planning.data_loss(
+                    f"{key} does not exist any more; its offsets from {begin or 0} to {last} are to be read.",
+                    fail,
+                    "they are left out",
+                )
+                continue
+            if end.is_another(key.topic, bounds.ids):
+                planning.data_loss(
+                    f"{key} was created anew; its offsets from {begin or 0} to {last} are to be read.",
+                    fail,
+                    "they are left out",
+                )
+                continue
+            earliest = bounds.earliest[key]
+            if begin is None:
+                if earliest > 0:
+                    planning.data_loss(
+                        f"{key} was added while the stream ran and begins at offset {earliest}: the records before "
+                        f"it are gone.",
+                        fail,
+                    )
+                begin = earliest
+            elif start.is_another(key.topic, end.ids):
+                planning.data_loss(
+                    f"{key} was created anew; the stream stood at offset {begin} of the topic that had its name "
+                    f"before.",
+                    fail,
+                )
+                begin = earliest
+            elif begin > last:
+                planning.data_loss(
+                    f"{key} was cut or created anew: the stream stood at offset {begin}, and is to read up to {last}.",
+                    fail,
+                )
+                begin = earliest
+            ranges.append(planning.within(OffsetRange(key.topic, key.partition, begin, max(begin, last)), bounds, fail))
+        return await _tasks(connection, options, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return _read(self.options, partition)
+
+    def commit(self, end: Mapping[str, Mapping[str, int | str]]) -> None:
+        """Commits the read offsets to the group. Spark calls it when it plans the next micro-batch; `latestOffset` has
+        done so before."""
+        self._tell_group(planning.from_tree(end).offsets)
+
+    def _tell_group(self, read: Offsets) -> None:
+        """Commits the read offsets to the group of kafka.group.id, if there is one, for tools that show lag. The
+        checkpoint holds the offsets that count, so a failed commit is logged and does not stop the query."""
+        group_id = self.options.group_id
+        if group_id is None or read == self._told:
+            return
+        connection = connect(self.options.client)
+        try:
+            connection.run(self._commit(connection, group_id, read))
+        except (JesenskaError, TimeoutError) as error:
+            if not self._commit_failed:
+                reason = str(error) or "no answer came."
+                logger.warning(
+                    "Offsets could not be committed to the group %s, which shows a wrong lag until they are: %s",
+                    group_id,
+                    reason,
+                )
+            self._commit_failed = True
+        else:
+            self._commit_failed = False
+            self._told = read
+
+    async def _commit(self, connection: ClusterThread, group_id: str, offsets: Offsets) -> None:
+        # Here: every process of a query would import it.
+        from jesenska.client.administration.group_admin import GroupAdmin, OffsetAndMetadata
+
+        told = {key: OffsetAndMetadata(offset, -1, READ_BY_A_QUERY) for key, offset in offsets.items()}
+        async with asyncio.timeout(_FIRST_CONTACT_MS / 1000):
+            results = await GroupAdmin(connection.cluster).alter_offsets(group_id, told)
+        for key, error in results.items():
+            if error is not None and key not in self._missing:
+                raise error
+
+    def _ask(self, work: Any) -> Any:
+        connection = connect(self.options.client)
+        result = _look_up(
+            connection, self.options, lambda: work(connection), None if self._contacted else _FIRST_CONTACT_MS
+        )
+        self._contacted = True
+        return result

@@ -1,0 +1,73 @@
+"""The error that a user of Spark reads when a query fails: the sentence, without a Python traceback before it, and
+with Spark's options for a remedy.
+
+A worker that fails writes its traceback for Spark, and Spark puts it before the message. The traceback of an error
+that jesenska explains in a sentence does not help, so it is left out. A worker ends with its error: the process
+reports no other one. Errors of the client name flags of Kafka's tools; here the matching options are named.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from jesenska.base.errors import JesenskaError
+from jesenska.base.source_only import source_is_asked_for
+from jesenska.records import codec
+
+logger = logging.getLogger(__name__)
+
+#: PySpark's own switch, read when an error is written for Spark.
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+_REMEDIES = (
+    (
+        re.compile(r"create it with kafka-topics --create --topic \S+?\.(?=\s|$)"),
+        "create it, or name another one in the option {topic}.",
+    ),
+    (re.compile(r"name another with --bootstrap-server"), "name another in the option kafka.bootstrap.servers"),
+    (re.compile(r"give --bootstrap-server host:port"), "set the option kafka.bootstrap.servers to host:port"),
+)
+
+
+@contextmanager
+def plainly(topic_option: str) -> Iterator[None]:
+    """Errors that leave the block are worded for Spark's users; `topic_option` is the option that names a topic."""
+    try:
+        yield
+    except JesenskaError as error:
+        error.args = (in_sparks_words(str(error), topic_option), *error.args[1:])
+        if _is_worker():
+            os.environ[_HIDE_TRACEBACK] = "1"
+        raise
+
+
+def in_sparks_words(sentence: str, topic_option: str) -> str:
+    """The sentence with Spark's options in place of flags."""
+    for pattern, remedy in _REMEDIES:
+        sentence = pattern.sub(remedy.format(topic=topic_option), sentence)
+    return sentence
+
+
+@cache
+def say_if_slow() -> None:
+    """Warns once in a process whose record codec is not the compiled one, as with --py-files, which carry source
+    only."""
+    if not codec.COMPILED and not source_is_asked_for():
+        logger.warning(
+            "jesenska was installed on %s without its compiled modules, so reading and writing topics takes many "
+            "times longer: install its wheel there, and do "
+            "not send its source with --py-files.",
+            socket.gethostname(),
+        )
+
+
+def _is_worker() -> bool:
+    """True in a process that Spark started, such as `python -m pyspark.daemon`."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith("pyspark.")

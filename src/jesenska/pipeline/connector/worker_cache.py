@@ -1,0 +1,110 @@
+"""The producers and topic settings that a Spark worker process keeps from one writing task to the next.
+
+A micro-batch is a few tasks, and a process does many of them one after the other. A producer of its own for each would
+cost a request and leave a producer id in the brokers' memory and logs every time. So a task borrows a producer. A
+producer that saw a failure is closed, and its sequence numbers end with it.
+
+A topic's settings are fetched again after metadata.max.age.ms, and after a failure.
+"""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass
+
+from jesenska.base.errors import (
+    ClusterAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+    UnknownTopicOrPartitionError,
+)
+from jesenska.client.administration.admin import TOPIC, Admin
+from jesenska.client.producer import Producer
+from jesenska.pipeline.connector.cluster_thread import ClusterThread
+from jesenska.pipeline.connector.options import SinkOptions
+
+_LIMIT, _FORMAT = "max.message.bytes", "message.format.version"
+#: The first release whose records have headers and producers.
+_FIRST_WITH_BATCHES = (0, 11)
+
+_kept: weakref.WeakKeyDictionary[ClusterThread, Kept] = weakref.WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The records that a topic accepts: `max_message_bytes` is None if describing the topic is not allowed;
+    `old_format` names its format if that is older than 0.11."""
+
+    max_message_bytes: int | None = None
+    old_format: str | None = None
+
+
+class Kept:
+    """For one connection. `borrow` and `give_back` are called on the loop's thread."""
+
+    def __init__(self, connection: ClusterThread) -> None:
+        self._cluster = connection.cluster
+        self._clock = connection.clock
+        self._max_age_seconds = connection.options.metadata_max_age_ms / 1000
+        self._producers: dict[tuple[object, ...], list[Producer]] = {}
+        self._settings: dict[str, tuple[float, TopicSettings]] = {}
+
+    async def borrow(self, options: SinkOptions, idempotent: bool | None) -> Producer:
+        """A producer for the caller alone, until it is given back."""
+        idle = self._producers.get(_kind(options, idempotent))
+        if idle:
+            return idle.pop()
+        return Producer(
+            self._cluster,
+            acks=options.acks,
+            enable_idempotence=idempotent,
+            max_request_size=options.max_request_size,
+            buffer_memory=options.buffer_memory,
+            delivery_timeout_seconds=options.delivery_timeout_ms / 1000,
+            max_block_seconds=options.delivery_timeout_ms / 1000,
+        )
+
+    def give_back(self, producer: Producer, options: SinkOptions, idempotent: bool | None) -> None:
+        """Takes back a producer whose records are all acknowledged; any other must be closed."""
+        self._producers.setdefault(_kind(options, idempotent), []).append(producer)
+
+    async def settings_of(self, topic: str) -> TopicSettings:
+        known = self._settings.get(topic)
+        now = self._clock.monotonic()
+        if known is not None and now - known[0] < self._max_age_seconds:
+            return known[1]
+        try:
+            entries = await Admin(self._cluster).describe_configs(TOPIC, topic, [_LIMIT, _FORMAT])
+        except (TopicAuthorizationFailedError, ClusterAuthorizationFailedError):
+            entries = []  # not allowed to ask: the defaults suit the defaults
+        except UnknownTopicOrPartitionError:
+            return TopicSettings()  # created this moment, and not known to every broker
+        values = {entry.name: entry.value for entry in entries}
+        limit = values.get(_LIMIT)
+        found = TopicSettings(None if limit is None else int(limit), _old_format(values.get(_FORMAT)))
+        self._settings[topic] = (now, found)
+        return found
+
+    def forget_settings(self) -> None:
+        self._settings.clear()
+
+
+def kept(connection: ClusterThread) -> Kept:
+    """The process's `Kept` for this connection."""
+    found = _kept.get(connection)
+    if found is None:
+        found = _kept[connection] = Kept(connection)
+    return found
+
+
+def _kind(options: SinkOptions, idempotent: bool | None) -> tuple[object, ...]:
+    return (options.acks, idempotent, options.max_request_size, options.buffer_memory, options.delivery_timeout_ms)
+
+
+def _old_format(release: str | None) -> str | None:
+    """The release if its format is older than batches: 0.10.2, 0.9.0-IV0."""
+    if release is None:
+        return None
+    numbers = release.partition("-")[0].split(".")[:2]
+    if all(number.isdecimal() for number in numbers) and tuple(map(int, numbers)) < _FIRST_WITH_BATCHES:
+        return release
+    return None

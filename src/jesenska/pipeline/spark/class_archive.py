@@ -1,0 +1,61 @@
+"""The archive of Java classes with which a Spark session starts in about half the time: its path, and the JVM options
+that name it. `python -m jesenska.pipeline.spark.make_class_archive` makes it.
+
+Spark's JVM reads and checks some fifteen thousand classes when it starts. From an archive (JEP 350) it maps them as
+they were laid out before. `session()` uses the archive that fits its Java and its Spark; without one it starts as
+usual, and so does a JVM whose classes turn out not to match the archive.
+
+    <cache of the user>/jesenska/classes-<digest of Java and Spark's jars>.jsa
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from jesenska.pipeline.spark.java import cache_folders, java_home
+
+#: The setting that holds options of Spark's JVM.
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+#: A JVM that cannot use an archive starts without it and logs nothing about it.
+QUIETLY: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
+
+
+def options_with_archive(java_options: str | None, environment: Mapping[str, str]) -> str | None:
+    """The JVM's options with those that name the archive, if there is one that fits."""
+    if java_options is not None and ("SharedArchiveFile" in java_options or "ArchiveClassesAtExit" in java_options):
+        return java_options  # another archive is set, or is being made
+    for path in archive_paths(environment):
+        if path.is_file():
+            return f"{QUIETLY} -XX:SharedArchiveFile={shlex.quote(str(path))} {java_options or ''}".rstrip()
+    return java_options
+
+
+def archive_paths(environment: Mapping[str, str]) -> list[Path]:
+    """Possible paths of the archive for this Java and this Spark; the first writable one counts. Empty if Java or
+    Spark is not found."""
+    name = _name(environment)
+    return [] if name is None else [folder / name for folder in cache_folders(environment)]
+
+
+def _name(environment: Mapping[str, str]) -> str | None:
+    """The archive's file name, which depends on Java and the jars. None if they are not found."""
+    from pyspark.find_spark_home import _find_spark_home
+
+    home = java_home(environment)
+    found = (
+        shutil.which("java", path=environment.get("PATH", os.defpath)) if home is None else str(home / "bin" / "java")
+    )
+    jars = Path(environment.get("SPARK_HOME") or _find_spark_home()) / "jars"
+    if found is None or not jars.is_dir():
+        return None
+    java = Path(found).resolve()
+    release = java.parent.parent / "release"
+    facts = [str(java), release.read_text(encoding="utf-8", errors="replace") if release.is_file() else "", str(jars)]
+    facts += [f"{jar.name} {jar.stat().st_size}" for jar in sorted(jars.iterdir())]
+    return f"classes-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.jsa"

@@ -1,0 +1,857 @@
+"""The operations of a stream of records, KStream (kinds.py).
+
+Operations in Kafka Streams' words, in snake_case. Functions come first; everything else is a keyword:
+
+    name=          the operation's name in the topology (Named, Grouped, Joined, Consumed, Produced, …)
+    key=, value=   serdes of the operation's writes, and of its output
+    store=         the name of the table's store, for queries
+
+A function is a Python callable or a column expression; `functions.py` lists the arguments of each. Kafka Streams
+forgets the serde of a function's result (`map` both, `map_values` the value's, `select_key` the key's), and then the
+default serdes of the settings are used; say it with key= and value= where the operation makes it.
+
+An operation that makes new keys marks the stream: before the next one that needs equal keys in one partition
+(an aggregation, a join with a stream or a table) its records go through an internal topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from jesenska.pipeline.streams.dsl import shown
+from jesenska.pipeline.streams.dsl.construction import Construction, TableFacts
+from jesenska.pipeline.streams.dsl.functions import Function, Role, function
+from jesenska.pipeline.streams.dsl.materialization import Materialized, check_serde
+from jesenska.pipeline.streams.dsl.processing import (
+    Processor,
+    Transformer,
+    ValueTransformer,
+    ValueTransformerWithKey,
+    check_supplier,
+)
+from jesenska.pipeline.streams.dsl.repartitions import Partitioner, repartition_node
+from jesenska.pipeline.streams.dsl.stream_sources import stream_source
+from jesenska.pipeline.streams.dsl.table_operations import GlobalKTable, TableOperations
+from jesenska.pipeline.streams.dsl.windows import JoinWindows
+from jesenska.pipeline.streams.kafka_names import SaysOurName
+from jesenska.pipeline.streams.locations import here, refused
+from jesenska.pipeline.streams.names import checked
+from jesenska.pipeline.streams.plan import (
+    Branch,
+    BranchChild,
+    Filter,
+    FlatMap,
+    FlatMapValues,
+    Foreach,
+    Map,
+    MapValues,
+    Merge,
+    Node,
+    Peek,
+    Process,
+    Repartition,
+    SelectKey,
+    Sink,
+    Store,
+    StreamGlobalTableJoin,
+    StreamStreamJoin,
+    StreamTableJoin,
+    ToTable,
+)
+from jesenska.pipeline.streams.serdes.serde import Serde
+
+TableT = TypeVar("TableT")
+GroupedT = TypeVar("GroupedT")
+StreamT = TypeVar("StreamT")
+
+
+class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
+    """A stream of records: the operations of KStream. The construction has the classes of tables and groups."""
+
+    _INSTEAD: ClassVar[dict[str, str]] = {
+        name: f"group_by_key().{name}(…)" for name in ("count", "reduce", "aggregate", "windowed_by")
+    }
+
+    def __init__(
+        self,
+        construction: Construction,
+        name: str,
+        *,
+        key: Serde | None,
+        value: Serde | None,
+        sources: frozenset[str],
+        repartition_required: bool = False,
+    ) -> None:
+        self._construction = construction
+        self._names = construction.names
+        self.name = name
+        self.key_serde = key
+        self.value_serde = value
+        self.sources = sources
+        self.repartition_required = repartition_required
+        self._repartition_name: str | None = None
+
+    def __repr__(self) -> str:
+        return shown.line_of("KStream", self._construction, self.name, self.key_serde, self.value_serde)
+
+    def _repr_html_(self) -> str:
+        return shown.table_of("KStream", self._construction, self.name, self.key_serde, self.value_serde)
+
+    def _then(self, node: Node, *, keys_change: bool = False) -> Self:
+        """The stream that leaves the new node."""
+        self._construction.add(node)
+        return type(self)(
+            self._construction,
+            node.name,
+            key=node.key,
+            value=node.value,
+            sources=self.sources,
+            repartition_required=self.repartition_required or keys_change,
+        )
+
+    # Record by record
+
+    def filter(self, predicate: Any, *, name: str | None = None) -> Self:
+        """The records for which `predicate(key, value)` is true."""
+        return self._filter(predicate, False, name)
+
+    def filter_not(self, predicate: Any, *, name: str | None = None) -> Self:
+        """The records for which `predicate(key, value)` is not true."""
+        return self._filter(predicate, True, name)
+
+    def _filter(self, predicate: Any, negated: bool, name: str | None) -> Self:
+        chosen = function(Role.PREDICATE, predicate, "filter_not" if negated else "filter")
+        name = self._names.named(name, "KSTREAM-FILTER-")
+        return self._then(
+            Filter(
+                name=name,
+                inputs=(self.name,),
+                made_at=here(),
+                key=self.key_serde,
+                value=self.value_serde,
+                predicate=chosen,
+                negated=negated,
+            )
+        )
+
+    def map(
+        self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> Self:
+        """For each record the pair that `mapper(key, value)` gives."""
+        mapping = function(Role.PAIR_MAPPER, mapper, "map")
+        _check(key, value)
+        name = self._names.named(name, "KSTREAM-MAP-")
+        return self._then(
+            Map(name=name, inputs=(self.name,), made_at=here(), key=key, value=value, mapper=mapping), keys_change=True
+        )
+
+    def map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> Self:
+        """For each record the value that `mapper(value)` or `mapper(key, value)` gives."""
+        mapping = function(Role.VALUE_MAPPER, mapper, "map_values")
+        _check(None, value)
+        name = self._names.named(name, "KSTREAM-MAPVALUES-")
+        return self._then(
+            MapValues(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=value, mapper=mapping)
+        )
+
+    def flat_map(
+        self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> Self:
+        """For each record all pairs that `mapper(key, value)` gives."""
+        mapping = function(Role.PAIR_MAPPER, mapper, "flat_map")
+        _check(key, value)
+        name = self._names.named(name, "KSTREAM-FLATMAP-")
+        return self._then(
+            FlatMap(name=name, inputs=(self.name,), made_at=here(), key=key, value=value, mapper=mapping),
+            keys_change=True,
+        )
+
+    def flat_map_values(self, mapper: Any, *, value: Serde | None = None, name: str | None = None) -> Self:
+        """For each record all values that `mapper(value)` or `mapper(key, value)` gives."""
+        mapping = function(Role.VALUE_MAPPER, mapper, "flat_map_values")
+        _check(None, value)
+        name = self._names.named(name, "KSTREAM-FLATMAPVALUES-")
+        return self._then(
+            FlatMapValues(
+                name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=value, mapper=mapping
+            )
+        )
+
+    def select_key(self, mapper: Any, *, key: Serde | None = None, name: str | None = None) -> Self:
+        """The same values under the keys that `mapper(key, value)` gives."""
+        return self._select_key(mapper, "select_key", key, name)
+
+    def _select_key(self, mapper: Any, operation: str, key: Serde | None, name: str | None) -> Self:
+        mapping = function(Role.KEY_MAPPER, mapper, operation)
+        _check(key, None)
+        name = self._names.named(name, "KSTREAM-KEY-SELECT-")
+        return self._then(
+            SelectKey(name=name, inputs=(self.name,), made_at=here(), key=key, value=self.value_serde, mapper=mapping),
+            keys_change=True,
+        )
+
+    def peek(self, action: Any, *, name: str | None = None) -> Self:
+        """The same records; `action(key, value)` sees each."""
+        seen = function(Role.ACTION, action, "peek")
+        name = self._names.named(name, "KSTREAM-PEEK-")
+        return self._then(
+            Peek(
+                name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde, action=seen
+            )
+        )
+
+    def foreach(self, action: Any, *, name: str | None = None) -> None:
+        """Ends the stream: `action(key, value)` sees each record."""
+        seen = function(Role.ACTION, action, "foreach")
+        name = self._names.named(name, "KSTREAM-FOREACH-")
+        self._construction.add(Foreach(name=name, inputs=(self.name,), made_at=here(), action=seen))
+
+    def print(self, label: str | None = None, *, name: str | None = None) -> None:
+        """Ends the stream: writes `[label]: key, value` for each record to standard output."""
+        name = self._names.named(name, "KSTREAM-PRINTER-")
+        shown = f"[{label or self.name}]: "
+
+        def show(key: Any, value: Any) -> None:
+            print(f"{shown}{key}, {value}")  # noqa: T201
+
+        self._construction.add(
+            Foreach(name=name, inputs=(self.name,), made_at=here(), action=function(Role.ACTION, show, "print"))
+        )
+
+    # Several streams
+
+    def branch(self, *predicates: Any, name: str | None = None) -> list[Self]:
+        """One stream for each predicate: a record goes to the first that takes it, and is dropped if none does."""
+        if not predicates:
+            raise refused("branch needs at least one predicate: give one for each stream that you want.")
+        chosen = tuple(function(Role.PREDICATE, predicate, "branch") for predicate in predicates)
+        branch_name = self._names.named(name, "KSTREAM-BRANCH-")
+        children = tuple(
+            self._names.named(name, "KSTREAM-BRANCHCHILD-", f"-predicate-{number}") for number in range(len(predicates))
+        )
+        made_at = here()
+        self._construction.add(
+            Branch(
+                name=branch_name,
+                inputs=(self.name,),
+                made_at=made_at,
+                key=self.key_serde,
+                value=self.value_serde,
+                predicates=chosen,
+                children=children,
+            )
+        )
+        return [
+            self._then(
+                BranchChild(
+                    name=child, inputs=(branch_name,), made_at=made_at, key=self.key_serde, value=self.value_serde
+                )
+            )
+            for child in children
+        ]
+
+    def split(self, *, name: str | None = None) -> BranchedKStream[Self]:
+        """Splits the stream into named branches: `split(name="s-").branch(…, name="a").default_branch(name="b")` gives
+        {"s-a": stream, "s-b": stream}."""
+        name = self._names.named(name, "KSTREAM-BRANCH-")
+        self._construction.add(
+            Branch(name=name, inputs=(self.name,), made_at=here(), key=self.key_serde, value=self.value_serde)
+        )
+        return BranchedKStream(self, name)
+
+    def merge(self, other: StreamOperations[Any, Any], *, name: str | None = None) -> Self:
+        """The records of both streams. The serdes are not kept, as in Kafka Streams, unless both have the same."""
+        _check_stream("merge", other)
+        self._construction.must_have("merge", other)
+        name = self._names.named(name, "KSTREAM-MERGE-")
+        key = self.key_serde if self.key_serde is other.key_serde else None
+        value = self.value_serde if self.value_serde is other.value_serde else None
+        self._construction.add(Merge(name=name, inputs=(self.name, other.name), made_at=here(), key=key, value=value))
+        return type(self)(
+            self._construction,
+            name,
+            key=key,
+            value=value,
+            sources=self.sources | other.sources,
+            repartition_required=self.repartition_required or other.repartition_required,
+        )
+
+    # Topics
+
+    def to(
+        self,
+        topic: Any,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Ends the stream in a topic, or in the topics that `topic(key, value)` names. The topics have to exist."""
+        _check(key, value)
+        fixed = checked(topic) if isinstance(topic, str) else None
+        extractor = function(Role.TOPIC_EXTRACTOR, topic, "to") if fixed is None else None
+        name = self._names.named(name, "KSTREAM-SINK-")
+        self._construction.add(
+            Sink(
+                name=name,
+                inputs=(self.name,),
+                made_at=here(),
+                key=key or self.key_serde,
+                value=value or self.value_serde,
+                topic=fixed,
+                topic_extractor=extractor,
+                partitioner=partitioner,
+            )
+        )
+
+    def through(
+        self,
+        topic: str,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitioner: Partitioner | None = None,
+    ) -> Self:
+        """Writes to a topic of yours and reads it again. `repartition` does it with an internal topic."""
+        self.to(topic, key=key, value=value, partitioner=partitioner)
+        source = stream_source(
+            self._construction, (topic,), None, key=key or self.key_serde, value=value or self.value_serde
+        )
+        return type(self)(
+            self._construction, source.name, key=source.key, value=source.value, sources=frozenset((source.name,))
+        )
+
+    def repartition(
+        self,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Through an internal topic, `<application.id>-<name>-repartition`, with `partitions` partitions."""
+        _check(key, value)
+        if partitions is not None and partitions < 1:
+            raise refused(f"a topic cannot have {partitions} partitions: give at least 1.")
+        prefix = self._names.processor("KSTREAM-REPARTITION-") if name is None else checked(name)
+        repartitioned = self._through_internal_topic(
+            prefix,
+            key,
+            value or self.value_serde,
+            partitions=partitions,
+            partitioner=partitioner,
+            asked_for=True,
+            key_behind=key or self.key_serde,
+        )
+        self._construction.add(repartitioned)
+        return self._behind(repartitioned)
+
+    def _through_internal_topic(
+        self,
+        prefix: str,
+        key: Serde | None,
+        value: Serde | None,
+        *,
+        partitions: int | None = None,
+        partitioner: Partitioner | None = None,
+        asked_for: bool = False,
+        key_behind: Serde | None = None,
+    ) -> Repartition:
+        return repartition_node(
+            self._construction,
+            self.name,
+            prefix,
+            key=key or key_behind,
+            value=value,
+            partitions=partitions,
+            partitioner=partitioner,
+            asked_for=asked_for,
+        )
+
+    def _behind(self, repartition: Repartition) -> Self:
+        return type(self)(
+            self._construction,
+            repartition.name,
+            key=repartition.key,
+            value=repartition.value,
+            sources=frozenset((repartition.name,)),
+        )
+
+    def _repartitioned_for_join(self, prefix: str, key: Serde | None, value: Serde | None) -> Self:
+        node = self._through_internal_topic(prefix, key or self.key_serde, value or self.value_serde)
+        if self._repartition_name is None or self.name != prefix:
+            self._construction.add(node)
+            self._repartition_name = node.name
+            return self._behind(node)
+        behind = self._construction.node(self._repartition_name)
+        assert isinstance(behind, Repartition)
+        return self._behind(behind)
+
+    # Tables
+
+    def to_table(
+        self,
+        *,
+        store: str | None = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        logging: bool = True,
+        name: str | None = None,
+    ) -> TableT:
+        """The stream as a table: the latest record of a key counts, a null value deletes the key."""
+        materialized = Materialized(store, key, value, None, logging)
+        made_at = here()
+        name = self._names.named(name, "KSTREAM-TOTABLE-")
+        store_name = materialized.named(self._names, "KSTREAM-TOTABLE-")
+        key, value = key or self.key_serde, value or self.value_serde
+        parent, sources = self.name, self.sources
+        if self.repartition_required:
+            node = self._through_internal_topic(name, key, value)
+            self._construction.add(node)
+            parent, sources = node.name, frozenset((node.name,))
+        facts = TableFacts("source", kept=store is not None)
+        kept_in = materialized.key_value_store(store_name, key, value)
+        kept = ToTable(name=name, inputs=(parent,), made_at=made_at, key=key, value=value, store=kept_in)
+        table: TableT = self._construction.add_table(kept, facts, sources)
+        return table
+
+    def group_by(
+        self, mapper: Any, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> GroupedT:
+        """Grouped by the keys that `mapper(key, value)` gives; through an internal topic. `name` names that topic."""
+        selected = self._select_key(mapper, "group_by", key, name)
+        grouped: GroupedT = self._construction.make.grouped_stream(
+            selected, key=key, value=value or self.value_serde, repartition_prefix=name
+        )
+        return grouped
+
+    def group_by_key(
+        self, *, key: Serde | None = None, value: Serde | None = None, name: str | None = None
+    ) -> GroupedT:
+        """Grouped by the keys as they are."""
+        _check(key, value)
+        grouped: GroupedT = self._construction.make.grouped_stream(
+            self, key=key or self.key_serde, value=value or self.value_serde, repartition_prefix=name
+        )
+        return grouped
+
+    # Joins
+
+    def join(
+        self,
+        other: Any,
+        joiner: Any,
+        windows: JoinWindows | None = None,
+        *,
+        key_selector: Any = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Joined with a stream, with a table, or with a global table, by `joiner(left, right)` or
+        `joiner(key, left, right)`.
+
+        With a stream: `windows` says how far apart two records may be; `key`, `value` and `other_value` are the serdes
+        of the stores, `store` is the base of their names. With a table: `key` and `value` are the serdes of an
+        internal topic, if one is needed. With a global table: `key_selector(key, value)` gives the table's key."""
+        return self._join(
+            "inner",
+            other,
+            joiner,
+            windows,
+            key_selector=key_selector,
+            key=key,
+            value=value,
+            other_value=other_value,
+            store=store,
+            name=name,
+        )
+
+    def left_join(
+        self,
+        other: Any,
+        joiner: Any,
+        windows: JoinWindows | None = None,
+        *,
+        key_selector: Any = None,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """As join, with every record of this stream; a record without a partner is joined with None."""
+        return self._join(
+            "left",
+            other,
+            joiner,
+            windows,
+            key_selector=key_selector,
+            key=key,
+            value=value,
+            other_value=other_value,
+            store=store,
+            name=name,
+        )
+
+    def outer_join(
+        self,
+        other: StreamOperations[Any, Any],
+        joiner: Any,
+        windows: JoinWindows | None = None,
+        *,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """As join with another stream, with every record of both."""
+        return self._join(
+            "outer", other, joiner, windows, key=key, value=value, other_value=other_value, store=store, name=name
+        )
+
+    def _join(self, kind: str, other: Any, joiner: Any, windows: JoinWindows | None, **options: Any) -> Self:
+        operation = {"inner": "join", "left": "left_join", "outer": "outer_join"}[kind]
+        joining = function(Role.JOINER, joiner, operation)
+        given = {name: option for name, option in options.items() if option is not None}
+        if isinstance(other, StreamOperations | TableOperations | GlobalKTable):
+            self._construction.must_have(operation, other)
+        if isinstance(other, StreamOperations):
+            if not isinstance(windows, JoinWindows):
+                raise refused(
+                    f"{operation} with a stream needs windows: give JoinWindows(…), which says how far apart two "
+                    f"records may be."
+                )
+            _take_only(operation, given, "a stream", ("key", "value", "other_value", "store", "name"))
+            return self._join_stream(kind, other, joining, windows, **given)
+        if windows is not None and kind != "outer" and isinstance(other, GlobalKTable):
+            raise refused(
+                f"{operation} with a global table takes the joiner alone by position: give the function for the "
+                f"table's key as key_selector=."
+            )
+        if windows is not None:
+            raise refused(f"{operation} with a table takes no windows: leave them out, or join with a stream.")
+        if kind != "outer" and isinstance(other, TableOperations):
+            _take_only(operation, given, "a table", ("key", "value", "name"))
+            return self._join_table(kind, other, joining, **given)
+        if kind != "outer" and isinstance(other, GlobalKTable):
+            _take_only(operation, given, "a global table", ("key_selector", "name"))
+            if "key_selector" not in given:
+                raise refused(
+                    f"{operation} with a global table needs key_selector=, a function of key and value that gives "
+                    f"the table's key."
+                )
+            return self._join_global_table(kind, other, joining, operation, **given)
+        raise refused(
+            f"{operation} of a stream takes "
+            f"{'a KStream' if kind == 'outer' else 'a KStream, a KTable or a GlobalKTable'}, and not {other!r}."
+        )
+
+    def _join_stream(
+        self,
+        kind: str,
+        other: StreamOperations[Any, Any],
+        joiner: Function,
+        windows: JoinWindows,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        other_value: Serde | None = None,
+        store: str | None = None,
+        name: str | None = None,
+    ) -> Self:
+        _check(key, value)
+        check_serde("other_value", other_value)
+        this = self
+        if this.repartition_required:
+            this = this._repartitioned_for_join(this.name if name is None else checked(f"{name}-left"), key, value)
+        if other.repartition_required:
+            other = other._repartitioned_for_join(
+                other.name if name is None else checked(f"{name}-right"), key, other_value
+            )
+        sources = self._construction.copartition(this.sources | other.sources)
+        left, right = kind != "inner", kind == "outer"
+        names = self._names
+        this_windowed = names.named(name, "KSTREAM-WINDOWED-", "-this-windowed")
+        other_windowed = names.named(name, "KSTREAM-WINDOWED-", "-other-windowed")
+        this_generated = names.processor("KSTREAM-OUTERTHIS-" if right else "KSTREAM-JOINTHIS-")
+        other_generated = names.processor("KSTREAM-OUTEROTHER-" if left else "KSTREAM-JOINOTHER-")
+        this_suffix = "-outer-this-join" if right else "-this-join"
+        other_suffix = "-outer-other-join" if left else "-other-join"
+        this_join = this_generated if name is None else checked(name + this_suffix)
+        other_join = other_generated if name is None else checked(name + other_suffix)
+        merge_name = names.named(name, "KSTREAM-MERGE-", "-merge")
+        key_serde, this_value, other_value = (
+            key or this.key_serde,
+            value or this.value_serde,
+            other_value or other.value_serde,
+        )
+
+        def window_store(generated: str, suffix: str, values: Serde | None) -> Store:
+            return Store(
+                name=(generated if store is None else store + suffix) + "-store",
+                kind="window",
+                key=key_serde,
+                value=values,
+                timestamped=False,
+                retention_ms=windows.size_ms + windows.grace_ms,
+                window_size_ms=windows.size_ms,
+                retain_duplicates=True,
+                given_name=store is not None,
+            )
+
+        outer_store = None
+        if left:
+            number = this_generated.rpartition("-")[2]
+            base = (
+                f"KSTREAM-OUTERSHARED-{number}"
+                if store is None
+                else store + ("-outer-shared-join" if right else "-left-shared-join")
+            )
+            outer_store = Store(
+                name=f"{base}-store",
+                kind="outer-join",
+                key=key_serde,
+                timestamped=False,
+                retention_ms=windows.size_ms + windows.grace_ms,
+                given_name=store is not None,
+            )
+        node = StreamStreamJoin(
+            name=merge_name,
+            inputs=(this.name, other.name),
+            made_at=here(),
+            key=key_serde,
+            joiner=joiner,
+            kind=kind,
+            windows=windows,
+            this_windowed_name=this_windowed,
+            other_windowed_name=other_windowed,
+            this_join_name=this_join,
+            other_join_name=other_join,
+            this_store=window_store(this_generated, this_suffix, this_value),
+            other_store=window_store(other_generated, other_suffix, other_value),
+            outer_store=outer_store,
+        )
+        self._construction.add(node)
+        return type(self)(self._construction, merge_name, key=key_serde, value=None, sources=sources)
+
+    def _join_table(
+        self,
+        kind: str,
+        table: TableOperations[Any, Any],
+        joiner: Function,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> Self:
+        _check(key, value)
+        this = self._repartitioned_for_join(name or self.name, key, value) if self.repartition_required else self
+        sources = self._construction.copartition(this.sources | table.sources)
+        name = self._names.named(name, "KSTREAM-LEFTJOIN-" if kind == "left" else "KSTREAM-JOIN-")
+        table.facts.look_up()
+        key = key or this.key_serde
+        self._construction.add(
+            StreamTableJoin(
+                name=name, inputs=(this.name,), made_at=here(), key=key, table=table.name, joiner=joiner, kind=kind
+            )
+        )
+        return type(self)(self._construction, name, key=key, value=None, sources=sources)
+
+    def _join_global_table(
+        self,
+        kind: str,
+        table: GlobalKTable,
+        joiner: Function,
+        operation: str,
+        *,
+        key_selector: Any,
+        name: str | None = None,
+    ) -> Self:
+        selector = function(Role.KEY_MAPPER, key_selector, operation)
+        # Kafka Streams numbers an inner one as LEFTJOIN, too.
+        name = self._names.named(name, "KSTREAM-LEFTJOIN-")
+        return self._then(
+            StreamGlobalTableJoin(
+                name=name,
+                inputs=(self.name,),
+                made_at=here(),
+                key=self.key_serde,
+                table=table.name,
+                key_selector=selector,
+                joiner=joiner,
+                kind=kind,
+            )
+        )
+
+    # The user's own processors
+
+    def process(
+        self,
+        supplier: Callable[[], Any],
+        *stores: str,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """A Processor of yours, connected to the named stores; the records that it forwards are the new stream."""
+        return self._process(supplier, (Processor,), "process", "KSTREAM-PROCESSOR-", stores, key, value, name)
+
+    def process_values(
+        self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
+    ) -> Self:
+        """The same for a Processor that leaves the keys as they are, so that no repartition is needed after it."""
+        return self._process(
+            supplier, (Processor,), "process-values", "KSTREAM-PROCESSVALUES-", stores, self.key_serde, value, name
+        )
+
+    def transform(
+        self,
+        supplier: Callable[[], Any],
+        *stores: str,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """A Transformer of yours: a pair, or nothing, for each record."""
+        return self._process(supplier, (Transformer,), "transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
+
+    def flat_transform(
+        self,
+        supplier: Callable[[], Any],
+        *stores: str,
+        key: Serde | None = None,
+        value: Serde | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """A Transformer of yours: any number of pairs for each record."""
+        return self._process(supplier, (Transformer,), "flat-transform", "KSTREAM-TRANSFORM-", stores, key, value, name)
+
+    def transform_values(
+        self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
+    ) -> Self:
+        """A ValueTransformer or a ValueTransformerWithKey of yours: a new value for each record."""
+        return self._process(
+            supplier,
+            (ValueTransformer, ValueTransformerWithKey),
+            "transform-values",
+            "KSTREAM-TRANSFORMVALUES-",
+            stores,
+            self.key_serde,
+            value,
+            name,
+        )
+
+    def flat_transform_values(
+        self, supplier: Callable[[], Any], *stores: str, value: Serde | None = None, name: str | None = None
+    ) -> Self:
+        """A ValueTransformer or a ValueTransformerWithKey of yours: any number of values for each record."""
+        return self._process(
+            supplier,
+            (ValueTransformer, ValueTransformerWithKey),
+            "flat-transform-values",
+            "KSTREAM-TRANSFORMVALUES-",
+            stores,
+            self.key_serde,
+            value,
+            name,
+        )
+
+    def _process(
+        self,
+        supplier: Callable[[], Any],
+        kinds: tuple[type, ...],
+        how: str,
+        prefix: str,
+        stores: tuple[str, ...],
+        key: Serde | None,
+        value: Serde | None,
+        name: str | None,
+    ) -> Self:
+        check_supplier(how.replace("-", "_"), supplier, *kinds)
+        _check(key, value)
+        # A given name takes no number here, unlike elsewhere, but for transform_values.
+        if how in ("transform-values", "flat-transform-values"):
+            name = self._names.named(name, prefix)
+        else:
+            name = self._names.processor(prefix) if name is None else checked(name)
+        node = Process(
+            name=name,
+            inputs=(self.name,),
+            made_at=here(),
+            key=key,
+            value=value,
+            supplier=supplier,
+            kind=how,
+            stores=tuple(stores),
+        )
+        return self._then(node, keys_change=how in ("process", "transform", "flat-transform"))
+
+
+class BranchedKStream(SaysOurName, Generic[StreamT]):
+    """The result of `split`: add branches, and end with `default_branch` or `no_default_branch`."""
+
+    def __init__(self, source: StreamT, name: str) -> None:
+        self._source = source
+        self._name = name
+        self._branches: dict[str, StreamT] = {}
+        self._predicates: list[Function] = []
+        self._children: list[str] = []
+
+    def branch(
+        self, predicate: Any, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
+    ) -> BranchedKStream[StreamT]:
+        """A branch for the records that `predicate(key, value)` takes and no earlier branch took. `chain` is called
+        with its stream; its result is the branch's stream in the result, None leaves it out."""
+        self._predicates.append(function(Role.PREDICATE, predicate, "branch"))
+        self._add(name, len(self._predicates), chain)
+        return self
+
+    def default_branch(
+        self, *, name: str | None = None, chain: Callable[[StreamT], StreamT | None] | None = None
+    ) -> dict[str, StreamT]:
+        """A branch for all other records; gives the branches by their names."""
+        self._add(name, 0, chain)
+        return self._branches
+
+    def no_default_branch(self) -> dict[str, StreamT]:
+        """Drops all other records; gives the branches by their names."""
+        return self._branches
+
+    def _add(self, name: str | None, number: int, chain: Callable[[StreamT], StreamT | None] | None) -> None:
+        source: Any = self._source
+        child = self._name + (str(number) if name is None else name)
+        source._names.processor(child)
+        self._children.append(checked(child))
+        source._construction.change(self._name, predicates=tuple(self._predicates), children=tuple(self._children))
+        stream: StreamT = source._then(
+            BranchChild(
+                name=child, inputs=(self._name,), made_at=here(), key=source.key_serde, value=source.value_serde
+            )
+        )
+        result = stream if chain is None else chain(stream)
+        if result is not None:
+            self._branches[child] = result
+
+
+def _check(key: Serde | None, value: Serde | None) -> None:
+    check_serde("key", key)
+    check_serde("value", value)
+
+
+def _check_stream(operation: str, other: Any) -> None:
+    if not isinstance(other, StreamOperations):
+        raise refused(f"{operation} takes a KStream, and not {other!r}.")
+
+
+def _take_only(operation: str, given: dict[str, Any], what: str, known: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in known:
+            raise refused(
+                f"{operation} with {what} has no use for {name}=: it takes "
+                f"{', '.join(f'{option}=' for option in known)}."
+            )

@@ -1,0 +1,80 @@
+"""The order in which the records of several topics are processed: of the topics that have records, the one whose first
+record has the smallest timestamp is next, as the engine does it (engine/queues.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jesenska.pipeline.streams.engine.queues import TopicHeap
+from jesenska.pipeline.streams_on_spark.columns.value_columns import Indices
+
+
+def turns(times: Sequence[Indices]) -> list[Indices]:
+    """For the timestamps of each topic, in the order of its records, the turns of these records. The topics are in the
+    order in which their first records wait."""
+    if len(times) == 1:
+        return [np.arange(len(times[0]))]
+    return _of_two(*times) if len(times) == 2 else _of_many(times)
+
+
+def _of_two(first: Indices, second: Indices) -> list[Indices]:
+    """Two topics.
+
+    A record that is older than one before it in its topic comes right after that one. So each topic is cut into blocks
+    that begin with a record as young as any before it. Blocks go by the time of their first record. Where both topics
+    have blocks of a time, they take turns; the topic that did not have the turn before begins.
+    """
+    sides = (first, second)
+    reached = [np.maximum.accumulate(times) for times in sides]
+    leads = [times == highest for times, highest in zip(sides, reached, strict=True)]
+    moments = np.unique(np.concatenate(reached))
+    moment_of = [np.searchsorted(moments, highest) for highest in reached]
+    blocks = [np.bincount(moment_of[side][leads[side]], minlength=len(moments)) for side in (0, 1)]
+    # The topic with the last turn in a moment does not begin the next one. If both have equally many blocks in a
+    # moment, the same topic begins again.
+    uneven = np.where(blocks[0] != blocks[1], np.arange(len(moments)), -1)
+    decided_by = np.concatenate([[-1], np.maximum.accumulate(uneven)[:-1]])
+    begins = np.where(decided_by < 0, 0, blocks[0][decided_by] > blocks[1][decided_by])  # 0: the first topic
+    most = int(max(blocks[0].max(), blocks[1].max())) + 1
+    keys = []
+    for side in (0, 1):
+        counted = np.cumsum(leads[side])
+        before = np.cumsum(blocks[side]) - blocks[side]
+        block = counted - 1 - before[moment_of[side]]
+        keys.append((moment_of[side] * most + block) * 2 + (begins[moment_of[side]] != side))
+    places = np.argsort(np.concatenate(keys), kind="stable")
+    found = np.empty(len(places), np.int64)
+    found[places] = np.arange(len(places))
+    return [found[: len(first)], found[len(first) :]]
+
+
+class _Waiting:
+    """The records of a topic that have not had their turn."""
+
+    def __init__(self, times: list[int]) -> None:
+        self._times = iter(times)
+        self.turns: list[int] = []
+        self.head_timestamp = next(self._times)
+
+    def take(self, turn: int) -> bool:
+        """Gives the first record its turn. Returns True if there are more."""
+        self.turns.append(turn)
+        self.head_timestamp = next(self._times, -1)
+        return self.head_timestamp >= 0
+
+
+def _of_many(times: Sequence[Indices]) -> list[Indices]:
+    heap: Any = TopicHeap()
+    topics = [_Waiting(one.tolist()) for one in times]
+    for topic in topics:
+        heap.push(topic)
+    turn = 0
+    while len(heap):
+        topic = heap.pop()
+        if topic.take(turn):
+            heap.push(topic)
+        turn += 1
+    return [np.array(topic.turns, np.int64) for topic in topics]

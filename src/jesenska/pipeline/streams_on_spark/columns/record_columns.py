@@ -1,0 +1,98 @@
+"""Many records as columns: the input and the output of the steps of the columns path.
+
+`rows` has the row of the micro-batch that each record comes from; its headers are that row's. `order` has the place of
+each record among all of the micro-batch, if they are processed one by one, each through all steps before the next one.
+It is a list of numbers for each record, to be compared from the first one on:
+
+    the record's turn among those of all topics that are read
+    for each step on the way with several children: the place among its records, and the number of the child
+
+So records that come together from several steps can be put in the order in which the engine would bring them, and a
+table's value at the time of a record can be found. Sub-topologies that need neither keep `order` empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from jesenska.pipeline.streams_on_spark.columns.value_columns import Column, Indices, taken, together
+
+Order = tuple[Indices, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    rows: Indices
+    keys: Column
+    values: Column
+    times: Indices
+    order: Order = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def taken(self, places: Indices) -> Records:
+        """The records at these places."""
+        order = tuple(numbers[places] for numbers in self.order)
+        return Records(
+            self.rows[places], taken(self.keys, places), taken(self.values, places), self.times[places], order
+        )
+
+    def where(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Records:
+        """The records for which it is True."""
+        return self if mask.all() else self.taken(np.flatnonzero(mask))
+
+    def with_values(self, values: Column) -> Records:
+        return replace(self, values=values)
+
+    def with_keys(self, keys: Column) -> Records:
+        return replace(self, keys=keys)
+
+    def ordered(self, turns: Indices) -> Records:
+        """The records with their turns."""
+        return replace(self, order=(turns,))
+
+    def behind(self, child: int) -> Records:
+        """The records on their way to one of several steps."""
+        count = len(self)
+        return replace(self, order=(*self.order, np.arange(count), np.full(count, child)))
+
+
+def merged(parts: Sequence[Records]) -> Records:
+    """The records of several steps in the order in which they come."""
+    if len(parts) == 1:
+        return parts[0]
+    order, places = in_order([part.order for part in parts])
+    whole = Records(
+        np.concatenate([part.rows for part in parts]),
+        together([part.keys for part in parts]),
+        together([part.values for part in parts]),
+        np.concatenate([part.times for part in parts]),
+        order,
+    )
+    return whole.taken(places)
+
+
+def in_order(orders: Sequence[Order]) -> tuple[Order, Indices]:
+    """The orders of several parts one after the other, and the places that put them in order."""
+    depth = max(map(len, orders))
+
+    def numbers(level: int) -> Indices:
+        return np.concatenate(
+            [order[level] if level < len(order) else np.zeros(len(order[0]), np.int64) for order in orders]
+        )
+
+    levels = [numbers(level) for level in range(depth)]
+    places = np.argsort(levels[0], kind="stable") if depth == 1 else np.lexsort(levels[::-1])
+    return tuple(levels), places
+
+
+def repeated(records: Records, places: pa.Array, values: Column) -> Records:
+    """The records at these places with new values: the result of flat_map_values."""
+    at = places.to_numpy()
+    order = tuple(numbers[at] for numbers in records.order)
+    return Records(records.rows[at], taken(records.keys, at), values, records.times[at], order)

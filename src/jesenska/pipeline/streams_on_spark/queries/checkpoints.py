@@ -1,0 +1,144 @@
+"""Checks that Spark's checkpoint of a sub-topology belongs to the state, before a query goes on from it.
+
+    <n>/checkpoint/metadata     the id of the query; here it follows from the id of the state
+                   offsets      the end of each planned micro-batch
+                   commits      the micro-batches that are done
+
+The application's group has the offsets that the state has read (group_offsets.py). A lost checkpoint, an old copy, or
+one of another application does not match them.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams_on_spark.application import Application
+from jesenska.pipeline.streams_on_spark.cutting import SubTopology
+from jesenska.pipeline.streams_on_spark.queries.batch_ranges import ends_in
+from jesenska.pipeline.streams_on_spark.queries.group_offsets import GroupOffsets
+from jesenska.pipeline.streams_on_spark.stores.state_file import Binding
+
+
+def numbers_in(directory: Path) -> list[int]:
+    """The numbers of the micro-batches that Spark has noted there."""
+    return sorted(int(path.name) for path in directory.glob("*") if path.name.isdecimal())
+
+
+def query_id(application: Application, part: SubTopology) -> str:
+    """The id that the query of a sub-topology has with this state, and no other."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, f"{application.state_id}-{part.number}"))
+
+
+def give_id(application: Application, part: SubTopology) -> None:
+    """Puts the id into the checkpoint of a query that has not run; Spark takes it over."""
+    checkpoint = application.directory / str(part.number) / "checkpoint"
+    file = checkpoint / "metadata"
+    if application.is_bound and not file.exists():
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        new = checkpoint / "metadata.new"
+        new.write_text(json.dumps({"id": query_id(application, part)}))
+        new.rename(file)
+
+
+def check(
+    application: Application, part: SubTopology, offsets: GroupOffsets, text: str, begin: Mapping[TopicPartition, int]
+) -> None:
+    """StreamsError if the state was not written with this checkpoint. `offsets` are those of the group, `text` is with
+    those of this state, `begin` are the offsets at which a query without a checkpoint begins."""
+    checkpoint = application.directory / str(part.number) / "checkpoint"
+    planned, done = numbers_in(checkpoint / "offsets"), numbers_in(checkpoint / "commits")
+    told = {key: item.offset for key, item in offsets.items() if item.metadata == text and part.takes(key.topic)}
+    if application.is_bound:
+        _check_id(application, part, checkpoint / "metadata", bool(planned or done))
+    if done and (not planned or done[-1] not in (planned[-1], planned[-1] - 1)):
+        raise StreamsError(
+            f"the checkpoint {checkpoint} has lost a part of itself (its last micro-batch is "
+            f"{planned[-1] if planned else 'none'} in offsets, {done[-1]} in "
+            f"commits): {_remedy(application)}."
+        )
+    if not planned:
+        gone = next((key for key, offset in told.items() if offset != begin.get(key)), None)
+        if gone is not None:
+            raise StreamsError(
+                f"the checkpoint {checkpoint} is gone, and {gone} was read up to offset {told[gone]} with it: "
+                f"{_remedy(application)}."
+            )
+        return
+    known = [ends_in(checkpoint / "offsets" / str(number)) for number in planned[-2:]]
+    last, before = known[-1], known[-1] if done[-1:] == planned[-1:] else known[0] if len(known) > 1 else {}
+    for key, offset in told.items():
+        if key in last and offset > last[key]:
+            raise StreamsError(gone_on(application))
+        # The commit to the group comes before Spark notes that a micro-batch is done.
+        if key in last and offset not in (before.get(key), last[key]) and application.is_bound:
+            raise StreamsError(
+                f"the checkpoint {checkpoint} has read {key} up to offset {last[key]}, but the application up to "
+                f"{offset}, so it is another's: "
+                f"{_remedy(application)}."
+            )
+    if application.is_bound:
+        version = planned[-1] + (done[-1:] == planned[-1:])
+        for number, binding in bindings(
+            application, part, {key.partition for key in before}, before if version else None, {}
+        ).items():
+            binding.check(application.directory / str(part.number) / "stores" / f"{number}.state", version)
+
+
+def bindings(
+    application: Application,
+    part: SubTopology,
+    partitions: Iterable[int],
+    starts: Mapping[TopicPartition, int] | None,
+    ends: Mapping[TopicPartition, int],
+) -> dict[int, Binding]:
+    """The bindings that the state files of these partitions must match, for a micro-batch with these offsets. Empty
+    without stores, or with a state of an older release."""
+    if not part.stores or not application.is_bound:
+        return {}
+
+    def of(offsets: Mapping[TopicPartition, int], number: int) -> dict[str, int]:
+        return {key.topic: offset for key, offset in offsets.items() if key.partition == number}
+
+    owner = f"{application.state_id} {part.number}"
+    return {
+        number: Binding(f"{owner} {number}", None if starts is None else of(starts, number), of(ends, number))
+        for number in partitions
+    }
+
+
+def _check_id(application: Application, part: SubTopology, file: Path, has_run: bool) -> None:
+    if not file.exists():
+        if has_run:
+            raise StreamsError(f"{file} is missing, which says what the checkpoint belongs to: {_remedy(application)}.")
+        return
+    try:
+        found = json.loads(file.read_text())["id"]
+    except (ValueError, KeyError, TypeError):
+        found = None
+    if found != query_id(application, part):
+        raise StreamsError(
+            f"the checkpoint {file.parent} belongs to another state than the one beside it: {_remedy(application)}."
+        )
+
+
+def _remedy(application: Application) -> str:
+    if application.stores_without_changelog:
+        return "put it back, or begin anew with kafka-streams-application-reset"
+    return f"put it back, or remove {application.directory}, so that it is restored"
+
+
+def gone_on(application: Application) -> str:
+    """The sentence of the error for an old state."""
+    if application.stores_without_changelog:
+        remedy = "set state.dir to where the newer state is, or begin anew with kafka-streams-application-reset"
+    else:
+        remedy = f"set state.dir to where the newer state is, or remove {application.directory}, which is restored then"
+    return (
+        f"the application {application.id} has gone on elsewhere since the state in {application.directory} was "
+        f"written, which would count twice: {remedy}."
+    )

@@ -1,0 +1,292 @@
+"""Interactive queries over HTTP, at the address of application.server. Answers are JSON, and nothing can be changed.
+Every client that reaches the address can read the stores: there is neither TLS nor a password.
+
+    GET /                               the application and its state
+    GET /topology                       the topology, as describe() shows it
+    GET /stores                         the stores that can be queried
+    GET /stores/NAME/KEY                key-value: the key's value; 404 where it has none
+                                        window: its windows that begin from=MS to=MS; session: its sessions
+    GET /stores/NAME                    key-value: keys from=KEY to=KEY, all without them
+                                        window: windows of all keys that begin from=MS to=MS; session: all sessions
+
+A key is written as text, percent-encoded: a string as it is, a number in digits, a JSON key as JSON, bytes in base64.
+Bytes in answers are base64 as well. At most `limit` records are given, by default 1,000; `more` is true if there are
+more.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from jesenska.base.errors import JesenskaError
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams.plan import Store
+from jesenska.pipeline.streams.records import Windowed
+from jesenska.pipeline.streams.serdes.serde import Serde
+from jesenska.pipeline.streams.serdes.serdes import Serdes
+from jesenska.pipeline.streams_on_spark.queries.interactive_queries import (
+    ReadOnlyKeyValueStore,
+    ReadOnlySessionStore,
+    ReadOnlyWindowStore,
+)
+
+logger = logging.getLogger(__name__)
+
+_LIMIT, _LIMIT_MAX = 1_000, 100_000
+_REQUESTS_AT_A_TIME = 16
+_IDLE_SECONDS = 10.0
+_TIME_MAX = 2**63 - 1
+_KINDS = ("key-value", "window", "session")
+
+
+class Application(Protocol):
+    """The application that is queried."""
+
+    def queried_stores(self) -> Mapping[str, Store]:
+        """The stores by name."""
+
+    def key_serde_of(self, store: Store) -> Serde:
+        """The serde of a store's keys."""
+
+    def store(self, name: str) -> Any:
+        """The store, for queries."""
+
+    def summary(self) -> dict[str, Any]:
+        """The application and its state."""
+
+    def description(self) -> str:
+        """The topology, as describe() shows it."""
+
+
+class _RefusedError(Exception):
+    """The request is answered with this status and sentence."""
+
+    def __init__(self, status: HTTPStatus, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class HttpQueries:
+    """Listens from its making until `close`. StreamsError where the address cannot be used."""
+
+    def __init__(self, address: str, application: Application) -> None:
+        host, _, port = address.rpartition(":")
+        try:
+            self._server = _Server((host.strip("[]"), int(port)), application)
+        except (OSError, OverflowError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "no such port"
+            raise StreamsError(
+                f"application.server is {address}, where nothing can listen ({reason}): set another host:port of "
+                f"this machine."
+            ) from error
+        self.address = f"{host}:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="interactive queries", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def __init__(self, address: tuple[str, int], application: Application) -> None:
+        self.application = application
+        self._free = threading.BoundedSemaphore(_REQUESTS_AT_A_TIME)
+        if ":" in address[0]:
+            import socket
+
+            self.address_family = socket.AF_INET6
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Closes the connection at once where too many are served already."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Logs only a debug message: clients go away, or send something that is not HTTP."""
+        logger.debug("A query over HTTP has failed.", exc_info=True)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = _IDLE_SECONDS
+    server: _Server
+
+    def do_GET(self) -> None:
+        try:
+            status, answer = HTTPStatus.OK, _answer(self.server.application, self.path)
+        except _RefusedError as error:
+            status, answer = error.status, {"error": str(error)}
+        except JesenskaError as error:
+            status, answer = HTTPStatus.BAD_REQUEST, {"error": str(error)}
+        except Exception:
+            logger.exception("A query over HTTP has failed.")
+            status, answer = (
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                {"error": "the query has failed: the application's log says why."},
+            )
+        body = json.dumps(answer, ensure_ascii=False, default=_as_json, separators=(",", ":")).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def version_string(self) -> str:
+        """The Server header."""
+        return "jesenska"
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        logger.debug(format, *arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The part of a URL after /stores/NAME."""
+
+    key: str | None
+    options: Mapping[str, str]
+
+    @property
+    def limit(self) -> int:
+        return self.number("limit", _LIMIT, 1, _LIMIT_MAX)
+
+    def number(self, name: str, default: int, lowest: int, highest: int) -> int:
+        text = self.options.get(name)
+        if text is None:
+            return default
+        if not text.removeprefix("-").isdecimal() or len(text) > 20 or not lowest <= int(text) <= highest:
+            raise _RefusedError(
+                HTTPStatus.BAD_REQUEST, f"{name} is {text[:50]!r}: give a whole number from {lowest} to {highest}."
+            )
+        return int(text)
+
+    @property
+    def times(self) -> tuple[int, int]:
+        return self.number("from", 0, 0, _TIME_MAX), self.number("to", _TIME_MAX, 0, _TIME_MAX)
+
+
+def _answer(application: Application, target: str) -> Any:
+    """The answer to a path."""
+    try:
+        url = urlsplit(target)
+        options = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=10))
+    except ValueError as error:
+        raise _RefusedError(
+            HTTPStatus.BAD_REQUEST, "the path cannot be read: ask for /stores or /stores/NAME/KEY."
+        ) from error
+    # A key may be empty, and may have an encoded slash in it.
+    steps = [unquote(step) for step in url.path.removeprefix("/").split("/", 2)]
+    match steps:
+        case [""]:
+            return application.summary()
+        case ["topology"]:
+            return {"topology": application.description()}
+        case ["stores"] | ["stores", ""]:
+            return [{"name": name, "kind": store.kind} for name, store in sorted(_stores(application).items())]
+        case ["stores", name, *key]:
+            if strange := sorted(options.keys() - {"from", "to", "limit"}):
+                raise _RefusedError(HTTPStatus.BAD_REQUEST, f"{strange[0]} is not known: there are from, to and limit.")
+            return _of_store(application, name, _Asked(key[0] if key else None, options))
+    raise _RefusedError(HTTPStatus.NOT_FOUND, "there is nothing here: ask for /stores or /stores/NAME/KEY.")
+
+
+def _stores(application: Application) -> dict[str, Store]:
+    return {name: store for name, store in application.queried_stores().items() if store.kind in _KINDS}
+
+
+def _of_store(application: Application, name: str, asked: _Asked) -> Any:
+    known = _stores(application)
+    if name not in known:
+        raise _RefusedError(HTTPStatus.NOT_FOUND, f"there is no store {name}: /stores lists those that there are.")
+    serde = application.key_serde_of(known[name])
+    store, limit = application.store(name), asked.limit
+    key = None if asked.key is None else _key(asked.key, serde)
+    if isinstance(store, ReadOnlyKeyValueStore):
+        if asked.key is not None:
+            found = store.get(key)
+            if found is None:
+                raise _RefusedError(HTTPStatus.NOT_FOUND, "the key has no value.")
+            return {"key": key, "value": found}
+        first, last = (_key(asked.options[side], serde) if side in asked.options else None for side in ("from", "to"))
+        records: Iterator[Any] = iter(store.range(first, last, limit=limit + 1))
+    elif isinstance(store, ReadOnlyWindowStore):
+        if asked.key is not None:
+            records = (
+                {"start": start, "value": value} for start, value in store.fetch(key, *asked.times, limit=limit + 1)
+            )
+        else:
+            records = iter(store.fetch_all(*asked.times, limit=limit + 1))
+    else:
+        assert isinstance(store, ReadOnlySessionStore)
+        records = iter(store.fetch(key, limit=limit + 1) if asked.key is not None else store.all(limit=limit + 1))
+    given = [record if isinstance(record, dict) else _record(*record) for record in records]
+    return {"records": given[:limit], "more": len(given) > limit}
+
+
+def _record(key: Any, value: Any) -> dict[str, Any]:
+    if isinstance(key, Windowed):
+        return {"key": key.key, "start": key.window.start, "end": key.window.end, "value": value}
+    return {"key": key, "value": value}
+
+
+def _key(text: str, serde: Serde) -> Any:
+    """The key of a URL's text."""
+    parse = _PARSERS.get(type(serde))
+    if parse is None:
+        raise _RefusedError(
+            HTTPStatus.BAD_REQUEST, "the keys of this store cannot be written in a URL: ask with KafkaStreams.store."
+        )
+    try:
+        return parse(text)
+    except (ValueError, RecursionError) as error:
+        raise _RefusedError(
+            HTTPStatus.BAD_REQUEST, f"{text[:50]!r} is no key of this store: write it as its serde has it."
+        ) from error
+
+
+def _decoded(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+#: The parsers of a key's text, by the type of its serde.
+_PARSERS: dict[type[Serde], Callable[[str], Any]] = {
+    type(Serdes.string()): str,
+    type(Serdes.long()): int,  # and that of int
+    type(Serdes.double()): float,
+    type(Serdes.json()): json.loads,
+    type(Serdes.bytes()): _decoded,
+}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return base64.b64encode(value).decode()
+    if hasattr(value, "DESCRIPTOR"):  # a message of Protocol Buffers
+        from google.protobuf.json_format import MessageToDict
+
+        return MessageToDict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return str(value)

@@ -1,0 +1,90 @@
+"""Kafka Streams' record cache: tables that send on only the last update of each key.
+
+With `statestore.cache.max.bytes` above 0, the updates of a table with a store are held back until the end of the
+micro-batch, which is Kafka Streams' commit. Then each key's last update goes on, with its time and its headers:
+
+    order        by the last update of each key; tables whose updates come from other tables after these
+    old value    the store's value before the micro-batch
+    left out     a key that has no value and had none before the micro-batch
+
+The store itself has every update at once, so a join finds it. The size of the cache does not matter: it holds one
+micro-batch. Tables without a store hold nothing back, nor do `suppress` and windows that give their results on close.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jesenska.pipeline.streams.dsl.windows import EmitStrategy
+from jesenska.pipeline.streams.plan import CogroupMerge, Plan, SessionAggregate, Suppress, Table, WindowedAggregate
+from jesenska.pipeline.streams.records import Change, Record, RecordMetadata
+from jesenska.pipeline.streams.settings import StreamsConfig
+from jesenska.pipeline.streams_on_spark.stores.state_file import StateTable
+
+
+def cached_tables(plan: Plan, config: StreamsConfig) -> dict[str, str]:
+    """The processors whose updates are held back, with their stores."""
+    if not config.caches:
+        return {}
+    found = {}
+    for node in plan:
+        if (
+            isinstance(node, Table)
+            and node.materialized
+            and node.store is not None
+            and not isinstance(node, CogroupMerge | Suppress)
+        ):
+            on_close = (
+                isinstance(node, WindowedAggregate | SessionAggregate) and node.emit is EmitStrategy.ON_WINDOW_CLOSE
+            )
+            if not on_close:
+                found[node.name] = node.store.name
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    node: str
+    record: Record
+    metadata: RecordMetadata | None
+
+
+class RecordCache:
+    """The updates of one store that the engine holds back."""
+
+    def __init__(self, store: Any, table: StateTable) -> None:
+        self._store = store
+        self._table = table
+        self._held: dict[tuple[bytes, int, int], _Held] = {}
+
+    def hold(self, node: str, record: Record, metadata: RecordMetadata | None) -> None:
+        where = self._where(record.key)
+        self._held.pop(where, None)
+        self._held[where] = _Held(node, record, metadata)
+
+    def flush(
+        self, sends_old: Callable[[str], bool], forward: Callable[[str, Record, RecordMetadata | None], None]
+    ) -> None:
+        """Hands the updates on, and is empty then."""
+        held, self._held = self._held, {}
+        for where, one in held.items():
+            new, record = one.record.value.new, one.record
+            before = self._table.before(*where) if new is None or sends_old(one.node) else None
+            if new is None and before is None:
+                continue
+            old = None
+            if before is not None and sends_old(one.node):
+                old = self._store._value_of(before)
+                old = old.value if self._store.spec.timestamped and old is not None else old
+            forward(one.node, Record(record.key, Change(new, old), record.timestamp, record.headers), one.metadata)
+
+    def _where(self, key: Any) -> tuple[bytes, int, int]:
+        """The key's row in the store (state_stores.py)."""
+        match self._store.spec.kind:
+            case "window":
+                return self._store._key_bytes(key.key), key.window.start, 0
+            case "session":
+                return self._store._key_bytes(key.key), key.window.end, key.window.start
+        return self._store._key_bytes(key), 0, 0

@@ -1,0 +1,541 @@
+"""The stores of one task as a file that has versions: one SQLite database for each partition of a sub-topology.
+
+A version is the number of the micro-batch that made it. Spark runs a micro-batch again when it does not know that it
+was done: after a crash, or when a task failed. So a file can go back by one micro-batch:
+
+    the file's version    effect of opening it for micro-batch n
+    below n               nothing: the partition had no records in between
+    n                     undoes the changes of micro-batch n, and begins it again
+    above n               refuses: the checkpoint is older than the state
+
+All changes of a micro-batch are one transaction. A crash before its end leaves the version before; two attempts at the
+same task wait for each other, and the second repeats the work of the first.
+
+    "<store>"         a, n, m -> value, at    a: the key's bytes; n, m: the numbers that the kind of store orders by
+    "<store>/undo"    the rows that the last micro-batch changed, as they were (was = 0: there was none)
+    "<store>/pages"   the same of rows that were changed many at once: an Arrow table in each row
+    "<store>/segments"                        rows of a join of streams, many at once (state_segments.py)
+    meta              name -> value, before   before: the value in the version before; "<store>/mark" is another text
+                                              after each version that has changed the store's rows
+
+The file is on a disk that all tasks can access, and that can lock files.
+
+It has its owner, and the offsets that it has read (`bound`, meta "owner" and "read"). If a micro-batch does not begin
+at these offsets, the file does not belong to the checkpoint: it is an old copy, another's, or a new file after a loss.
+Then it is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from jesenska.pipeline.streams.errors import StreamsError
+from jesenska.pipeline.streams_on_spark.stores import state_segments
+from jesenska.pipeline.streams_on_spark.stores.arrow_pages import page_of, table_in
+from jesenska.pipeline.streams_on_spark.stores.state_segments import StateSegments
+
+Row = tuple[bytes, int, int, bytes, int]
+"""a, n, m, value, at"""
+
+LOWEST, HIGHEST = -(2**63), 2**63 - 1
+_WAIT_SECONDS = 60.0
+_VERSION, _OWNER, _READ = "version", "owner", "read"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """The owner of a file, and the start and end offsets of its micro-batch, by topic. `starts` is None in a query's
+    first micro-batch, which begins where the query does."""
+
+    owner: str
+    starts: Mapping[str, int] | None
+    ends: Mapping[str, int]
+
+    def check(self, path: Path, version: int) -> None:
+        """StreamsError if micro-batch `version` cannot go on with the file at `path`."""
+        if not path.exists():
+            _check(path, None, None, self)
+            return
+        file = ReadOnlyStateFile(path)
+        try:
+            last = int(file.meta(_VERSION) or -1)
+            _refuse_a_later_one(path, last, version)
+            _check(path, file.meta(_OWNER), file.meta(_READ, before=last == version), self)
+        except sqlite3.Error as error:
+            raise _failed(path, error) from error
+        finally:
+            file.close()
+
+
+def _refuse_a_later_one(path: Path, last: int, version: int) -> None:
+    if last > version:
+        raise StreamsError(
+            f"the state in {path} is of micro-batch {last}, but the checkpoint stands at {version}: "
+            "put back the checkpoint that belongs to it, or remove the application's directory below state.dir, so "
+            "that it is restored."
+        )
+
+
+def _check(path: Path, owner: str | None, read: str | None, binding: Binding) -> None:
+    """StreamsError if a file's facts do not match the binding."""
+    remedy = f"put it back, or remove {path.parents[2]}, so that it is restored."
+    starts, known = binding.starts or {}, json.loads(read or "null")
+    if owner not in (None, binding.owner):
+        raise StreamsError(f"the state in {path} belongs to another application or to another partition: {remedy}")
+    if known is None and any(starts.values()):
+        raise StreamsError(
+            f"the state in {path} is gone, but the checkpoint beside it says what was read already: {remedy}"
+        )
+    for topic, start in starts.items():
+        if known is not None and known.get(topic, start) != start:
+            raise StreamsError(
+                f"the state in {path} has {topic} up to offset {known[topic]}, but the next micro-batch begins at "
+                f"{start}, so it is not the one that belongs "
+                f"to the checkpoint: {remedy}"
+            )
+
+
+_bindings: dict[Path, Binding] = {}
+
+
+@contextmanager
+def bound(path: Path, binding: Binding | None) -> Iterator[None]:
+    """A StateFile that is opened at this path in this block must match the binding's start, and has its end
+    afterwards. None: any file will do."""
+    if binding is None:
+        yield
+        return
+    _bindings[path] = binding
+    try:
+        yield
+    finally:
+        del _bindings[path]
+
+
+def begin_file(path: Path, version: int, binding: Binding) -> None:
+    """A file without rows, of a partition that has had no records so far."""
+    with bound(path, binding), StateFile(path, version):
+        pass
+    # It could stay open, but only tasks use it again.
+    _open.pop(path)[2].close()
+
+
+class StateFile:
+    """The stores of one task while micro-batch `version` is processed. Use it in a `with`: all changes are kept if the
+    block ends well, and none if it raises."""
+
+    def __init__(self, path: Path, version: int) -> None:
+        self.path = path
+        self.version = version
+        self._tables: dict[str, StateTable] = {}
+        self._segments: dict[str, StateSegments] = {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.connection = _taken(path)
+            self.connection.execute("BEGIN IMMEDIATE")
+            self.connection.execute(
+                "CREATE TABLE IF NOT EXISTS meta (name TEXT PRIMARY KEY, value TEXT, before TEXT) WITHOUT ROWID"
+            )
+            self._begin()
+            if path in _bindings:
+                self._bind(_bindings[path])
+        except sqlite3.Error as error:
+            raise _failed(path, error) from error
+        except StreamsError:
+            self.connection.close()
+            raise
+
+    def _begin(self) -> None:
+        there = self.meta(_VERSION)
+        last = -1 if there is None else int(there)
+        _refuse_a_later_one(self.path, last, self.version)
+        for (name,) in self.connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/undo'"
+        ).fetchall():
+            table = name.removesuffix("/undo")
+            if last == self.version:
+                self.connection.execute(
+                    f'DELETE FROM "{table}" WHERE (a, n, m) IN (SELECT a, n, m FROM "{name}" WHERE was = 0)'
+                )
+                self.connection.execute(
+                    f'INSERT OR REPLACE INTO "{table}" SELECT a, n, m, value, at FROM "{name}" WHERE was = 1'
+                )
+            self.connection.execute(f'DELETE FROM "{name}"')
+        # Pages come after the single rows: a row that is in both was changed among many first.
+        for (name,) in self.connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name LIKE '%/pages'"
+        ).fetchall():
+            if last == self.version:
+                self._take_back_pages(name)
+            self.connection.execute(f'DELETE FROM "{name}"')
+        state_segments.begin(self.connection, last, self.version)
+        if last == self.version:
+            self.connection.execute("UPDATE meta SET value = before")
+        else:
+            self.connection.execute("UPDATE meta SET before = value")
+        self.set_meta(_VERSION, str(self.version))
+
+    def _bind(self, binding: Binding) -> None:
+        _check(self.path, self.meta(_OWNER), self.meta(_READ), binding)
+        self.set_meta(_OWNER, binding.owner)
+        self.set_meta(_READ, json.dumps(binding.ends))
+
+    def _take_back_pages(self, name: str) -> None:
+        table = name.removesuffix("/pages")
+        for (page,) in self.connection.execute(f'SELECT page FROM "{name}"').fetchall():
+            for a, n, m, value, at in zip(*_unpacked(page), strict=True):
+                if value is None:
+                    self.connection.execute(f'DELETE FROM "{table}" WHERE a = ? AND n = ? AND m = ?', (a, n, m))
+                else:
+                    self.connection.execute(
+                        f'INSERT OR REPLACE INTO "{table}" VALUES (?, ?, ?, ?, ?)', (a, n, m, value, at)
+                    )
+
+    def meta(self, name: str) -> str | None:
+        """A text that belongs to the version; None if it was never set."""
+        found = self.connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else found[0]
+
+    def set_meta(self, name: str, value: str) -> None:
+        self.connection.execute(
+            "INSERT INTO meta VALUES (?, ?, NULL) ON CONFLICT (name) DO UPDATE SET value = excluded.value",
+            (name, value),
+        )
+
+    def table(self, name: str, order: str = "") -> StateTable:
+        """A store's rows. `order` is "n, a, m" or "n, m, a" for a store that is read by numbers."""
+        if name not in self._tables:
+            key = "a BLOB, n INTEGER, m INTEGER"
+            rest = "value BLOB, at INTEGER, PRIMARY KEY (a, n, m)) WITHOUT ROWID"
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}" ({key}, {rest}')
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/undo" ({key}, was INTEGER, {rest}')
+            self.connection.execute(f'CREATE TABLE IF NOT EXISTS "{name}/pages" (page BLOB)')
+            if order:
+                self.connection.execute(f'CREATE INDEX IF NOT EXISTS "{name}/order" ON "{name}" ({order})')
+            self._tables[name] = StateTable(
+                self.connection, name, order, lambda: self.set_meta(f"{name}/mark", secrets.token_hex(8))
+            )
+        return self._tables[name]
+
+    def mark(self, name: str) -> str | None:
+        """A text that changes with the rows of the store; None if it never had any."""
+        return self.meta(f"{name}/mark")
+
+    def segments(self, name: str) -> StateSegments:
+        """The rows of a store that are kept many at once (state_segments.py)."""
+        if name not in self._segments:
+            self._segments[name] = StateSegments(self.connection, name, self.version)
+        return self._segments[name]
+
+    def __enter__(self) -> StateFile:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self.connection.execute("COMMIT" if error is None else "ROLLBACK")
+        except sqlite3.Error as failed:
+            self.connection.close()
+            if error is None:
+                raise _failed(self.path, failed) from failed
+        else:
+            _give_back(self.path, self.connection)
+
+
+#: Files that this process keeps open from micro-batch to micro-batch: path -> (process, inode, connection). To close
+#: the last connection of a file costs several writes to the disk.
+_open: dict[Path, tuple[int, int, sqlite3.Connection]] = {}
+_OPEN_MAX = 64
+_CACHE_KIB = 16_384
+
+
+def _taken(path: Path) -> sqlite3.Connection:
+    process, inode, connection = _open.pop(path, (0, 0, None))
+    if connection is not None:
+        if process == os.getpid() and path.exists() and path.stat().st_ino == inode:
+            return connection
+        if process == os.getpid():
+            connection.close()
+    connection = sqlite3.connect(
+        path, timeout=_WAIT_SECONDS, isolation_level=None, cached_statements=512, check_same_thread=False
+    )
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
+    return connection
+
+
+def _give_back(path: Path, connection: sqlite3.Connection) -> None:
+    if len(_open) >= _OPEN_MAX:
+        _, _, oldest = _open.pop(next(iter(_open)))
+        oldest.close()
+    _open[path] = os.getpid(), path.stat().st_ino, connection
+
+
+class ReadOnlyStateFile:
+    """The last version of a task's stores, to be looked at while the application runs. `close` it."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self.connection = sqlite3.connect(
+                f"file:{quote(str(path))}?mode=ro", uri=True, timeout=_WAIT_SECONDS, isolation_level=None
+            )
+            self.connection.execute("BEGIN")
+            self._names = {
+                name for (name,) in self.connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            }
+        except sqlite3.Error as error:
+            raise _failed(path, error) from error
+
+    def meta(self, name: str, *, before: bool = False) -> str | None:
+        """A text of the version, or of the version before. None if nothing has been kept yet."""
+        if "meta" not in self._names:
+            return None
+        found = self.connection.execute("SELECT value, before FROM meta WHERE name = ?", (name,)).fetchone()
+        return None if found is None else found[before]
+
+    def table(self, name: str, order: str = "") -> StateTable:
+        if name not in self._names:
+            raise StreamsError(
+                f"the store {name} is not there yet: ask again when the first records have been processed."
+            )
+        return StateTable(self.connection, name, order)
+
+    def changed(self, name: str) -> Iterator[tuple[bytes, int, int, bytes | None, int]]:
+        """The rows of a store that the last micro-batch has put, changed or removed, as they are now; the value of a
+        removed one is None."""
+        if name not in self._names:
+            return
+        keys = {(a, n, m) for a, n, m in self.connection.execute(f'SELECT a, n, m FROM "{name}/undo"')}
+        if f"{name}/pages" in self._names:
+            for (page,) in self.connection.execute(f'SELECT page FROM "{name}/pages"').fetchall():
+                rows = _unpacked(page)
+                keys.update(zip(rows.a, rows.n, rows.m, strict=True))
+        for key in sorted(keys):
+            found = self.connection.execute(
+                f'SELECT value, at FROM "{name}" WHERE a = ? AND n = ? AND m = ?', key
+            ).fetchone()
+            yield (*key, *(found or (None, -1)))
+
+    def segments(self, name: str) -> StateSegments | None:
+        """The rows that are kept many at once; None without such rows."""
+        return StateSegments(self.connection, name, None) if f"{name}/segments" in self._names else None
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+#: The value and the time of a row that is not there.
+NO_ROW = (None, -1)
+
+
+class Rows(NamedTuple):
+    """Rows of a store, column by column. A row with a value of None is not there."""
+
+    a: Sequence[bytes]
+    n: Sequence[int]
+    m: Sequence[int]
+    value: Sequence[bytes | None]
+    at: Sequence[int]
+
+
+_AT_ONCE = 100
+
+
+class StateTable:
+    """The rows of one store. A row is noted as it was before its first change."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, name: str, order: str, changed: Callable[[], None] | None = None
+    ) -> None:
+        self._changed = changed  # called before the first change
+        self._execute = connection.execute
+        self._order = order or "a, n, m"
+        self._noted: set[tuple[bytes, int, int]] = set()
+        self._has_page = False
+        self._removed_below = LOWEST  # the last bound of `remove_below`
+        self._table = name
+        # fmt: off
+        self._get = f'SELECT value, at FROM "{name}" WHERE a = ? AND n = ? AND m = ?'
+        self._put = f'INSERT OR REPLACE INTO "{name}" VALUES (?, ?, ?, ?, ?)'
+        self._put_many = f'INSERT OR REPLACE INTO "{name}" VALUES {", ".join(["(?, ?, ?, ?, ?)"] * _AT_ONCE)}'
+        self._get_many = f'SELECT a, n, m, value, at FROM "{name}" WHERE n >= ? AND n <= ? AND a IN ({", ".join("?" * _AT_ONCE)})'  # noqa: E501
+        self._delete = f'DELETE FROM "{name}" WHERE a = ? AND n = ? AND m = ?'
+        self._note = (  # the row as it is, or its absence; the first note of a row counts
+            f'INSERT OR IGNORE INTO "{name}/undo" SELECT ?1, ?2, ?3, t.a IS NOT NULL, t.value, t.at '
+            f'FROM (SELECT 1) LEFT JOIN "{name}" t ON t.a = ?1 AND t.n = ?2 AND t.m = ?3'
+        )
+        # fmt: on
+
+    def get(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
+        found: tuple[bytes, int] | None = self._execute(self._get, (a, n, m)).fetchone()
+        return found
+
+    def before(self, a: bytes, n: int = 0, m: int = 0) -> tuple[bytes, int] | None:
+        """The row as it was before this micro-batch, if it was changed singly."""
+        noted = self._execute(
+            f'SELECT was, value, at FROM "{self._table}/undo" WHERE a = ? AND n = ? AND m = ?', (a, n, m)
+        ).fetchone()
+        if noted is None:
+            return self.get(a, n, m)
+        was, value, at = noted
+        return (value, at) if was else None
+
+    def put(self, a: bytes, n: int, m: int, value: bytes, at: int) -> None:
+        self._note_row(a, n, m)
+        self._execute(self._put, (a, n, m, value, at))
+        if n < self._removed_below:
+            self._removed_below = LOWEST
+
+    def remove(self, a: bytes, n: int = 0, m: int = 0) -> None:
+        self._note_row(a, n, m)
+        self._execute(self._delete, (a, n, m))
+
+    def of_many(self, keys: Sequence[bytes], lowest: int = 0, highest: int = 0) -> list[Row]:
+        """The rows of these keys whose n is within the bounds, in no order. It is fastest for keys in their order."""
+        found: list[Row] = []
+        for start in range(0, len(keys), _AT_ONCE):
+            some = list(keys[start : start + _AT_ONCE])
+            if len(some) < _AT_ONCE:
+                some += some[-1:] * (_AT_ONCE - len(some))
+            found += self._execute(self._get_many, (_whole(lowest), _whole(highest), *some)).fetchall()
+        return found
+
+    def at_most(self, count: int) -> list[tuple[bytes, bytes, int]] | None:
+        """Key, value and time of all rows, if there are at most `count`; None if there are more."""
+        (there,) = self._execute(
+            f'SELECT count(*) FROM (SELECT 1 FROM "{self._table}" LIMIT ?)', (count + 1,)
+        ).fetchone()
+        return None if there > count else self._execute(f'SELECT a, value, at FROM "{self._table}"').fetchall()
+
+    def put_many(self, rows: Rows, before: Rows) -> None:
+        """Puts the rows, and removes those without a value. `before` has the same rows as they are. It is fastest for
+        rows in their order."""
+        if not rows.a:
+            return
+        self._tell()
+        if self._noted or self._has_page or self._removed_below != LOWEST:  # notes are taken back in one order only
+            for a, n, m, value, at in zip(*rows, strict=True):
+                if value is None:
+                    self.remove(a, n, m)
+                else:
+                    self.put(a, n, m, value, at)
+            return
+        self._has_page = True
+        self._execute(f'INSERT INTO "{self._table}/pages" VALUES (?)', (_packed(before),))
+        there = list(zip(*rows, strict=True))
+        if None in rows.value:
+            for row in there:
+                if row[3] is None:
+                    self._execute(self._delete, row[:3])
+            there = [row for row in there if row[3] is not None]
+        whole = len(there) - len(there) % _AT_ONCE
+        for start in range(0, whole, _AT_ONCE):
+            self._execute(self._put_many, tuple(chain.from_iterable(there[start : start + _AT_ONCE])))
+        for row in there[whole:]:
+            self._execute(self._put, row)
+
+    def remove_below(self, n: int) -> None:
+        """Removes all rows whose n is smaller."""
+        if n <= self._removed_below:
+            return
+        n = max(n, LOWEST)
+        self._removed_below = n
+        self._tell()
+        self._execute(
+            f'INSERT OR IGNORE INTO "{self._table}/undo" SELECT a, n, m, 1, value, at FROM "{self._table}" WHERE n < ?',
+            (n,),
+        )
+        self._execute(f'DELETE FROM "{self._table}" WHERE n < ?', (n,))
+
+    def keys(self, lowest: bytes | None = None, above: bytes | None = None) -> list[bytes]:
+        """The keys from `lowest` to below `above`, in order."""
+        where = " WHERE a >= ?" + (" AND a < ?" if above is not None else "")
+        bounds = (lowest or b"",) if above is None else (lowest or b"", above)
+        return [a for (a,) in self._execute(f'SELECT a FROM "{self._table}"{where} ORDER BY a', bounds)]
+
+    def of(self, a: bytes, lowest: int = LOWEST, highest: int = HIGHEST) -> list[Row]:
+        """The rows of one key, by n and m."""
+        query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE a = ? AND n >= ? AND n <= ? ORDER BY n, m'
+        return self._execute(query, (a, _whole(lowest), _whole(highest))).fetchall()
+
+    def ordered(
+        self, lowest: int = LOWEST, highest: int = HIGHEST, first: bytes | None = None, last: bytes | None = None
+    ) -> list[Row]:
+        """The rows whose n, and whose key, is within the bounds, in the order of the store."""
+        query = f'SELECT a, n, m, value, at FROM "{self._table}" WHERE n >= ? AND n <= ? AND a >= ?'
+        bounds = [_whole(lowest), _whole(highest), first or b""]
+        if last is not None:
+            query, bounds = query + " AND a <= ?", [*bounds, last]
+        return self._execute(f"{query} ORDER BY {self._order}", bounds).fetchall()
+
+    def first(self) -> Row | None:
+        """The first row in the order of the store."""
+        found: Row | None = self._execute(
+            f'SELECT a, n, m, value, at FROM "{self._table}" ORDER BY {self._order} LIMIT 1'
+        ).fetchone()
+        return found
+
+    def __len__(self) -> int:
+        count: int = self._execute(f'SELECT count(*) FROM "{self._table}"').fetchone()[0]
+        return count
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.ordered())
+
+    def _tell(self) -> None:
+        if self._changed is not None:
+            self._changed()
+            self._changed = None
+
+    def _note_row(self, a: bytes, n: int, m: int) -> None:
+        row = (a, n, m)
+        if row not in self._noted:
+            self._noted.add(row)
+            self._tell()
+            self._execute(self._note, row)
+
+
+def _whole(number: int) -> int:
+    return max(LOWEST, min(number, HIGHEST))
+
+
+def rows_of(table: StateTable, keys: Sequence[bytes]) -> Rows:
+    """The rows of these keys in a key-value store; -1 is the time of one that is not there."""
+    found = {a: (value, at) for a, _, _, value, at in table.of_many(keys)}
+    zeros = [0] * len(keys)
+    if not found:
+        return Rows(keys, zeros, zeros, [None] * len(keys), [-1] * len(keys))
+    values, times = zip(*[found.get(key, NO_ROW) for key in keys], strict=True)
+    return Rows(keys, zeros, zeros, values, times)
+
+
+def _packed(rows: Rows) -> bytes:
+    import pyarrow as pa
+
+    kinds = pa.binary(), pa.int64(), pa.int64(), pa.binary(), pa.int64()
+    return page_of(
+        pa.table([pa.array(column, kind) for column, kind in zip(rows, kinds, strict=True)], names=Rows._fields)
+    )
+
+
+def _unpacked(page: bytes) -> Rows:
+    return Rows(*(column.to_pylist() for column in table_in(page).columns))
+
+
+def _failed(path: Path, error: sqlite3.Error) -> StreamsError:
+    return StreamsError(
+        f"the state in {path} cannot be used ({error}): see that the directory of state.dir can be written and has "
+        f"room."
+    )

@@ -1,0 +1,49 @@
+"""Whole tables of state files in the memory of a task's process, for lookups of many keys.
+
+A micro-batch that asks for a large part of a table reads all of it, once, and the next micro-batches find it here. A
+table in a state file has a mark, a random text in its meta that changes with its rows (`<store>/mark`). A table in
+memory is valid only for the mark that it was read with, so a process need not know of changes by other processes, or
+by the undoing of a micro-batch.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jesenska.pipeline.streams_on_spark.stores.arrow_pages import InMemory
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jesenska.pipeline.streams_on_spark.stores.state_file import StateFile
+
+#: (file, store) -> the mark, and the rows: key, value, at.
+_tables: InMemory[tuple[Path, str], tuple[str, pa.Table]] = InMemory(128 << 20)
+#: A table is read as a whole if it has at most this many times the requested rows.
+_TIMES = 3
+#: Fewer keys are looked up one by one.
+_KEYS_MIN = 2_000
+
+
+def whole_table(file: StateFile, store: str, asked: int) -> pa.Table | None:
+    """The rows of a key-value store, if that is the faster way to look up `asked` keys; else None."""
+    if asked < _KEYS_MIN:
+        return None
+    mark = file.mark(store)
+    if mark is None:
+        return None
+    known = _tables.get((file.path, store))
+    if known is not None and known[0] == mark:
+        return known[1] if known[1].num_rows <= 4 * _TIMES * asked else None
+    read = file.table(store).at_most(_TIMES * asked)
+    if read is None:
+        return None
+    import pyarrow as pa
+
+    keys, values, times = zip(*read, strict=True) if read else ((), (), ())
+    table = pa.table(
+        {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary()), "at": pa.array(times, pa.int64())}
+    )
+    _tables.keep((file.path, store), (mark, table), table.nbytes)
+    return table

@@ -1,0 +1,318 @@
+"""What a follower does about the partitions that one other broker leads: what it asks for, and what is to be done
+about the answers. A decider: it knows no log, no socket and no clock; times are milliseconds of a clock that nobody
+sets.
+
+    state      means                                       becomes
+    FETCHING   records are asked for                       WORKING, when an answer has something for it
+                                                           PAUSED, when the leader answers an error
+    WORKING    its log is being appended to or cut; it     FETCHING, when that is done (`done`)
+               is asked for again when that is done        PAUSED, when it has failed (`failed`)
+    PAUSED     nothing is asked for a while                FETCHING, when the pause is over
+
+A pause is replica.fetch.backoff.ms long. Where the leader does not know yet that it leads, since the controller tells
+each broker by itself, the first pause is FIRST_PAUSE_MS long and each one after it twice as long, up to that: a leader
+whose followers do not fetch can acknowledge nothing that waits for all.
+
+An answer has for a partition
+
+    records, or moved offsets    `Received`: to be appended, then `done` with where the log stands
+    a diverging epoch            `Cut`: the log has what the leader's has not; cut to `cut_offset`, then `done`
+    OFFSET_OUT_OF_RANGE          `AskWhere`: the leader is to be asked where its log starts and ends; then the log is
+                                 cut to its end, or begun anew at its start (`go_on_at`), and `done`
+    another error                nothing; it is asked for again later. Whoever leads meanwhile, the controller says
+
+The answer to a request that was sent before the partition was led in another epoch, or was given up, is for nobody:
+what does not name the epoch that is followed changes nothing. Sources: KIP-101, KIP-279, KIP-392, KIP-595 (diverging
+epochs in Fetch)."""
+
+from __future__ import annotations
+
+import heapq
+import uuid
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+from jesenska.base.errors import ErrorCode
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.disk.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
+from jesenska.replication.follower.fetch_session import FollowerSession, SessionRequest, Wanted
+from jesenska.wire.language import Records
+
+#: So long a follower waits at first for a leader that does not know yet that it leads.
+FIRST_PAUSE_MS = 20
+_NOT_LED_YET = frozenset(
+    (
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    )
+)
+
+
+class Position(NamedTuple):
+    """Where a follower's log stands: its end, its start, the epoch of its last batch (-1: it has none)."""
+
+    end_offset: int
+    log_start_offset: int
+    last_epoch: int
+
+
+class FollowerState(Enum):
+    FETCHING = "fetching"
+    WORKING = "working"
+    PAUSED = "paused"
+
+
+class PartitionAnswer(NamedTuple):
+    """What a leader answers about a partition; `diverging` is the epoch and the end offset from which on the logs may
+    differ, or None."""
+
+    topic_partition: TopicPartition
+    error_code: int
+    high_watermark: int
+    log_start_offset: int
+    diverging: tuple[int, int] | None
+    records: Records
+
+
+class Received(NamedTuple):
+    """Append these records, if there are any, then take these offsets of the leader's over."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    records: Records
+    high_watermark: int
+    log_start_offset: int
+
+
+class Cut(NamedTuple):
+    """The leader's newest epoch that is not newer than the last one here is `epoch`, and ends there."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+    epoch: int
+    end_offset: int
+
+
+class AskWhere(NamedTuple):
+    """The leader has nothing at the offset that was asked for."""
+
+    topic_partition: TopicPartition
+    leader_epoch: int
+
+
+Work = Received | Cut | AskWhere
+
+
+class _Followed:
+    """A partition that is followed."""
+
+    __slots__ = ("leader_epoch", "position", "refusals", "state", "topic_id")
+
+    def __init__(self, topic_id: uuid.UUID, leader_epoch: int, position: Position) -> None:
+        self.topic_id = topic_id
+        self.leader_epoch = leader_epoch
+        self.position = position
+        self.state = FollowerState.FETCHING
+        #: How often in a row the leader has said that it does not lead.
+        self.refusals = 0
+
+
+class Following:
+    """The partitions that this broker follows one other in."""
+
+    def __init__(self, pause_ms: int) -> None:
+        """`pause_ms` is replica.fetch.backoff.ms."""
+        self._pause_ms = pause_ms
+        self._session = FollowerSession()
+        self._followed: dict[TopicPartition, _Followed] = {}
+        #: When paused partitions go on; some may have been given up, or go on already.
+        self._pauses: list[tuple[int, TopicPartition, int]] = []
+        self._working: dict[TopicPartition, None] = {}
+
+    # --- what is followed --------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    def state(self, topic_partition: TopicPartition) -> FollowerState | None:
+        """None for what is not followed here."""
+        followed = self._followed.get(topic_partition)
+        return None if followed is None else followed.state
+
+    def follow(
+        self, topic_partition: TopicPartition, topic_id: uuid.UUID, leader_epoch: int, position: Position
+    ) -> None:
+        """Follows a partition in this epoch from where its log stands; in place of an older epoch."""
+        followed = self._followed[topic_partition] = _Followed(topic_id, leader_epoch, position)
+        self._working.pop(topic_partition, None)
+        self._want(topic_partition, followed)
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """The partition is not followed here any more."""
+        if self._followed.pop(topic_partition, None) is not None:
+            self._working.pop(topic_partition, None)
+            self._session.drop(topic_partition)
+
+    def _want(self, topic_partition: TopicPartition, followed: _Followed) -> None:
+        followed.state = FollowerState.FETCHING
+        end_offset, log_start_offset, last_epoch = followed.position
+        self._session.want(
+            Wanted(topic_partition, followed.topic_id, followed.leader_epoch, end_offset, log_start_offset, last_epoch)
+        )
+
+    def _pause(self, topic_partition: TopicPartition, followed: _Followed, pause_ms: int, now_ms: int) -> None:
+        followed.state = FollowerState.PAUSED
+        self._session.drop(topic_partition)
+        heapq.heappush(self._pauses, (now_ms + pause_ms, topic_partition, followed.leader_epoch))
+
+    def _pause_ms_after(self, error_code: int, followed: _Followed) -> int:
+        """How long nothing is asked for after an error."""
+        if error_code not in _NOT_LED_YET:
+            return self._pause_ms
+        # The power is held small: 2^20 times the first pause is longer than any that is configured.
+        pause_ms = FIRST_PAUSE_MS << min(followed.refusals, 20)
+        followed.refusals += 1
+        return min(pause_ms, self._pause_ms)
+
+    # --- requests and answers ----------------------------------------------------------------------------------------
+
+    @property
+    def resumes_at_ms(self) -> int | None:
+        """When a paused partition is to be asked for again; None where none is paused."""
+        return self._pauses[0][0] if self._pauses else None
+
+    @property
+    def is_at_work(self) -> bool:
+        """True while something that was received is being appended or cut."""
+        return bool(self._working)
+
+    def next_request(self, now_ms: int) -> SessionRequest | None:
+        """What the next request says; None while nothing is wanted. What is being worked on is left out: the leader is
+        told to forget it until it is done."""
+        while self._pauses and self._pauses[0][0] <= now_ms:
+            _, topic_partition, leader_epoch = heapq.heappop(self._pauses)
+            followed = self._followed.get(topic_partition)
+            if (
+                followed is not None
+                and followed.state is FollowerState.PAUSED
+                and followed.leader_epoch == leader_epoch
+            ):
+                self._want(topic_partition, followed)
+        for topic_partition in self._working:
+            self._session.drop(topic_partition)
+        return None if self._session.is_empty else self._session.request()
+
+    def answered(self, error_code: int, session_id: int, answers: Iterable[PartitionAnswer], now_ms: int) -> list[Work]:
+        """What is to be done about the answer to the last request."""
+        if not self._session.answered(error_code, session_id):
+            return []
+        work: list[Work] = []
+        for answer in answers:
+            topic_partition = answer.topic_partition
+            followed = self._followed.get(topic_partition)
+            if (
+                followed is None
+                or followed.state is not FollowerState.FETCHING
+                or not self._was_asked(topic_partition, followed)
+            ):
+                continue
+            found = self._work(answer, followed.leader_epoch)
+            if found is None:
+                self._pause(topic_partition, followed, self._pause_ms_after(answer.error_code, followed), now_ms)
+                continue
+            followed.refusals = 0
+            followed.state = FollowerState.WORKING
+            self._working[topic_partition] = None
+            work.append(found)
+        return work
+
+    def _was_asked(self, topic_partition: TopicPartition, followed: _Followed) -> bool:
+        """Whether an answer to the last request is about the partition as it is followed now, and from where its log
+        ends now."""
+        told = self._session.told(topic_partition)
+        return told is not None and (told.topic_id, told.leader_epoch, told.offset) == (
+            followed.topic_id,
+            followed.leader_epoch,
+            followed.position.end_offset,
+        )
+
+    @staticmethod
+    def _work(answer: PartitionAnswer, leader_epoch: int) -> Work | None:
+        if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return AskWhere(answer.topic_partition, leader_epoch)
+        if answer.error_code != ErrorCode.NONE:
+            return None
+        if answer.diverging is not None:
+            return Cut(answer.topic_partition, leader_epoch, *answer.diverging)
+        return Received(
+            answer.topic_partition, leader_epoch, answer.records, answer.high_watermark, answer.log_start_offset
+        )
+
+    def lost(self) -> None:
+        """The connection has ended, or the request was not answered."""
+        self._session.lost()
+
+    def log_starts_at(self, topic_partition: TopicPartition, offset: int) -> None:
+        """A log starts there, by its own retention or the leader's: the leader is told with the next request, since
+        consumers are sent here only for what is here."""
+        followed = self._followed.get(topic_partition)
+        if followed is not None and followed.position.log_start_offset != offset:
+            followed.position = followed.position._replace(log_start_offset=offset)
+            if followed.state is FollowerState.FETCHING:
+                self._want(topic_partition, followed)
+
+    # --- what came of the work ---------------------------------------------------------------------------------------
+
+    def done(self, topic_partition: TopicPartition, leader_epoch: int, position: Position) -> None:
+        """What was to be done in this epoch is done, and the log stands there."""
+        followed = self._at_work(topic_partition, leader_epoch)
+        if followed is not None:
+            followed.position = position
+            self._want(topic_partition, followed)
+
+    def failed(self, topic_partition: TopicPartition, leader_epoch: int, position: Position, now_ms: int) -> None:
+        """It could not be done; it is tried again later."""
+        followed = self._at_work(topic_partition, leader_epoch)
+        if followed is not None:
+            followed.position = position
+            self._pause(topic_partition, followed, self._pause_ms, now_ms)
+
+    def _at_work(self, topic_partition: TopicPartition, leader_epoch: int) -> _Followed | None:
+        followed = self._followed.get(topic_partition)
+        if followed is None or followed.leader_epoch != leader_epoch or followed.state is not FollowerState.WORKING:
+            return None
+        del self._working[topic_partition]
+        return followed
+
+
+def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset: int) -> int:
+    """To where a log is cut whose leader has no newer epoch than `epoch` of those up to its last one, and that up to
+    `end_offset`.
+
+    The log agrees with the leader's at most to there, and to the end of its own newest epoch that is not newer: if the
+    leader does not have that one, its answer to the next request says how far to go back."""
+    found_epoch, own_end_offset = epochs.end_offset_for(epoch, log_end_offset)
+    if found_epoch == UNDEFINED_EPOCH:
+        own_end_offset = log_end_offset
+    return max(0, min(end_offset, own_end_offset, log_end_offset))
+
+
+class GoOn(NamedTuple):
+    """Where a log goes on: cut to this offset, or, if it `restarts`, begun anew there."""
+
+    offset: int
+    restarts: bool
+
+
+def go_on_at(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> GoOn | None:
+    """What a log does whose end the leader does not have, as it has said; None if by now it has.
+
+    A leader that ends before was elected without being in sync. One that starts later has deleted what comes next."""
+    if leader_end_offset < log_end_offset:
+        return GoOn(leader_end_offset, restarts=False)
+    if leader_start_offset > log_end_offset:
+        return GoOn(leader_start_offset, restarts=True)
+    return None

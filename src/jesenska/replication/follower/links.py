@@ -1,0 +1,108 @@
+"""All that this broker follows: for each leader so many links (num.replica.fetchers), and each partition of it always
+on the same one of them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from functools import partial
+from zlib import crc32
+
+from jesenska.base.clock import Clock
+from jesenska.base.identifiers import TopicPartition
+from jesenska.log.partition.partition_log import PartitionLog
+from jesenska.replication.follower.fetcher import FollowerState
+from jesenska.replication.follower.link import FollowerLink, LeaderChannel, LinkSettings
+
+
+class FollowerLinks:
+    """Those of one broker, on the running loop. `connect` opens a channel to a broker; `changed` is told of each
+    partition whose log has more records, or whose offsets have moved."""
+
+    def __init__(
+        self,
+        connect: Callable[[int], Awaitable[LeaderChannel]],
+        clock: Clock,
+        settings: LinkSettings,
+        per_leader: int,
+        changed: Callable[[TopicPartition], None],
+    ) -> None:
+        self._connect = connect
+        self._clock = clock
+        self._settings = settings
+        self._per_leader = per_leader
+        self._changed = changed
+        #: By leader, and number of the link to it.
+        self._links: dict[tuple[int, int], FollowerLink] = {}
+        self._followed_on: dict[TopicPartition, tuple[int, int]] = {}
+        #: Leader and leader epoch of each.
+        self._epochs: dict[TopicPartition, tuple[int, int]] = {}
+        self._closed = False
+
+    def __len__(self) -> int:
+        """How many links there are."""
+        return len(self._links)
+
+    def leader_of(self, topic_partition: TopicPartition) -> int | None:
+        """The broker that a partition is followed from; None where it is not followed."""
+        found = self._followed_on.get(topic_partition)
+        return None if found is None else found[0]
+
+    def state(self, topic_partition: TopicPartition) -> FollowerState | None:
+        """None for what is not followed, or has not settled yet."""
+        found = self._followed_on.get(topic_partition)
+        return None if found is None else self._links[found].state(topic_partition)
+
+    def follow(
+        self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int
+    ) -> None:
+        """Follows that leader in this epoch; in place of what was followed before. A second call changes nothing."""
+        if self._closed or self._epochs.get(topic_partition) == (leader_id, leader_epoch):
+            return
+        key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader
+        if self._followed_on.get(topic_partition) != key:
+            self.leave(topic_partition)
+        link = self._links.get(key)
+        if link is None:
+            link = self._links[key] = FollowerLink(
+                leader_id, partial(self._connect, leader_id), self._clock, self._settings, self._changed
+            )
+        self._followed_on[topic_partition] = key
+        self._epochs[topic_partition] = leader_id, leader_epoch
+        link.follow(topic_partition, log, topic_id, leader_epoch)
+
+    def leave(self, topic_partition: TopicPartition) -> None:
+        """The partition is not followed any more. A link that nothing is followed over ends."""
+        key = self._followed_on.pop(topic_partition, None)
+        self._epochs.pop(topic_partition, None)
+        if key is None:
+            return
+        link = self._links[key]
+        link.leave(topic_partition)
+        if not len(link):
+            del self._links[key]
+            link.close()
+
+    def divide(self, per_leader: int) -> bool:
+        """So many links to each leader from now on (num.replica.fetchers). True if that is another number: then
+        nothing is followed any more, and everything is to be followed anew."""
+        if per_leader == self._per_leader:
+            return False
+        self._per_leader = per_leader
+        for topic_partition in list(self._followed_on):
+            self.leave(topic_partition)
+        return True
+
+    def look(self) -> None:
+        """Leaves leaders that do not answer, notices where logs start; called now and then."""
+        for link in self._links.values():
+            link.look()
+
+    def close(self) -> None:
+        """Follows nothing any more."""
+        self._closed = True
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+        self._followed_on.clear()
+        self._epochs.clear()

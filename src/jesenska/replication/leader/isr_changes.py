@@ -1,0 +1,208 @@
+"""The ISRs that the leaders on this broker propose, written to the tree: each by compare-and-set on the partition's
+state, so that nothing is written on top of what a controller has written meanwhile. A mover: `replication.replicas`
+says what is proposed.
+
+    written                        the proposal stands
+    refused, nothing else is new   written again: what was refused was an earlier attempt whose answer is lost, or none
+    refused, another ISR is there  that one stands: the controller's, or our own earlier attempt
+    refused, another epoch is      nothing: the controller tells who leads now
+    there
+    the partition is gone          nothing: its topic is being deleted
+    not answered                   read, and tried again after a pause
+    no connection to the tree      not sent, and tried again after a pause: meanwhile the leader may propose something
+                                   else, or nothing
+
+An ISR with fewer members than min.insync.replicas asks for is written when this broker has synced its log
+(`isr_syncs`): what was acknowledged before may be nowhere else then.
+
+Controllers hear of what was written from /isr_change_notification, and tell all brokers, for their clients. Many
+partitions are named in one node; one that could not be written is written with the next."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.metadata import paths
+from jesenska.metadata.nodes import NodeFormatError, PartitionStateNode, encode_partitions
+from jesenska.metadata.store import SessionState, Store
+from jesenska.metadata.tree_operations import BadVersionError, NoNodeError, TreeError
+from jesenska.replication.leader.isr_syncs import IsrSyncs, Syncing
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 50
+_PAUSE_SECONDS: Final = 0.25
+_TELLING_PAUSE_SECONDS: Final = 1.0
+#: Partitions named in one node, which must not be larger than a tree takes.
+_TOLD_AT_ONCE: Final = 3000
+
+
+class Proposing(Syncing, Protocol):
+    """A partition that this broker leads, or has led."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def partition_epoch(self) -> int:
+        """The version of the state on which the proposal stands."""
+        ...
+
+    @property
+    def proposed_isr(self) -> tuple[int, ...] | None: ...
+
+    @property
+    def waits_for_sync(self) -> bool:
+        """True while the proposal is not to be written, since the log is to be synced before."""
+        ...
+
+    def proposal_sent(self) -> None:
+        """What is proposed is being sent: it may be written from now on, whatever is heard of it."""
+        ...
+
+    def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None: ...
+
+
+class IsrChanges:
+    """Those of one broker, on the running loop. `controller_epoch` gives the newest that is known."""
+
+    def __init__(self, store: Store, broker_id: int, controller_epoch: Callable[[], int], syncs: IsrSyncs) -> None:
+        self._store = store
+        self._syncs = syncs
+        self._broker_id = broker_id
+        self._controller_epoch = controller_epoch
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[TopicPartition, Proposing] = {}
+        self._working: dict[TopicPartition, asyncio.Task[None]] = {}
+        self._untold: dict[TopicPartition, None] = {}
+        self._telling: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        """True if every proposal was dealt with and every change told."""
+        return (
+            not self._waiting
+            and not self._working
+            and not self._untold
+            and self._telling is None
+            and self._syncs.is_idle
+        )
+
+    def propose(self, partition: Proposing) -> None:
+        """Writes what the partition proposes when it is its turn; nothing if it proposes nothing any more by then."""
+        if self._closed:
+            return
+        if partition.waits_for_sync:
+            self._syncs.ask(partition, partial(self.propose, partition))
+        else:
+            self._waiting[partition.topic_partition] = partition
+            self._begin()
+
+    async def close(self) -> None:
+        """Ends what is under way. What is not written is not lost: the next leader sees for itself who keeps up."""
+        self._closed = True
+        self._waiting.clear()
+        tasks = [*self._working.values(), *([self._telling] if self._telling is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self) -> None:
+        # Thousands may wait, and each of them comes here: only those are looked at that there is room for.
+        while len(self._working) < _AT_ONCE:
+            topic_partition = next((one for one in self._waiting if one not in self._working), None)
+            if topic_partition is None:
+                return
+            partition = self._waiting.pop(topic_partition)
+            if partition.waits_for_sync:
+                self.propose(partition)
+            else:
+                self._working[topic_partition] = self._loop.create_task(self._work(partition))
+
+    async def _work(self, partition: Proposing) -> None:
+        try:
+            is_done = await self._write(partition)
+            while not is_done:
+                await asyncio.sleep(_PAUSE_SECONDS)
+                is_done = await self._write(partition)
+        except Exception:
+            logger.exception("the ISR of %s was not changed", partition.topic_partition)
+        finally:
+            del self._working[partition.topic_partition]
+        self._begin()
+
+    async def _write(self, partition: Proposing) -> bool:
+        """Whether there is nothing more to be done."""
+        name, number = partition.topic_partition
+        path = paths.partition_state(name, number)
+        while True:
+            isr, leader_epoch, version = partition.proposed_isr, partition.leader_epoch, partition.partition_epoch
+            if isr is None:
+                return True
+            if partition.waits_for_sync:
+                # Since this was proposed min.insync.replicas was raised, or others are in sync.
+                self.propose(partition)
+                return True
+            if self._store.state is not SessionState.CONNECTED:
+                return False
+            partition.proposal_sent()
+            node = PartitionStateNode(self._broker_id, leader_epoch, isr, self._controller_epoch())
+            try:
+                stat = await self._store.set(path, node.encode(), version)
+            except NoNodeError:
+                return True
+            except BadVersionError:
+                if await self._has_read_another(partition, path, leader_epoch, version):
+                    return True
+                continue
+            except TreeError as error:
+                logger.info("the ISR of %s is not changed yet: %s", partition.topic_partition, error)
+                return await self._has_read_another(partition, path, leader_epoch, version)
+            self._take(partition, isr, leader_epoch, stat.version)
+            return True
+
+    async def _has_read_another(self, partition: Proposing, path: str, leader_epoch: int, version: int) -> bool:
+        """Whether something else stands in the tree than what the proposal stands on; the partition is told of it."""
+        try:
+            data, stat = await self._store.get(path)
+            found = PartitionStateNode.decode(data)
+        except NoNodeError:
+            return True
+        except (TreeError, NodeFormatError) as error:
+            logger.info("the state of %s cannot be read: %s", partition.topic_partition, error)
+            return False
+        if (found.leader, found.leader_epoch) != (self._broker_id, leader_epoch):
+            return True
+        if stat.version == version:
+            return False
+        self._take(partition, found.isr, leader_epoch, stat.version)
+        return True
+
+    def _take(self, partition: Proposing, isr: tuple[int, ...], leader_epoch: int, version: int) -> None:
+        partition.isr_written(isr, leader_epoch, version)
+        self._syncs.ask(partition)
+        self._untold[partition.topic_partition] = None
+        if self._telling is None and not self._closed:
+            self._telling = self._loop.create_task(self._tell())
+
+    async def _tell(self) -> None:
+        """Tells controllers; what comes within a second is told together."""
+        try:
+            while self._untold:
+                await asyncio.sleep(_TELLING_PAUSE_SECONDS)
+                told = list(self._untold)[:_TOLD_AT_ONCE]
+                try:
+                    await self._store.create(paths.ISR_CHANGE_PREFIX, encode_partitions(told), sequential=True)
+                except TreeError as error:
+                    logger.info("changed ISRs are not told yet: %s", error)
+                    continue
+                for topic_partition in told:
+                    self._untold.pop(topic_partition, None)
+        finally:
+            self._telling = None

@@ -1,0 +1,117 @@
+"""Syncs of logs of which too few replicas are in sync: what was acknowledged is to be on the disk of whoever is left,
+so that a loss of power there loses nothing. A mover: `replication.replicas` says whose log is to be synced.
+
+    a leader proposes fewer than       before the ISR is written
+    min.insync.replicas asks for
+    a broker is told such an ISR       at once
+    the disk did not do it             again every second. The ISR is not written until it has
+
+A broker whose peers have gone may lead thousands of them. So many at a time are given to the threads that flush; the
+others wait here. A log that is synced already costs no turn of the disk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, Protocol
+
+from jesenska.base.errors import KafkaError
+from jesenska.base.identifiers import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_AT_ONCE: Final = 10
+
+
+class Syncing(Protocol):
+    """A partition of which this broker has a replica."""
+
+    topic_partition: TopicPartition
+
+    @property
+    def is_to_be_synced(self) -> bool: ...
+
+    def sync(self, done: Callable[[KafkaError | None], None]) -> None: ...
+
+
+class IsrSyncs:
+    """Those of one broker, on its loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
+        #: Those that the disk did not sync.
+        self._failed: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
+        self._working = 0
+        self._begins = False
+        self._closed = False
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiting and not self._working
+
+    def ask(self, partition: Syncing, synced: Callable[[], None] | None = None) -> None:
+        """Syncs the partition's log when it is its turn, if it is to be synced still; `synced` is called when it need
+        not be any more."""
+        if self._closed:
+            return
+        if not partition.is_to_be_synced:
+            if synced is not None:
+                synced()
+            return
+        _put(self._waiting, partition, synced or _nothing)
+        self._begin()
+
+    def try_again(self) -> None:
+        """Tries those again that the disk did not sync; called now and then."""
+        failed, self._failed = self._failed, {}
+        for partition, synced in failed.values():
+            self.ask(partition, synced)
+
+    def close(self) -> None:
+        """Begins no more."""
+        self._closed = True
+        self._waiting.clear()
+        self._failed.clear()
+
+    def _begin(self) -> None:
+        # A log that is synced already ends within the call.
+        if self._begins:
+            return
+        self._begins = True
+        try:
+            while self._waiting and self._working < _AT_ONCE:
+                topic_partition = next(iter(self._waiting))
+                partition, synced = self._waiting.pop(topic_partition)
+                self._working += 1
+                partition.sync(partial(self._ended, partition, synced))
+        finally:
+            self._begins = False
+
+    def _ended(self, partition: Syncing, synced: Callable[[], None], failure: KafkaError | None) -> None:
+        self._working -= 1
+        if failure is None:
+            # Again where another ISR was told or proposed meanwhile.
+            self.ask(partition, synced)
+        elif not self._closed:
+            _put(self._failed, partition, synced)
+            logger.warning(
+                "%s has too few replicas in sync, and its log could not be synced: %s It is tried again every second.",
+                partition.topic_partition,
+                failure.message,
+                extra={"once_a_minute": (partition.topic_partition.topic, "not synced")},
+            )
+        self._begin()
+
+
+def _put(
+    place: dict[TopicPartition, tuple[Syncing, Callable[[], None]]], partition: Syncing, synced: Callable[[], None]
+) -> None:
+    """Who wants to know is not forgotten for somebody who does not."""
+    known = place.get(partition.topic_partition)
+    if known is None or known[0] is not partition or synced is not _nothing:
+        place[partition.topic_partition] = (partition, synced)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

@@ -1,0 +1,270 @@
+"""A machine of a simulation with a broker on it: its disk, its wall clock, and the broker's process, or the next
+one."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+from jesenska.base.errors import JesenskaError
+from jesenska.testing.simulation.clients import BrokerProgram
+from jesenska.testing.simulation.machine.disk import JOURNAL_FILES, SimulatedFiles
+from jesenska.testing.simulation.machine.network import SimulatedNetwork
+from jesenska.testing.simulation.machine.process import Process
+from jesenska.testing.simulation.machine.world import World
+from jesenska.testing.simulation.watches.history import ViolationError
+
+Start = Callable[[Process, Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+#: Gets the end of a start that should fail: an error, or None. Returns the excuse for it; None if it does not know.
+Judge = Callable[[Exception | None], str | None]
+#: A directory, and the disk that it is on.
+Disk = tuple[Path, SimulatedFiles]
+
+
+def _nothing() -> None:
+    """Does nothing."""
+
+
+def _nothing_of(program: BrokerProgram) -> None:
+    """Does nothing with a program."""
+
+
+def _nothing_in(directory: Path) -> None:
+    """Leaves an empty disk empty."""
+
+
+class BrokerHost:
+    """One machine. `start` runs a program in a process, for the schedule to judge; `excuse` gives the reason why a
+    broker that began to start then may fail, None if it may not."""
+
+    def __init__(
+        self,
+        world: World,
+        network: SimulatedNetwork,
+        name: str,
+        number: int,
+        directory: Path,
+        settings: Mapping[str, str],
+        start: Start,
+        excuse: Callable[[BrokerHost, float], str | None],
+    ) -> None:
+        self.world = world
+        self.name = name
+        #: Its broker's id.
+        self.number = number
+        #: The directory that the broker's data are in.
+        self.data = directory / f"{name}-0"
+        self.files = SimulatedFiles(world.random)
+        self.program: BrokerProgram
+        #: The time until which it may be cut off.
+        self.is_cut_off_until = -1.0
+        #: Called before its process ends by a fault.
+        self.before_end: Callable[[], None] = _nothing
+        #: Called when its broker is ready.
+        self.when_ready: Callable[[BrokerProgram], None] = _nothing_of
+        self._started: list[Callable[[], None]] = []
+        self._network = network
+        self._directory = directory
+        self._settings = settings
+        self._start = start
+        self._excuse = excuse
+        self._incarnation = 0
+        self._clock_offset_ms = 0
+        #: The settings of the next start, in place of its own, and the judge of its end; None once it was judged.
+        self._trial: tuple[Mapping[str, str], Judge] | None = None
+
+    @property
+    def is_up(self) -> bool:
+        """True if its broker is ready, and was not killed or stopped."""
+        return self.program.is_ready and not self.program.process.is_dead
+
+    def start(self) -> None:
+        process = Process(self.world, self._network, f"{self.name}.{self._incarnation}", self.files)
+        process.clock.offset_ms = self._clock_offset_ms
+        others, judge = self._trial or ({}, None)
+        self.program = BrokerProgram(process, self.data, {**self._settings, **others})
+        self._start(process, self._run(self.program, judge))
+        started, self._started = self._started, []
+        for what in started:
+            what()
+
+    def when_started(self, what: Callable[[], None]) -> None:
+        """Calls `what` once, when the next process has begun to start."""
+        self._started.append(what)
+
+    def try_once(self, settings: Mapping[str, str], judge: Judge) -> None:
+        """The next start has these settings, too, and `judge` gets its end. If a fault ends it in another way, the
+        start after it has them."""
+        self._trial = settings, judge
+
+    def _judged(self, judge: Judge, error: Exception | None) -> str | None:
+        self._trial = None
+        return judge(error)
+
+    async def _run(self, program: BrokerProgram, judge: Judge | None) -> None:
+        began = self.world.now
+        try:
+            await program.run()
+            if judge is not None:
+                self._judged(judge, None)
+            self.when_ready(program)
+        except (JesenskaError, OSError) as error:
+            excuse = (
+                "while the disk is full"
+                if self.files.is_full
+                else None
+                if judge is None
+                else self._judged(judge, error)
+            )
+            excuse = excuse or self._excuse(self, began)
+            if excuse is None:
+                raise ViolationError(f"{program.process.name} does not start: {error}") from error
+            self.world.tell(program.process.name, f"cannot start {excuse}")
+            if program.broker is not None:
+                await program.broker.stop()
+            self._incarnation += 1
+            self._later(0.0, self._again)
+
+    def end(self) -> None:
+        """Ends its process and closes its files."""
+        self.program.end()
+        self.files.leave()
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """Kills the broker. Its writes are on the disk."""
+        self.before_end()
+        self.program.end()
+        target = self._next_data()
+        self._come_up_later(target, self.files.after_kill(self.data, target))
+
+    def lose_power(self, back_after: float | None = None) -> None:
+        """The machine loses its power. Any part of the writes that were not synced may be there."""
+        self.before_end()
+        self.program.end()
+        target = self._next_data()
+        self.files.after_crash(self.data, target, self.world.random)
+        # The tree's journal syncs by itself, outside of the tracked files.
+        for name in JOURNAL_FILES:
+            if (self.data / name).exists():
+                shutil.copyfile(self.data / name, target / name)
+        files = SimulatedFiles(self.world.random)
+        files.came_up_with(target)
+        self._come_up_later(target, files, back_after)
+
+    def replace_disk(self, fill: Callable[[Path], None] = _nothing_in) -> Disk:
+        """The broker is killed and comes up on another disk: an empty one, or a copy of its disk as changed by `fill`.
+        Returns its old disk, for `mount`."""
+        self.before_end()
+        self.program.end()
+        had, other = self._next_data(), self._next_data()
+        files, others = self.files.after_kill(self.data, had), SimulatedFiles(self.world.random)
+        if fill is _nothing_in:
+            other.mkdir()
+        else:
+            shutil.copytree(had, other)
+            fill(other)
+            others.came_up_with(other)
+        self._come_up_later(other, others)
+        return had, files
+
+    def mount(self, disk: Disk) -> None:
+        """The broker is killed and comes up on that disk."""
+        self.before_end()
+        self.program.end()
+        self._incarnation += 1
+        self._come_up_later(*disk)
+
+    def unmount(self, seconds: float) -> None:
+        """The broker is killed and comes up on an empty disk. After `seconds` it is killed once more, and finds its
+        old disk."""
+        had = self.replace_disk()
+        self.world.after(seconds, lambda: self.mount(had))
+
+    def go_down(self) -> None:
+        """The broker is killed, and comes up with `come_up`. Its writes are on the disk."""
+        self.before_end()
+        self.program.end()
+        target = self._next_data()
+        files = self.files.after_kill(self.data, target)
+        self.files.leave()
+        self.data, self.files = target, files
+        self._trial = None
+
+    def come_up(self) -> None:
+        self._later(self.world.random.uniform(0.1, 5.0), self.start)
+
+    def stop(self, then: Callable[[], object] | None = None) -> None:
+        """Stops the broker in order, and calls `then`; without it the broker starts again."""
+        process, program = self.program.process, self.program
+        assert program.broker is not None
+        program.is_ready = False
+        self._incarnation += 1
+        incarnation = self._incarnation
+
+        def stopped(task: asyncio.Task[Any]) -> None:
+            if incarnation == self._incarnation and not process.is_dead:
+                self._later(0.0, then or self._again)
+
+        self._start(process, program.broker.stop()).add_done_callback(stopped)
+
+    def pause(self, seconds: float) -> None:
+        """The process is paused for `seconds`, and does not notice."""
+        process = self.program.process
+        process.is_paused = True
+        self.world.after(seconds, lambda: self._resume(process))
+
+    def _resume(self, process: Process) -> None:
+        process.is_paused = False
+        process.is_stirred = True
+
+    def slow_down(self, times: float, seconds: float) -> None:
+        """The disk takes `times` as long, for `seconds`."""
+        process = self.program.process
+        process.slowness = times
+
+        def end() -> None:
+            process.slowness = 1.0
+
+        self.world.after(seconds, end)
+
+    def set_clock(self, change_ms: int) -> None:
+        self._clock_offset_ms += change_ms
+        self.program.process.clock.offset_ms = self._clock_offset_ms
+
+    def set_clock_right(self) -> None:
+        self.set_clock(-self._clock_offset_ms)
+
+    def heal(self) -> None:
+        self.files.is_full = False
+        self.program.process.slowness = 1.0
+        self._resume(self.program.process)
+
+    def _next_data(self) -> Path:
+        self._incarnation += 1
+        return self._directory / f"{self.name}-{self._incarnation}"
+
+    def _come_up_later(self, data: Path, files: SimulatedFiles, seconds: float | None = None) -> None:
+        self.files.leave()
+        self.data, self.files = data, files
+        self._later(self.world.random.uniform(0.1, 5.0) if seconds is None else seconds, self.start)
+
+    def _later(self, seconds: float, what: Callable[[], object]) -> None:
+        """Calls `what` later, unless the next incarnation has begun by then."""
+        incarnation = self._incarnation
+
+        def happen() -> None:
+            if incarnation == self._incarnation:
+                what()
+
+        self.world.after(seconds, happen)
+
+    def _again(self) -> None:
+        """The broker's process has come to its end by itself; the next one begins on the same disk."""
+        self.before_end()
+        self.program.end()
+        self._come_up_later(self.data, self.files.successor())

@@ -1,0 +1,407 @@
+"""One program of a simulation: its own event loop on the world's clock, its threads, its sockets. A step goes on until
+the program waits; it can be killed between steps."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Executor, Future
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, TypeVar, TypeVarTuple
+
+from jesenska.broker.machine import Machine
+from jesenska.log.disk.files import FileLayer
+from jesenska.testing.simulation.machine.network import SimulatedNetwork, SimulatedSocket
+from jesenska.testing.simulation.machine.world import NEVER, StuckError, World
+from jesenska.testing.simulation.streams import StreamsOfProcess
+
+_Arguments = TypeVarTuple("_Arguments")
+_Result = TypeVar("_Result")
+
+#: Seconds that work in a thread takes, at least and at most.
+_THREAD_SECONDS = (0.00005, 0.002)
+#: Threads with more work than this got it while the disk was slow.
+_BEHIND_SECONDS = 0.05
+#: Rounds of a loop within one step after which a program is in an endless loop.
+_ROUNDS_MAX = 100_000
+#: Cancelled timers that are kept until they are due, unless they are the majority.
+_CANCELLED_TIMERS_MAX = 100
+
+
+class ProcessClock:
+    """The world's time; the wall clock may be set (`offset_ms`)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.offset_ms = 0
+
+    def now_ms(self) -> int:
+        return self._world.wall_ms() + self.offset_ms
+
+    def monotonic(self) -> float:
+        return 1000.0 + self._world.now
+
+
+class Process:
+    """A program called `name`. `start` gives it something to do."""
+
+    def __init__(self, world: World, network: SimulatedNetwork, name: str, files: FileLayer | None = None) -> None:
+        self.world = world
+        self.name = name
+        self.is_dead = False
+        #: It is paused, and does not notice.
+        self.is_paused = False
+        #: Something has come for it since its last step.
+        self.is_stirred = False
+        #: The time at which its next timer is due; `NEVER` without one.
+        self.due = NEVER
+        self.sockets: dict[int, SimulatedSocket] = {}
+        #: Sockets that may have become ready since they were last looked at, by number, in the order in which they
+        #: did.
+        self.changed_sockets: dict[int, SimulatedSocket] = {}
+        self.clock = ProcessClock(world)
+        self.threads: list[SimulatedThreads] = []
+        self.loop = SimulatedLoop(self)
+        self.network = network.of(self)
+        #: The factor for the time of work in threads: a slow disk.
+        self.slowness = 1.0
+        self.machine = Machine(
+            clock=self.clock,
+            random=world.random,
+            new_uuid=world.new_uuid,
+            files=files or FileLayer(),
+            network=self.network,
+            streams=StreamsOfProcess(self.network),
+            threads=self.new_threads,
+            helpers=lambda count, name: AtOnce(),
+            loop_may_be_late=False,
+        )
+        world.processes.append(self)
+
+    @property
+    def is_slow(self) -> bool:
+        """True while its disk is slow, or still at work from that time."""
+        return self.slowness > 1.0 or any(threads.is_behind for threads in self.threads)
+
+    def new_threads(self, count: int, name: str) -> Executor:
+        made = SimulatedThreads(self, name)
+        self.threads.append(made)
+        return made
+
+    def start(self, program: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Runs something in this process."""
+        self.is_stirred = True
+        task: asyncio.Task[Any] = self._within(partial(self.loop.create_task, program))
+        return task
+
+    def _within(self, work: Callable[[], Any]) -> Any:
+        events._set_running_loop(self.loop)
+        try:
+            return work()
+        finally:
+            events._set_running_loop(None)
+
+    def stir(self, sock: SimulatedSocket) -> None:
+        """Has the next step look at a socket."""
+        self.changed_sockets[sock.number] = sock
+        self.is_stirred = True
+
+    def step(self) -> None:
+        """Goes on until it waits for time, for a thread or for input."""
+        loop = self.loop
+        events._set_running_loop(loop)
+        try:
+            loop.step()
+        finally:
+            events._set_running_loop(None)
+        # It was stirred only by itself meanwhile, and that is done.
+        self.is_stirred = False
+        self.due = loop.next_time()
+
+    def end(self) -> None:
+        """Ends it at once: no part of it runs any more, and its connections end."""
+        if self.is_dead:
+            return
+        self.is_dead = True
+        self.world.processes.remove(self)
+        for sock in list(self.sockets.values()):
+            sock.close()
+        for threads in self.threads:
+            threads.waiting.clear()
+
+
+class SimulatedThreads(Executor):
+    """Threads that take simulated time. The work of each is done at once, in order, between two steps of the loop."""
+
+    def __init__(self, process: Process, name: str) -> None:
+        self._process = process
+        self.name = name
+        self.waiting: list[Callable[[], None]] = []
+        self._busy_until = 0.0
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            if run not in self.waiting:
+                return  # the process is gone, or it was done when the threads ended
+            self.waiting.remove(run)
+            if not future.set_running_or_notify_cancel():
+                return  # it was cancelled
+            try:
+                result = work(*arguments, **named)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+            process.is_stirred = True
+
+        process = self._process
+        self.waiting.append(run)
+        took = process.world.random.uniform(*_THREAD_SECONDS) * process.slowness
+        self._busy_until = max(self._busy_until, process.world.now) + took
+        process.world.at(self._busy_until, run)
+        return future
+
+    @property
+    def is_behind(self) -> bool:
+        """True while it is at work on tasks that it got while the disk was slow."""
+        return self._busy_until > self._process.world.now + _BEHIND_SECONDS
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        for run in list(self.waiting):
+            run()
+
+
+class AtOnce(Executor):
+    """Threads that do their work at once."""
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def _nobody() -> None:
+    """The callback of a cancelled call; does nothing."""
+
+
+class _Call:
+    """A callback that is called once, or for a socket again and again: the used part of asyncio's handles, cheaper."""
+
+    __slots__ = ("_args", "_callback", "_cancelled", "_context")
+
+    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+
+    def __repr__(self) -> str:
+        return f"<call of {self._callback!r}>"
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        # As in asyncio: a cancelled call keeps no references.
+        self._callback, self._args = _nobody, ()
+
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+
+class _TimedCall(_Call):
+    """A call that is due at a time."""
+
+    __slots__ = ("_loop", "_when")
+
+    def __init__(
+        self, when: float, callback: Callable[..., object], args: tuple[Any, ...], loop: SimulatedLoop, context: Context
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._cancelled = False
+        self._when = when
+        #: None when it is due no more.
+        self._loop: SimulatedLoop | None = loop
+
+    def when(self) -> float:
+        return self._when
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback, self._args = _nobody, ()
+            if self._loop is not None:
+                self._loop._timer_cancelled()
+
+
+class SimulatedLoop(asyncio.BaseEventLoop):
+    """asyncio's loop on the world's clock: stepped from outside, it never waits. Frequent operations (callbacks,
+    timers, sockets) are done here; all other ones are asyncio's."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self._process = process
+        self._world = process.world
+        self._ready: deque[_Call] = deque()
+        #: Timers by time, those of one time in the order in which they were made.
+        self._timers: list[tuple[float, int, _TimedCall]] = []
+        self._timer_count = 0
+        self._cancelled_timers = 0
+        self._readers: dict[int, _Call] = {}
+        self._writers: dict[int, _Call] = {}
+        self._default = process.new_threads(1, "default")
+        self.set_exception_handler(self._told)
+        #: Exceptions that no task awaited, and those of callbacks.
+        self.failures: list[dict[str, Any]] = []
+
+    def _told(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if not self._process.is_dead:
+            self.failures.append(context)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._world.now
+
+    def next_time(self) -> float:
+        """The time at which the next timer is due that was not cancelled."""
+        timers = self._timers
+        while timers:
+            when, _, timer = timers[0]
+            if not timer._cancelled:
+                return when
+            self._forget_first()
+        return NEVER
+
+    def step(self) -> None:
+        """Runs the calls that are due now, and the calls that follow, round by round: for ready sockets, for timers,
+        and calls made in the round before."""
+        ready, timers, process, now = self._ready, self._timers, self._process, self._world.now
+        for _ in range(_ROUNDS_MAX):
+            if process.changed_sockets:
+                self._find_ready_sockets()
+            while timers and timers[0][0] <= now:
+                ready.append(self._forget_first())
+            if not ready:
+                return
+            for _ in range(len(ready)):
+                call: Any = ready.popleft()
+                if not call._cancelled:
+                    # As Handle._run, without the call.
+                    try:
+                        call._context.run(call._callback, *call._args)
+                    except BaseException as error:
+                        self._callback_raised(call, error)
+            call = None
+        raise StuckError(f"{process.name} turns in circles")
+
+    def _callback_raised(self, handle: _Call, error: BaseException) -> None:
+        if isinstance(error, SystemExit | KeyboardInterrupt):
+            raise error
+        self.call_exception_handler(
+            {"message": f"Exception in callback {handle!r}", "exception": error, "handle": handle}
+        )
+
+    def _find_ready_sockets(self) -> None:
+        """Has this round call the callbacks of ready sockets; a callback that is cancelled by then is not called. The
+        next round checks the sockets again."""
+        process, readers, writers = self._process, self._readers, self._writers
+        changed, process.changed_sockets = process.changed_sockets, {}
+        for number, sock in changed.items():
+            if sock.closed:
+                continue
+            reader = readers.get(number)
+            # As is_readable, without the call.
+            if reader is not None and (sock.arrived or sock.backlog or sock.at_end or sock.is_reset):
+                self._ready.append(reader)
+                process.changed_sockets[number] = sock
+            if writers and (writer := writers.get(number)) is not None and sock.is_writable:
+                self._ready.append(writer)
+                process.changed_sockets[number] = sock
+
+    # --- callbacks and timers ----------------------------------------------------------------------------------------
+
+    def call_soon(
+        self, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None
+    ) -> asyncio.Handle:
+        call = _Call(callback, args, copy_context() if context is None else context)
+        self._ready.append(call)
+        return call  # type: ignore[return-value]
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*_Arguments], object],
+        *args: *_Arguments,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._world.now + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[[*_Arguments], object], *args: *_Arguments, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _TimedCall(when, callback, args, self, copy_context() if context is None else context)
+        self._timer_count = count = self._timer_count + 1
+        heapq.heappush(self._timers, (when, count, timer))
+        return timer  # type: ignore[return-value]
+
+    def _forget_first(self) -> _TimedCall:
+        timer = heapq.heappop(self._timers)[2]
+        timer._loop = None
+        if timer._cancelled:
+            self._cancelled_timers -= 1
+        return timer
+
+    def _timer_cancelled(self) -> None:
+        """Called by a timer that is cancelled before it is due."""
+        self._cancelled_timers += 1
+        if self._cancelled_timers > _CANCELLED_TIMERS_MAX and 2 * self._cancelled_timers > len(self._timers):
+            self._timers[:] = [entry for entry in self._timers if not entry[2]._cancelled]
+            heapq.heapify(self._timers)
+            self._cancelled_timers = 0
+
+    # --- sockets -----------------------------------------------------------------------------------------------------
+
+    def add_reader(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
+        self._watch(self._readers, fd, _Call(callback, args, copy_context()))
+
+    def remove_reader(self, fd: Any) -> bool:
+        return self._unwatch(self._readers, fd)
+
+    def add_writer(self, fd: Any, callback: Callable[[*_Arguments], Any], *args: *_Arguments) -> None:
+        self._watch(self._writers, fd, _Call(callback, args, copy_context()))
+
+    def remove_writer(self, fd: Any) -> bool:
+        return self._unwatch(self._writers, fd)
+
+    def _watch(self, watching: dict[int, _Call], number: int, handle: _Call) -> None:
+        self._unwatch(watching, number)
+        watching[number] = handle
+        sock = self._process.sockets.get(number)
+        if sock is not None:
+            self._process.stir(sock)
+
+    def _unwatch(self, watching: dict[int, _Call], number: int) -> bool:
+        handle = watching.pop(number, None)
+        if handle is None:
+            return False
+        handle.cancel()
+        return True
+
+    # --- threads -----------------------------------------------------------------------------------------------------
+
+    def run_in_executor(
+        self, executor: Executor | None, func: Callable[[*_Arguments], _Result], *args: *_Arguments
+    ) -> asyncio.Future[_Result]:
+        return asyncio.wrap_future((executor or self._default).submit(func, *args), loop=self)

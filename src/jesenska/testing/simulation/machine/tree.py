@@ -1,0 +1,57 @@
+"""The tree as its own program: ZooKeeper's protocol over a journal, as zookeeper-server-start serves it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from jesenska.metadata.embedded import EmbeddedTree
+from jesenska.metadata.journal import METADATA_FILE
+from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
+from jesenska.metadata.zookeeper.server.serving import ServerConfig
+from jesenska.testing.simulation.machine.disk import JOURNAL_FILES
+from jesenska.testing.simulation.machine.process import Process
+
+TREE_HOST, TREE_PORT = "tree", 2181
+#: Sessions live for two ticks at least.
+_CONFIG = ServerConfig(tick_ms=500)
+_BACKLOG = 100
+
+
+class TreeProgram:
+    """A tree with its journal in a directory. `begun` is called with it before any client is served."""
+
+    def __init__(self, process: Process, data: Path, begun: Callable[[EmbeddedTree], None] | None) -> None:
+        self.process = process
+        self.data = data
+        self.is_ready = False
+        #: The tree that it serves, once it is open.
+        self.tree: EmbeddedTree | None = None
+        self._begun = begun
+
+    async def run(self) -> None:
+        process = self.process
+        self.data.mkdir(parents=True, exist_ok=True)
+        self.tree = tree = await EmbeddedTree.open(
+            self.data / METADATA_FILE, process.clock, served=True, executor=process.new_threads(1, "metadata")
+        )
+        if self._begun is not None:
+            self._begun(tree)
+        server = ZooKeeperServer(tree, process.clock, _CONFIG, process.machine.streams)
+        await server.start(process.network.listening_socket(TREE_HOST, TREE_PORT, _BACKLOG))
+        self.is_ready = True
+        process.world.tell(process.name, "is ready")
+
+    def killed(self, target: Path) -> None:
+        """Its process is gone; its journal, which syncs by itself, is in `target` from now on."""
+        self.process.end()
+        self.is_ready = False
+        self.copy(target)
+
+    def copy(self, target: Path) -> None:
+        """Makes a directory with the journal as it is now."""
+        target.mkdir(parents=True)
+        for name in JOURNAL_FILES:
+            if (self.data / name).exists():
+                shutil.copyfile(self.data / name, target / name)

@@ -1,0 +1,277 @@
+"""The answers to the clients of transactions in a simulation, and invariants of them under any fault.
+
+decided first     a reader of committed records gets none of a transaction whose commit was not requested
+whole or not      it gets all acknowledged records of a transaction, or none
+committed         it gets all records of a transaction whose commit was answered
+aborted           it gets no record of a transaction whose abort was answered, or whose commit was refused
+one producer      no two programs get the same producer id and epoch
+let in            the writes of a producer that leaves adding partitions to the leaders are in its transaction: they
+                  are not refused as part of none, unless its time may be over, or another program has asked for
+                  its id
+fenced            a producer whose successor is known at the time of a request gets no success for it
+offsets           a group's offset in a transaction is not reported before the commit is requested; at the end the
+                  group has the newest offset of a committed transaction
+once              a record that is made of another one is in the topic of results at most once, and it is there if the
+                  group's offset is above the other record
+
+A transaction of a producer that is gone or got no answer may have ended either way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from jesenska.base.identifiers import TopicPartition
+from jesenska.testing.simulation.watches.history import RecordPlace, ViolationError
+
+NO_OFFSET = -1
+
+
+class ProducerName(NamedTuple):
+    """A producer as its coordinator names it."""
+
+    producer_id: int
+    epoch: int
+
+
+class KnownTransaction:
+    """One transaction as its producer knows it."""
+
+    __slots__ = ("commits", "is_refused", "is_seen", "name", "offset", "places", "skipped", "told")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        #: The places of its acknowledged records.
+        self.places: list[RecordPlace] = []
+        #: Its producer has asked for the commit.
+        self.commits = False
+        #: The end in the answer to its producer: True for a commit; None without an answer.
+        self.told: bool | None = None
+        #: No broker has accepted a commit of it, and none can any more.
+        self.is_refused = False
+        #: A reader of committed records has had a record of it.
+        self.is_seen = False
+        #: A record of it that such a reader was not given.
+        self.skipped: RecordPlace | None = None
+        #: The offset that a group commits in it.
+        self.offset = NO_OFFSET
+
+    def __str__(self) -> str:
+        return f"the transaction {self.name}"
+
+    @property
+    def is_aborted(self) -> bool:
+        return self.told is False or self.is_refused
+
+
+class TransactionHistory:
+    """The answers so far. Every method raises ViolationError."""
+
+    def __init__(self) -> None:
+        self.transactions: list[KnownTransaction] = []
+        #: The transaction of each record that was sent.
+        self._of: dict[bytes, KnownTransaction] = {}
+        self._at: dict[RecordPlace, KnownTransaction] = {}
+        #: The newest known producer of each transactional id.
+        self._newest: dict[str, ProducerName] = {}
+        self._programs: dict[ProducerName, str] = {}
+        #: The program that was the last to ask to be the producer of each transactional id.
+        self._askers: dict[str, str] = {}
+        #: A transaction's time may be over before its time.
+        self.clocks_were_set = False
+        #: The records of readers of committed records.
+        self.committed: dict[RecordPlace, bytes] = {}
+        #: Transactions with offsets of a group, in the order of those.
+        self._groups: dict[str, list[KnownTransaction]] = {}
+
+    # --- producers ---------------------------------------------------------------------------------------------------
+
+    def begins(self, transactional_id: str, program: str) -> None:
+        """A program asks to be the producer."""
+        self._askers[transactional_id] = program
+
+    def kept_out(self, transactional_id: str, program: str, what: str, seconds_left: float) -> None:
+        """A write of a program, which leaders add to its transaction, was refused as part of no transaction. No
+        transaction ends for `seconds_left`."""
+        if self._askers[transactional_id] == program and seconds_left > 0 and not self.clocks_were_set:
+            raise ViolationError(
+                f"{what} of {program} is refused as part of no transaction, and nobody has ended that of "
+                f"{transactional_id}"
+            )
+
+    def begun(self, transactional_id: str, program: str, told: ProducerName) -> None:
+        """A program got its producer id and epoch."""
+        other = self._programs.setdefault(told, program)
+        if other != program:
+            raise ViolationError(
+                f"{program} and {other} are both told that they are producer {told.producer_id} in epoch {told.epoch}"
+            )
+        newest = self._newest.get(transactional_id)
+        if newest is None or told.producer_id != newest.producer_id or told.epoch > newest.epoch:
+            self._newest[transactional_id] = told
+
+    def successor_of(self, transactional_id: str, producer: ProducerName) -> ProducerName | None:
+        """The known successor of a producer; None without one. For `accepted`."""
+        newest = self._newest.get(transactional_id)
+        if newest is None or (producer.producer_id == newest.producer_id and producer.epoch >= newest.epoch):
+            return None
+        return newest
+
+    def accepted(self, producer: ProducerName, successor: ProducerName | None, what: str) -> None:
+        """A producer's request was accepted; `successor` is the result of `successor_of` when it was sent."""
+        if successor is not None:
+            raise ViolationError(
+                f"{what} of producer {producer.producer_id} in epoch {producer.epoch} is accepted, and epoch "
+                f"{successor.epoch} was told before"
+            )
+
+    def open(self, name: str) -> KnownTransaction:
+        transaction = KnownTransaction(name)
+        self.transactions.append(transaction)
+        return transaction
+
+    def sends(self, transaction: KnownTransaction, value: bytes) -> None:
+        """A record is about to be sent."""
+        self._of[value] = transaction
+
+    def acknowledged(self, transaction: KnownTransaction, partition: TopicPartition, offset: int) -> None:
+        place = RecordPlace(partition, offset)
+        transaction.places.append(place)
+        self._at[place] = transaction
+
+    def ended(self, transaction: KnownTransaction, commits: bool) -> None:
+        """A producer got the answer that its transaction has ended so."""
+        transaction.told = commits
+        self._judge(transaction)
+
+    def refused(self, transaction: KnownTransaction) -> None:
+        """The first request for a commit was refused for good."""
+        transaction.is_refused = True
+        self._judge(transaction)
+
+    def _judge(self, transaction: KnownTransaction) -> None:
+        if transaction.is_seen and transaction.is_aborted:
+            raise ViolationError(f"{transaction} is aborted, and a reader of committed records has had a record of it")
+        if transaction.skipped is not None:
+            place = transaction.skipped
+            if transaction.told:
+                raise ViolationError(
+                    f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is "
+                    f"not given to a reader"
+                )
+            if transaction.is_seen:
+                raise ViolationError(
+                    f"{transaction} is read, and its record at offset {place.offset} of {place.partition} is not "
+                    f"given to a reader"
+                )
+
+    # --- readers -----------------------------------------------------------------------------------------------------
+
+    def received(self, reader: str, partition: TopicPartition, expected: int, offset: int, value: bytes) -> None:
+        """A reader of committed records, which has had everything below `expected`, got this one next."""
+        if offset < expected:
+            raise ViolationError(f"{reader} reads offset {offset} of {partition} after it has had all below {expected}")
+        self.passed(partition, expected, offset)
+        transaction = self._of.get(value)
+        if transaction is None:
+            raise ViolationError(
+                f"{reader} reads {value[:40]!r} at offset {offset} of {partition}, which nobody has sent"
+            )
+        if not transaction.commits:
+            raise ViolationError(
+                f"{reader} reads offset {offset} of {partition}: {transaction} is not to be committed so far"
+            )
+        self.committed[RecordPlace(partition, offset)] = value
+        transaction.is_seen = True
+        self._judge(transaction)
+
+    def passed(self, partition: TopicPartition, expected: int, offset: int) -> None:
+        """A reader of committed records goes from one offset to another without a record between them."""
+        for at in range(expected, offset):
+            place = RecordPlace(partition, at)
+            transaction = self._at.get(place)
+            if transaction is not None:
+                transaction.skipped = place
+                self._judge(transaction)
+
+    # --- offsets of groups -------------------------------------------------------------------------------------------
+
+    def sends_offset(self, group: str, transaction: KnownTransaction, offset: int) -> None:
+        """An offset of a group, larger than those before, is about to be committed in a transaction. Its producer asks
+        for the commit only after an answer that the offset is in it."""
+        transaction.offset = offset
+        self._groups.setdefault(group, []).append(transaction)
+
+    def offset_told(self, group: str, offset: int, *, is_stable: bool) -> None:
+        """A client got a group's committed offset; `is_stable`: no pending transaction would change it."""
+        for transaction in self._groups.get(group, ()):
+            if transaction.offset == offset and (transaction.is_aborted or not transaction.commits):
+                raise ViolationError(f"group {group} is told offset {offset}, and {transaction} is not committed")
+            if is_stable and transaction.offset > offset and transaction.told:
+                raise ViolationError(
+                    f"group {group} is told offset {offset}, and {transaction} was committed with offset "
+                    f"{transaction.offset}"
+                )
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def judge_all(self) -> None:
+        """Everything was read from its beginning by a reader of committed records, to the end."""
+        for transaction in self.transactions:
+            there = [place for place in transaction.places if place in self.committed]
+            if there and len(there) < len(transaction.places):
+                lost = next(place for place in transaction.places if place not in self.committed)
+                raise ViolationError(
+                    f"{transaction} is read, and not its record at offset {lost.offset} of {lost.partition}"
+                )
+            if transaction.told and transaction.places and not there:
+                place = transaction.places[0]
+                raise ViolationError(
+                    f"{transaction} is committed, and its record at offset {place.offset} of {place.partition} is lost"
+                )
+
+    def judge_offset(self, group: str, offset: int) -> None:
+        """Judges a group's offset at the very end, after `judge_all`."""
+        self.offset_told(group, offset, is_stable=True)
+        for transaction in self._groups.get(group, ()):
+            if not transaction.places:
+                continue
+            if transaction.offset > offset and transaction.is_seen:
+                raise ViolationError(
+                    f"{transaction} is committed, and group {group} has offset {offset} and not {transaction.offset} "
+                    f"of it"
+                )
+            if transaction.offset == offset and not transaction.is_seen:
+                raise ViolationError(
+                    f"group {group} has offset {offset} of {transaction}, whose records are not committed"
+                )
+
+    @property
+    def groups(self) -> Iterable[str]:
+        return tuple(self._groups)
+
+
+def judge_results(
+    inputs: Iterable[RecordPlace], results: Iterable[RecordPlace], offsets: Mapping[TopicPartition, int]
+) -> None:
+    """`inputs` are the committed records, `results` the input of each record of the topic of results, and `offsets`
+    the group's committed offsets."""
+    made: set[RecordPlace] = set()
+    known = set(inputs)
+    for place in results:
+        if place in made:
+            raise ViolationError(f"offset {place.offset} of {place.partition} is worked on twice")
+        if place not in known:
+            raise ViolationError(f"offset {place.offset} of {place.partition} is worked on, and is no committed record")
+        if place.offset >= offsets.get(place.partition, 0):
+            raise ViolationError(
+                f"offset {place.offset} of {place.partition} is worked on, and the group has offset "
+                f"{offsets.get(place.partition, 0)}"
+            )
+        made.add(place)
+    for place in sorted(known - made):
+        if place.offset < offsets.get(place.partition, 0):
+            raise ViolationError(
+                f"offset {place.offset} of {place.partition} is not worked on, and the group has offset "
+                f"{offsets[place.partition]}"
+            )
