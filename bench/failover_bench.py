@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.session_holder import ENVIRONMENT, SESSION_TIMEOUT_MS, holder_command
 
 from bench.figures import percentile, resident_mb
-from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.prefixed_output import PrefixedOutput
 from jesenska.cli.supervision.supervisor import Child, Supervisor
 from jesenska.metadata.store import SessionState, Store
 from jesenska.metadata.zookeeper.client.client import connect
@@ -80,7 +80,7 @@ async def measured(directory: Path, rounds: int) -> dict[str, float]:
     """Each figure under its name and unit."""
     begun = time.perf_counter()
     nothing = io.StringIO()
-    async with Supervisor(directory, passed_on=PassedOn(nothing, nothing)) as supervisor:
+    async with Supervisor(directory, passed_on=PrefixedOutput(nothing, nothing)) as supervisor:
         ready = time.perf_counter() - begun
         store = await connect(supervisor.address, session_timeout_ms=SESSION_TIMEOUT_MS)
         assert supervisor.tree_process is not None

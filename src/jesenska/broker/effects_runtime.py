@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from jesenska.broker.shared_parts import BrokerCore
-from jesenska.controller.changes.change_machine import Machine
+from jesenska.broker.shared_parts import SharedParts
+from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.effects import Answer, Children, Effect, Exists, Get, GetMade, Read, Say, Step, Wake
 from jesenska.controller.events import Done, Event, Look
 from jesenska.controller.reading import in_flight
@@ -33,11 +33,11 @@ _READS_AT_ONCE = 100
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
-class MachineRuntime(ABC):
+class EffectsRuntime(ABC):
     """The runtime of one machine. `change_max_bytes`: the largest change that the tree takes in one piece; None:
     any."""
 
-    def __init__(self, core: BrokerCore, store: Store, machine: Machine, change_max_bytes: int | None) -> None:
+    def __init__(self, core: SharedParts, store: Store, machine: ChangeMachine, change_max_bytes: int | None) -> None:
         self._core = core
         self._store = store
         self._machine = machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jesenska import __version__
 from jesenska.base.errors import BrokerNotAvailableError, NetworkException
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
@@ -14,7 +14,7 @@ from jesenska.net.connection import ReadBuffer
 class Peers:
     """The connections of one broker."""
 
-    def __init__(self, core: BrokerCore, listener_name: str) -> None:
+    def __init__(self, core: SharedParts, listener_name: str) -> None:
         self._core = core
         self.listener_name = listener_name
         self._buffer = ReadBuffer()

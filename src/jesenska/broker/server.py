@@ -47,7 +47,7 @@ from jesenska.broker.requests.families import (
     TopicFamily,
     TransactionFamily,
 )
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
@@ -88,7 +88,7 @@ class Serving:
     started."""
 
     place: TreePlace
-    core: BrokerCore
+    core: SharedParts
     replication: Replication
     control: Control
     coordinators: Coordinators
@@ -221,7 +221,7 @@ class Broker:
         endpoints = endpoints_of(self._listeners_config, ports)
         self._place = place = await take_place(config, paths, storage, endpoints, machine, on_progress)
         self.view.cluster_id = place.cluster_id
-        core = BrokerCore(
+        core = SharedParts(
             place.broker_id,
             self.in_force,
             machine,
@@ -274,11 +274,11 @@ class Broker:
         )
 
     def _families(
-        self, core: BrokerCore, place: TreePlace, controlling: Control, coordinating: Coordinators
+        self, core: SharedParts, place: TreePlace, controlling: Control, coordinating: Coordinators
     ) -> Families:
         """The values of the families for the handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
-        topics, features, producer_ids = controlling.topics, controlling.features, controlling.producer_ids
+        controller, features, producer_ids = controlling.controller, controlling.features, controlling.producer_ids
         groups, transactions, verification = coordinating.groups, coordinating.transactions, coordinating.verification
         rules = FetchRules(
             core.config.integer("fetch.max.bytes"), core.config.string("replica.selector.class") == RACK_AWARE
@@ -287,18 +287,18 @@ class Broker:
             ProduceFamily(clock, self._loop, pool, verification, view, waiting),
             FetchFamily(clock, controlling.isr_changes, core.joining, pool, rules, self.fetch_sessions, view, waiting),
             LogFamily(clock, core.directories, pool, view),
-            ClusterFamily(core.broker_id, clock, features, in_force, topics, view),
+            ClusterFamily(core.broker_id, clock, features, in_force, controller, view),
             GroupFamily(clock, groups, in_force, place.store, transactions, verification, view),
             TransactionFamily(clock, features, groups, in_force, producer_ids, transactions, view),
-            TopicFamily(core.broker_id, clock, topics, view),
+            TopicFamily(core.broker_id, clock, controller, view),
             PeerFamily(
-                clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, topics
+                clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, controller
             ),
             SecurityFamily(),
         )
         return {type(value): value for value in values}
 
-    def _dispatcher(self, core: BrokerCore, families: Families) -> Dispatcher:
+    def _dispatcher(self, core: SharedParts, families: Families) -> Dispatcher:
         view, max_request_bytes = core.view, core.config.integer("socket.request.max.bytes")
         dispatcher = Dispatcher(
             families, lambda: view.partition_count, self._loop, core.clock, max_request_bytes, self._limits
@@ -465,8 +465,8 @@ class Broker:
 
     async def _ask_to_stop(self, serving: Serving) -> Sequence[TopicPartition]:
         """Asks the controller; returns the partitions that this broker still leads."""
-        if serving.control.topics.is_controller:
-            return await serving.control.topics.stop_wanted(self.broker_id)
+        if serving.control.controller.is_controller:
+            return await serving.control.controller.stop_wanted(self.broker_id)
         channel = await serving.replication.peers.connect(serving.control.controllership.controller_id)
         try:
             request = ControlledShutdownRequest(

@@ -20,7 +20,7 @@ from jesenska.replication.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerCore:
+class SharedParts:
     """One broker, for its rooms that know neither requests nor each other."""
 
     broker_id: int

@@ -22,8 +22,8 @@ from collections.abc import Callable
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.brokers import Brokers
-from jesenska.controller.changes.change_machine import Machine, Work
-from jesenska.controller.changes.change_state import ControllerDesk
+from jesenska.controller.changes.change_machine import ChangeMachine, Work
+from jesenska.controller.changes.change_state import ControllerState
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership
 from jesenska.controller.changes.topic_changes import TopicChanges
@@ -47,7 +47,7 @@ from jesenska.controller.events import (
 )
 
 
-class Controller(Machine):
+class Controller(ChangeMachine):
     """One controller. `context` is the content of the tree when this broker became controller; `new_uuid` and `chance`
     are random. `several`: there may be other brokers, and they come and go with their nodes; then `context` begins
     without brokers."""
@@ -62,14 +62,14 @@ class Controller(Machine):
         *,
         several: bool = False,
     ) -> None:
-        self._desk = desk = ControllerDesk(broker_id, context, config, new_uuid, chance)
+        self._shared = shared = ControllerState(broker_id, context, config, new_uuid, chance)
         self.context = context
-        leadership, deletions = Leadership(desk), Deletions(desk)
-        topics = TopicChanges(desk, leadership, deletions)
-        brokers = Brokers(desk, leadership, topics, deletions)
-        looks = TreeLooks(desk, topics, deletions, brokers, leadership, several)
+        leadership, deletions = Leadership(shared), Deletions(shared)
+        topics = TopicChanges(shared, leadership, deletions)
+        brokers = Brokers(shared, leadership, topics, deletions)
+        looks = TreeLooks(shared, topics, deletions, brokers, leadership, several)
         super().__init__(
-            desk,
+            shared,
             {
                 CreateTopic: topics.create,
                 ExpandTopic: topics.expand,
@@ -91,11 +91,11 @@ class Controller(Machine):
     @property
     def config(self) -> BrokerConfig:
         """The broker's settings in force: those of its files, and over them those of the tree."""
-        return self._desk.config
+        return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
         """A topic's settings in force."""
-        return self._desk.topic_config(name)
+        return self._shared.topic_config(name)
 
     def _told(self, event: Work, error: Exception) -> Exception:
         # The runtime of the controller gets the tree's own error for these.

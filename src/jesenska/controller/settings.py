@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jesenska.config.layers import BrokerConfig, TopicConfig
-from jesenska.controller.changes.change_machine import Machine
-from jesenska.controller.changes.change_state import Desk, Steps, refusal, write
+from jesenska.controller.changes.change_machine import ChangeMachine
+from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
 from jesenska.controller.changes.config_looks import ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
 from jesenska.controller.effects import Get, Read, SettingsChanged
@@ -33,7 +33,7 @@ _OLD_AT_ONCE = 1000
 _ATTEMPTS_MAX = 5
 
 
-class Settings(Machine):
+class Settings(ChangeMachine):
     """The settings that one broker keeps. `configs` is the content of the tree at its start, `config` the broker's
     settings in its files; `is_topic` returns True if clients of this broker see a topic of that name."""
 
@@ -41,12 +41,12 @@ class Settings(Machine):
         self, broker_id: int, configs: Mapping[str, ConfigView], config: BrokerConfig, is_topic: Callable[[str], bool]
     ) -> None:
         self._context = context = ControllerContext(configs=dict(configs))
-        self._desk = desk = Desk(broker_id, context, config)
+        self._shared = shared = ChangeState(broker_id, context, config)
         self._is_topic = is_topic
         self._told_changes = ToldChanges()
-        self._looks = ConfigLooks(desk, self._found, self._told_of)
+        self._looks = ConfigLooks(shared, self._found, self._told_of)
         super().__init__(
-            desk,
+            shared,
             {
                 AlterTopicSettings: self._alter_topic,
                 AlterBrokerSettings: self._alter_broker,
@@ -58,33 +58,33 @@ class Settings(Machine):
     @property
     def config(self) -> BrokerConfig:
         """The broker's settings in force: those of its files, and over them those of the tree."""
-        return self._desk.config
+        return self._shared.config
 
     def topic_config(self, name: str) -> TopicConfig:
         """A topic's settings in force."""
-        return self._desk.topic_config(name)
+        return self._shared.topic_config(name)
 
     # --- what clients ask --------------------------------------------------------------------------------------------
 
     def _alter_topic(self, event: AlterTopicSettings) -> Steps:
         def plan() -> ConfigPlan:
-            context, config, exists = self._context, self._desk.config, self._is_topic(event.name)
+            context, config, exists = self._context, self._shared.config, self._is_topic(event.name)
             if isinstance(event.change, Mapping):
                 return plan_topic_config_replaced(context, event.name, event.change, config, exists=exists)
             return plan_topic_config(context, event.name, event.change, config, exists=exists)
 
         yield from self._carry_out(plan, event.validate_only)
-        self._desk.answer(event.token)
+        self._shared.answer(event.token)
 
     def _alter_broker(self, event: AlterBrokerSettings) -> Steps:
         def plan() -> ConfigPlan:
-            context, config, broker_id = self._context, self._desk.config, self._desk.broker_id
+            context, config, broker_id = self._context, self._shared.config, self._shared.broker_id
             if isinstance(event.change, Mapping):
                 return plan_broker_config_replaced(context, event.name, event.change, broker_id, config)
             return plan_broker_config(context, event.name, event.change, broker_id, config)
 
         yield from self._carry_out(plan, event.validate_only)
-        self._desk.answer(event.token)
+        self._shared.answer(event.token)
 
     def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
         """Carries out a plan. If another broker has written these settings meanwhile, they are read, and the plan is
@@ -126,10 +126,10 @@ class Settings(Machine):
             try:
                 self._context.configs[entity] = config_in(node)
             except NodeFormatError as error:
-                self._desk.say("error", f"/config/{entity} is ignored: {error}")
+                self._shared.say("error", f"/config/{entity} is ignored: {error}")
                 continue
             self._say_refused(name)
-        self._desk.answer(event.token)
+        self._shared.answer(event.token)
 
     def _found(self, entity: str, found: ConfigView) -> Steps:
         """The settings of `topics/<name>` or `brokers/<id>` were changed in the tree."""
@@ -141,24 +141,24 @@ class Settings(Machine):
             self._say_refused(name)
 
     def _say_refused(self, name: str) -> None:
-        for setting, reason in self._desk.topic_config(name).refused:
-            self._desk.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
+        for setting, reason in self._shared.topic_config(name).refused:
+            self._shared.say("error", f"topic {name}: {setting} in the tree has no effect: {reason}")
 
     def _told_of(self, path: str) -> None:
         """Remembers a new node under /config/changes, which is deleted when it is old."""
-        self._told_changes.add(path, self._desk.now_ms)
+        self._told_changes.add(path, self._shared.now_ms)
 
     def _act(self, entity: str) -> None:
         if entity.startswith("brokers/"):
-            self._desk.settings_changed()
-        self._desk.put(SettingsChanged(entity))
+            self._shared.settings_changed()
+        self._shared.put(SettingsChanged(entity))
 
     def _take_old_away(self) -> Steps:
-        old = self._told_changes.due(self._desk.now_ms)
+        old = self._told_changes.due(self._shared.now_ms)
         for start in range(0, len(old), _OLD_AT_ONCE):
             try:
                 yield from write(old[start : start + _OLD_AT_ONCE])
             except (MultiError, TreeError) as error:
-                self._desk.say(
+                self._shared.say(
                     "warning", f"old nodes under /config/changes could not be deleted: {error}; they do no harm"
                 )

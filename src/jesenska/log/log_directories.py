@@ -44,7 +44,7 @@ from jesenska.log.compaction.log_cleaner import CleanerSettings, CleanerSurround
 from jesenska.log.copies.branch_files import BranchedLog
 from jesenska.log.copies.branching import Branching, BranchWanted
 from jesenska.log.copies.replica_move import MoveSurroundings
-from jesenska.log.copies.replica_moves import Moves, MoveSettings
+from jesenska.log.copies.replica_moves import MoveSettings, ReplicaMoves
 from jesenska.log.directory.directory_lock import DirectoryLock, UnusableDirectoryError, make_directory
 from jesenska.log.directory.directory_settings import DirectorySettings
 from jesenska.log.directory.directory_starts import DirectoryStarts
@@ -131,10 +131,10 @@ class LogDirectories:
         #: Sources of branches that are being made.
         self._branching: list[TopicPartition] = []
         #: Moves replicas between directories; None if nobody does.
-        self.moves: Moves | None = None
+        self.moves: ReplicaMoves | None = None
         if move_surroundings is not None:
             settings_of_moves = move_settings if move_settings is not None else MoveSettings()
-            self.moves = Moves(
+            self.moves = ReplicaMoves(
                 self.directories,
                 self._files,
                 self._doomed,

@@ -59,7 +59,7 @@ async def led_with_a_follower(directory: Path) -> Broker:
         BrokerConfig({"log.dirs": str(directory), "listeners": "PLAINTEXT://127.0.0.1:0", "num.partitions": "1"})
     )
     await broker.start()
-    await broker.control.topics.create_automatically("t")
+    await broker.control.controller.create_automatically("t")
     partition = broker.view.topics["t"].partitions[0]
     partition.assign((broker.broker_id, FOLLOWER))
     partition.led_by(broker.broker_id, 1, (broker.broker_id, FOLLOWER), 1)

@@ -75,7 +75,7 @@ async def test_the_offsets_topic_is_compacted_and_keeps_what_was_committed_last(
     broker = broker_at(tmp_path)
     await broker.start()
     try:
-        await broker.control.topics.create(TopicCreation("t", 1, 1))
+        await broker.control.controller.create(TopicCreation("t", 1, 1))
         await broker.coordinators.groups.ensure_topic()
         for offset in range(_COMMITS):
             await commit(broker, offset)

@@ -105,7 +105,7 @@ def test_a_replica_that_was_not_in_sync_does_not_lead_until_that_is_allowed(
         with pytest.raises(NotLeaderOrFollowerError):
             broker.view.topics["t"].partitions[0].leader_log()
         assert await asyncio.to_thread(ask_for_metadata, broker) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
-        await broker.control.topics.alter_topic(
+        await broker.control.controller.alter_topic(
             "t", [ConfigOp("unclean.leader.election.enable", 0, "true")], validate_only=False
         )
         await until(lambda: broker.view.topics["t"].partitions[0].is_served)

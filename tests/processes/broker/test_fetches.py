@@ -178,7 +178,7 @@ async def running(directory: Path, files: FileLayer) -> AsyncIterator[Broker]:
 def in_a_room(directory: Path, play: Callable[[Room], Awaitable[None]]) -> None:
     async def main() -> None:
         async with running(directory, FileLayer()) as broker:
-            await broker.control.topics.create_automatically("t")
+            await broker.control.controller.create_automatically("t")
             for _ in range(_BATCHES):
                 await produce(broker)
         files = Files()
@@ -305,7 +305,7 @@ def test_a_fetch_that_has_waited_is_warmed_up_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("message_format", ["3.0", "0.10.0"])
 def test_at_a_follower_too_the_pool_warms_up_and_converts(tmp_path: Path, message_format: str) -> None:
     async def play(room: Room) -> None:
-        await room.broker.control.topics.alter_topic(
+        await room.broker.control.controller.alter_topic(
             "t", {"message.format.version": message_format}, validate_only=False
         )
         (partition,) = room.broker.view.topics["t"].partitions

@@ -348,7 +348,7 @@ async def test_offsets_are_told_when_they_can_be_relied_on(tmp_path: Path, versi
 async def test_every_client_is_told_of_the_isr(tmp_path: Path) -> None:
     async with led(tmp_path) as one:
         await one.in_sync()
-        await until(lambda: one.broker.control.topics.facts.topics["t"].partitions[0].state.isr == (0, FOLLOWER))
+        await until(lambda: one.broker.control.controller.facts.topics["t"].partitions[0].state.isr == (0, FOLLOWER))
         async with asyncio.timeout(20):
             while (await one.store.children(paths.ISR_CHANGES))[0]:
                 await asyncio.sleep(0.005)

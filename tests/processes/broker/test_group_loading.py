@@ -18,7 +18,7 @@ from jesenska.base.errors import CoordinatorLoadInProgressError, ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.regions import FileRegion
 from jesenska.broker.server import Broker
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.plans.topics import TopicCreation, plan_deletion
 from jesenska.coordination import runtime
@@ -150,9 +150,9 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     healed = threading.Event()
-    read = BrokerCore.read_region
+    read = SharedParts.read_region
 
-    def failing(core: BrokerCore, region: FileRegion) -> bytes:
+    def failing(core: SharedParts, region: FileRegion) -> bytes:
         if not healed.is_set():
             raise OSError(errno.EIO, "Input/output error")
         return read(core, region)
@@ -161,9 +161,9 @@ def test_a_log_that_cannot_be_read_is_tried_again_and_hides_no_other_group(
         await committed_by_all(tmp_path)
         async with running(tmp_path) as broker:
             await loaded(broker)
-            await broker.control.topics.expand(OFFSETS_TOPIC, 2, None)
+            await broker.control.controller.expand(OFFSETS_TOPIC, 2, None)
         monkeypatch.setattr(runtime, "_FIRST_PAUSE_SECONDS", 0.01)
-        monkeypatch.setattr(BrokerCore, "read_region", failing)
+        monkeypatch.setattr(SharedParts, "read_region", failing)
         async with running(tmp_path) as broker:
             (empty,) = await ready(broker, 1)
             assert not empty.groups
@@ -252,17 +252,17 @@ def test_offsets_of_aborted_and_open_transactions_are_not_committed(tmp_path: Pa
 async def with_two_topics(broker: Broker) -> None:
     await broker.coordinators.groups.ensure_topic()
     for topic in ("kept", "gone"):
-        await broker.control.topics.create(TopicCreation(topic, 1, 1))
+        await broker.control.controller.create(TopicCreation(topic, 1, 1))
         assert await commit(broker, "g", 5, topic) is ErrorCode.NONE
 
 
 async def mark_deleted(broker: Broker, topic: str) -> None:
     """As another program does it in the tree."""
-    await broker.place.store.multi(plan_deletion(broker.control.topics.facts, topic, broker.config))
+    await broker.place.store.multi(plan_deletion(broker.control.controller.facts, topic, broker.config))
 
 
 async def deleted(broker: Broker, topic: str) -> None:
-    while topic in broker.control.topics.facts.topics:
+    while topic in broker.control.controller.facts.topics:
         await asyncio.sleep(0.01)
 
 
@@ -298,16 +298,16 @@ def test_a_topic_that_is_deleted_while_groups_are_loaded_takes_its_offsets_with_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     is_deleted = threading.Event()
-    read = BrokerCore.read_region
+    read = SharedParts.read_region
 
-    def late(core: BrokerCore, region: FileRegion) -> bytes:
+    def late(core: SharedParts, region: FileRegion) -> bytes:
         assert is_deleted.wait(20)
         return read(core, region)
 
     async def main() -> None:
         async with running(tmp_path) as broker:
             await with_two_topics(broker)
-        monkeypatch.setattr(BrokerCore, "read_region", late)
+        monkeypatch.setattr(SharedParts, "read_region", late)
         async with running(tmp_path) as broker:
             with pytest.raises(CoordinatorLoadInProgressError):
                 broker.coordinators.groups.coordinator_of("g")
@@ -347,7 +347,7 @@ def test_groups_go_on_when_their_topic_was_deleted_and_made_anew(tmp_path: Path,
                 await mark_deleted(broker, OFFSETS_TOPIC)
                 await deleted(broker, OFFSETS_TOPIC)
             else:
-                await broker.control.topics.delete(OFFSETS_TOPIC)
+                await broker.control.controller.delete(OFFSETS_TOPIC)
             answer = await waiting
             assert isinstance(answer, JoinAnswer)
             assert answer.error is ErrorCode.NOT_COORDINATOR
@@ -365,7 +365,7 @@ def test_more_partitions_of_the_offsets_topic_move_no_group(tmp_path: Path) -> N
             await broker.coordinators.groups.ensure_topic()
             for number, name in enumerate(_NAMES):
                 assert await commit(broker, name, 10 * number) is ErrorCode.NONE
-            await broker.control.topics.expand(OFFSETS_TOPIC, 7, None)
+            await broker.control.controller.expand(OFFSETS_TOPIC, 7, None)
             await broker.coordinators.groups.ensure_topic()
             assert {name: committed(broker, name) for name in _NAMES} == {
                 name: 10 * number for number, name in enumerate(_NAMES)

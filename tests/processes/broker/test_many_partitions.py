@@ -40,10 +40,10 @@ def test_others_are_served_while_a_thousand_logs_are_made_and_deleted(tmp_path: 
         watch = Watch(broker)
         task = asyncio.create_task(watch.run())
         try:
-            await broker.control.topics.create(TopicCreation("t", _PARTITIONS // 2, 1))
-            await broker.control.topics.expand("t", _PARTITIONS, None)
+            await broker.control.controller.create(TopicCreation("t", _PARTITIONS // 2, 1))
+            await broker.control.controller.expand("t", _PARTITIONS, None)
             assert len(broker.directories.logs) == _PARTITIONS
-            await broker.control.topics.delete("t")
+            await broker.control.controller.delete("t")
             assert not broker.directories.logs
             assert watch.largest_step < _PARTITIONS // 3
         finally:
@@ -77,7 +77,7 @@ def test_everything_is_told_in_slices_and_nothing_that_went_meanwhile(
 
         try:
             for name in ("goes", "one", "two", "three"):
-                await broker.control.topics.create(TopicCreation(name, 2, 1))
+                await broker.control.controller.create(TopicCreation(name, 2, 1))
             host, port = broker.endpoint_for(broker.first_listener_name)
             channel = await open_channel(host, port, "many", ReadBuffer(), software_version="1")
             monkeypatch.setattr(k03_metadata, "_known", knows)

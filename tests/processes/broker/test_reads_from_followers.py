@@ -113,7 +113,7 @@ async def followed(data: Path, **settings: str) -> AsyncIterator[Followed]:
     async with asyncio.timeout(60), cluster(data, 0, _SETTINGS | settings) as brokers:
         await brokers.start(1, **{"broker.rack": "a"})
         await brokers.start(2, **{"broker.rack": "b"})
-        await brokers.controller.control.topics.create(TopicCreation("t", 1, 2))
+        await brokers.controller.control.controller.create(TopicCreation("t", 1, 2))
         await until(lambda: all("t" in broker.view.topics for broker in brokers.brokers.values()))
         leader = brokers.brokers[brokers.leaders(brokers.controller)[0]]
         follower = brokers.brokers[3 - leader.broker_id]
@@ -168,10 +168,10 @@ async def test_a_consumer_that_waits_at_a_follower_is_sent_away_when_that_gives_
         assert (await answer).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         # It is told to follow again.
         await one.follower.replication.replicas.lead_and_follow(
-            [TopicPartitions(one.brokers.controller.control.topics.facts.topics["t"], (0,))]
+            [TopicPartitions(one.brokers.controller.control.controller.facts.topics["t"], (0,))]
         )
         answer = await one.waiting(1, in_session=in_session)
-        await one.brokers.controller.control.topics.delete("t")
+        await one.brokers.controller.control.controller.delete("t")
         assert (await answer).error_code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 

@@ -57,10 +57,10 @@ class Cluster:
 
     @property
     def controller(self) -> Broker:
-        return next(broker for broker in self.brokers.values() if broker.control.topics.is_controller)
+        return next(broker for broker in self.brokers.values() if broker.control.controller.is_controller)
 
     async def create(self, partitions: int, replicas: int) -> None:
-        await self.controller.control.topics.create(TopicCreation("t", partitions, replicas))
+        await self.controller.control.controller.create(TopicCreation("t", partitions, replicas))
         await until(lambda: all("t" in broker.view.topics for broker in self.brokers.values()))
 
     def leaders(self, broker: Broker) -> list[int]:
@@ -110,7 +110,7 @@ def test_the_links_to_a_leader_are_as_many_as_set_also_while_running(tmp_path: P
         await brokers.create(20, 2)
         one = brokers.brokers[1]
         assert len(one.replication.links) == 2
-        await one.control.topics.alter_broker("", {"num.replica.fetchers": "1"}, validate_only=False)
+        await one.control.controller.alter_broker("", {"num.replica.fetchers": "1"}, validate_only=False)
         await until(lambda: all(len(broker.replication.links) == 1 for broker in brokers.brokers.values()))
 
     with_cluster(tmp_path, 2, work, {"num.replica.fetchers": "2"})
@@ -130,8 +130,8 @@ def test_a_broker_that_stops_hands_over_what_it_leads_unless_that_is_switched_of
         await brokers.create(4, 2)
         told = []
         other = brokers.brokers[2]
-        stop_wanted = other.control.topics.stop_wanted
-        other.control.topics.stop_wanted = lambda broker_id: told.append(broker_id) or stop_wanted(broker_id)  # type: ignore[method-assign,func-returns-value]
+        stop_wanted = other.control.controller.stop_wanted
+        other.control.controller.stop_wanted = lambda broker_id: told.append(broker_id) or stop_wanted(broker_id)  # type: ignore[method-assign,func-returns-value]
         await brokers.stop(1)
         await until(lambda: brokers.leaders(other) == [2] * 4)
         assert not told
@@ -186,7 +186,7 @@ def test_a_broker_that_does_not_answer_the_controller_is_asked_again(tmp_path: P
     """controller.socket.timeout.ms: without it the first request would be waited for forever."""
 
     async def work(brokers: Cluster) -> None:
-        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
         update, calls = other.control.orders.update_metadata, []
 
         async def slow(*arguments: object) -> None:
@@ -213,14 +213,16 @@ def test_only_the_controller_takes_a_stop(tmp_path: Path) -> None:
                     return answer.error_code
 
             code = await asyncio.to_thread(ask)
-            assert code == (ErrorCode.NONE if broker.control.topics.is_controller else ErrorCode.STALE_CONTROLLER_EPOCH)
+            assert code == (
+                ErrorCode.NONE if broker.control.controller.is_controller else ErrorCode.STALE_CONTROLLER_EPOCH
+            )
 
     with_cluster(tmp_path, 2, work)
 
 
 def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
-        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
         client = ClientCluster(
             ",".join("{}:{}".format(*broker.endpoint_for("PLAINTEXT")) for broker in brokers.brokers.values())
         )
@@ -237,7 +239,7 @@ def test_a_client_that_asks_another_broker_than_the_controller_finds_it(tmp_path
 def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
-        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
         leader = brokers.controller.broker_id  # what a broker has replicas of itself, it is told by another order
         orderer = Orderer(leader, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(leader, 0, (leader,), 1))
@@ -248,7 +250,7 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
         told = Metadata(
             (TopicPartitions(far, (2**31 - 1,)), TopicPartitions(near, (3,))),
             (),
-            brokers.controller.control.topics.facts.brokers,
+            brokers.controller.control.controller.facts.brokers,
         )
         await other.control.orders.update_metadata(orderer, told)
         assert "far" not in other.view.topics
@@ -261,14 +263,14 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
 def test_replicas_of_which_clients_are_told_later_than_of_others_are_kept(tmp_path: Path) -> None:
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
-        other = next(broker for broker in brokers.brokers.values() if not broker.control.topics.is_controller)
+        other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
         orderer = Orderer(brokers.controller.broker_id, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(other.broker_id, 0, (other.broker_id,), 1))
         topic = TopicView(
             "later", TopicNode({0: (other.broker_id,), 1: (other.broker_id,)}, uuid.uuid4()), 0, {0: state, 1: state}
         )
         assert await other.control.orders.lead_and_follow(orderer, [TopicPartitions(topic, (0, 1))]) == {}
-        facts = brokers.controller.control.topics.facts
+        facts = brokers.controller.control.controller.facts
         for number in (0, 1):
             await other.control.orders.update_metadata(
                 orderer, Metadata((TopicPartitions(topic, (number,)),), (), facts.brokers)

@@ -147,7 +147,7 @@ def test_a_topic_that_others_write_is_made_grows_and_is_deleted(tmp_path: Path) 
             await until(lambda: topics["old"].config.integer("retention.ms") == 888)
 
             await store.create(paths.delete_topic("old"))
-            await until(lambda: "old" not in broker.control.topics.facts.topics)
+            await until(lambda: "old" not in broker.control.controller.facts.topics)
             for path in (paths.topic("old"), paths.topic_config("old"), paths.delete_topic("old")):
                 assert await store.exists(path) is None
             assert not [name for name in tmp_path.iterdir() if name.name in ("old-0", "old-1", "old-2")]
@@ -162,20 +162,20 @@ def test_topics_that_the_broker_made_are_others_to_change_and_the_reverse(tmp_pa
             broker_on(tmp_path, on(server)) as broker,
             tool(f"127.0.0.1:{server.port}") as store,
         ):
-            await broker.control.topics.create(TopicCreation("mine", 1, 1))
+            await broker.control.controller.create(TopicCreation("mine", 1, 1))
             data, stat = await store.get(paths.topic("mine"))
             await store.set(paths.topic("mine"), data.replace(b'{"0":[0]}', b'{"0":[0],"1":[0]}'), stat.version)
             await until(lambda: len(broker.view.topics["mine"].partitions) == 2)
             await goes_round(broker, "mine", 1, b"value")
-            await broker.control.topics.expand("mine", 3, None)
+            await broker.control.controller.expand("mine", 3, None)
 
             await store.create(paths.topic("theirs"), OLD_TOPIC)
             await until(lambda: "theirs" in broker.view.topics)
-            await broker.control.topics.expand("theirs", 3, None)
-            await broker.control.topics.alter_topic("theirs", {"retention.ms": "5"}, validate_only=False)
+            await broker.control.controller.expand("theirs", 3, None)
+            await broker.control.controller.alter_topic("theirs", {"retention.ms": "5"}, validate_only=False)
             assert nodes.decode_config((await store.get(paths.topic_config("theirs")))[0]) == {"retention.ms": "5"}
             await goes_round(broker, "theirs", 2, b"value")
-            await broker.control.topics.delete("theirs")
+            await broker.control.controller.delete("theirs")
             assert await store.exists(paths.topic("theirs")) is None
 
     run(work)
@@ -188,7 +188,7 @@ def test_what_cannot_be_done_is_said_and_does_no_harm(tmp_path: Path, caplog: py
             broker_on(tmp_path, on(server) | {"delete.topic.enable": "false"}) as broker,
             tool(f"127.0.0.1:{server.port}") as store,
         ):
-            await broker.control.topics.create(TopicCreation("mine", 2, 1))
+            await broker.control.controller.create(TopicCreation("mine", 2, 1))
             await store.create(paths.topic("not json"), b"{")
             await store.create(paths.topic("broken"), b"{")
             await store.create(paths.topic("gap"), b'{"version":1,"partitions":{"0":[0],"2":[0]}}')
@@ -231,8 +231,8 @@ def test_an_expired_session_is_replaced_and_the_place_taken_again(tmp_path: Path
             broker_on(tmp_path, on(server)) as broker,
             tool(f"127.0.0.1:{server.port}") as store,
         ):
-            await broker.control.topics.create(TopicCreation("before", 1, 1))
-            before, epoch = broker.place.store.session_id, broker.control.topics.facts.controller_epoch
+            await broker.control.controller.create(TopicCreation("before", 1, 1))
+            before, epoch = broker.place.store.session_id, broker.control.controller.facts.controller_epoch
             states: list[SessionState] = []
             broker.place.store.on_state(states.append)
             server.close_session(before, lambda _: None)
@@ -245,8 +245,8 @@ def test_an_expired_session_is_replaced_and_the_place_taken_again(tmp_path: Path
             for path in (paths.broker(0), paths.CONTROLLER):
                 stat = await store.exists(path)
                 assert stat is not None and stat.ephemeral_owner == broker.place.store.session_id
-            assert broker.control.topics.facts.controller_epoch == epoch + 1
-            await broker.control.topics.create(TopicCreation("after", 1, 1))
+            assert broker.control.controller.facts.controller_epoch == epoch + 1
+            await broker.control.controller.create(TopicCreation("after", 1, 1))
             for topic in ("before", "meanwhile", "after"):
                 await goes_round(broker, topic, 0, b"value")
 
@@ -260,18 +260,18 @@ def test_records_are_taken_while_the_server_is_away_and_topics_are_not(tmp_path:
             server = await first.enter_async_context(served(tree))
             port = server.port
             async with broker_on(tmp_path / "data", on(server)) as broker:
-                await broker.control.topics.create(TopicCreation("t", 1, 1))
+                await broker.control.controller.create(TopicCreation("t", 1, 1))
                 await goes_round(broker, "t", 0, b"before")  # now it has ids for producers
                 session_id = broker.place.store.session_id
                 await first.aclose()
                 await until(lambda: broker.place.store.state is not SessionState.CONNECTED)
                 await goes_round(broker, "t", 0, b"while it is away")
                 with pytest.raises(KafkaStorageError):
-                    await broker.control.topics.create(TopicCreation("refused", 1, 1))
+                    await broker.control.controller.create(TopicCreation("refused", 1, 1))
                 async with served(tree, port=port):
                     await until(lambda: broker.place.store.state is SessionState.CONNECTED)
                     assert broker.place.store.session_id == session_id  # suspended is not expired
-                    await broker.control.topics.create(TopicCreation("taken", 1, 1))
+                    await broker.control.controller.create(TopicCreation("taken", 1, 1))
                     await goes_round(broker, "taken", 0, b"value")
                     assert "refused" not in broker.view.topics
 
@@ -303,14 +303,15 @@ def test_a_controller_that_was_taken_away_is_claimed_again(tmp_path: Path) -> No
             broker_on(tmp_path, on(server)) as broker,
             tool(f"127.0.0.1:{server.port}") as store,
         ):
-            epoch = broker.control.topics.facts.controller_epoch
+            epoch = broker.control.controller.facts.controller_epoch
             await store.delete(paths.CONTROLLER)
             await until(
                 lambda: (
-                    broker.control.topics.is_controller and broker.control.topics.facts.controller_epoch == epoch + 1
+                    broker.control.controller.is_controller
+                    and broker.control.controller.facts.controller_epoch == epoch + 1
                 )
             )
-            await broker.control.topics.create(TopicCreation("t", 1, 1))
+            await broker.control.controller.create(TopicCreation("t", 1, 1))
 
     run(work)
 
@@ -320,12 +321,12 @@ def test_a_topic_that_is_too_large_for_one_request_is_made_in_pieces(tmp_path: P
         async with served() as server, broker_on(tmp_path, on(server)) as broker:
             broker.control.controllership.runtime._change_max_bytes = 2000
             zxid = server.tree.tree.last_zxid
-            await broker.control.topics.create(TopicCreation("t", 60, 1))
+            await broker.control.controller.create(TopicCreation("t", 60, 1))
             assert server.tree.tree.last_zxid - zxid > 5
-            await broker.control.topics.expand("t", 90, None)
+            await broker.control.controller.expand("t", 90, None)
             assert len(server.tree.tree.children(paths.partitions("t"))[0]) == 90
             await goes_round(broker, "t", 89, b"value")
-            await broker.control.topics.delete("t")
+            await broker.control.controller.delete("t")
             assert server.tree.tree.exists(paths.topic("t")) is None
 
     run(work)

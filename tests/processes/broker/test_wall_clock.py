@@ -177,12 +177,12 @@ def test_a_fetch_an_idle_connection_and_a_deleted_topics_files_end_in_their_time
         clock = SetClock()
         async with running(tmp_path, clock, connections_max_idle_ms="700", log_segment_delete_delay_ms="100") as broker:
             for name in ("kept", "gone"):
-                await broker.control.topics.create(TopicCreation(name, 1, 1))
+                await broker.control.controller.create(TopicCreation(name, 1, 1))
             host, port = broker.endpoint_for(broker.first_listener_name)
             address = f"{host}:{port}"
             idle = await asyncio.to_thread(RawConnection, address)
             waiting = asyncio.create_task(asyncio.to_thread(fetch, address, "kept"))
-            await broker.control.topics.delete("gone")
+            await broker.control.controller.delete("gone")
             clock.ahead_ms = set_ms
             assert (await waiting).responses[0].partitions[0].error_code == ErrorCode.NONE
             with idle:

@@ -22,7 +22,7 @@ import pytest
 from jesenska.base.clock import SystemClock
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.supervision.child_process import ChildProcess
-from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.prefixed_output import PrefixedOutput
 from jesenska.cli.supervision.supervisor import Child, Supervisor
 from jesenska.log.directory.directory_lock import DirectoryLock
 from jesenska.metadata.embedded import EmbeddedTree
@@ -135,7 +135,7 @@ async def cluster(directory: Path, grace_seconds: float = 30.0) -> AsyncIterator
     out, err = Heard(), Heard()
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    async with Supervisor(directory, passed_on=PassedOn(out, err), grace_seconds=grace_seconds) as supervisor:
+    async with Supervisor(directory, passed_on=PrefixedOutput(out, err), grace_seconds=grace_seconds) as supervisor:
         store = await connect(supervisor.address, session_timeout_ms=SESSION_TIMEOUT_MS)
         try:
             yield Cluster(supervisor, store, out, err)
@@ -340,7 +340,7 @@ async def test_what_children_print_has_their_names_in_front(tmp_path: Path) -> N
 @on_a_loop
 async def test_as_json_every_line_is_an_object_that_names_its_process(tmp_path: Path) -> None:
     out, err = Heard(), Heard()
-    async with Supervisor(tmp_path, passed_on=PassedOn(out, err, as_json=True)) as supervisor:
+    async with Supervisor(tmp_path, passed_on=PrefixedOutput(out, err, as_json=True)) as supervisor:
         script = 'import sys; print("{\\"level\\":\\"INFO\\"}\\n{}\\n{\\"not\\": \\"one\\nplain\\u00e9"); sys.exit(3)'
         supervisor.add(
             Child('broker "1"', [sys.executable, "-c", script], "/a", restarts=False, environment={"PYTHONUTF8": "1"})
@@ -403,7 +403,7 @@ async def test_a_terminal_that_is_held_holds_nobody_up(tmp_path: Path) -> None:
             """Nothing was written."""
 
     try:
-        async with Supervisor(tmp_path, passed_on=PassedOn(Held(), Held())) as held:
+        async with Supervisor(tmp_path, passed_on=PrefixedOutput(Held(), Held())) as held:
             store = await connect(held.address, session_timeout_ms=SESSION_TIMEOUT_MS)
             running = Cluster(held, store, Heard(), Heard())
             running.add("a")
@@ -501,7 +501,7 @@ async def test_a_kill_ends_all_processes(tmp_path: Path) -> None:
 async def test_a_stop_does_not_wait_for_a_tree_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jesenska.cli.supervision.supervisor._LAST_ORDER_SECONDS", 0.5)
     out, err, before = Heard(), Heard(), children_of(os.getpid())
-    async with Supervisor(tmp_path, passed_on=PassedOn(out, err), grace_seconds=0.5) as hanging:
+    async with Supervisor(tmp_path, passed_on=PrefixedOutput(out, err), grace_seconds=0.5) as hanging:
         hanging.add(Child("a", holder_command(hanging.address, "/a"), "/a", environment=ENVIRONMENT))
         await out.until("^a: holds /a as")
         assert hanging.tree_process is not None
@@ -515,7 +515,7 @@ async def test_a_tree_that_cannot_start_stops_the_start(tmp_path: Path) -> None:
     lock, before = DirectoryLock(tmp_path), children_of(os.getpid())
     try:
         with pytest.raises(JesenskaError) as refused:
-            await Supervisor(tmp_path, passed_on=PassedOn(Heard(), Heard())).start()
+            await Supervisor(tmp_path, passed_on=PrefixedOutput(Heard(), Heard())).start()
     finally:
         lock.release()
     assert (

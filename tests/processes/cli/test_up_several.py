@@ -34,7 +34,7 @@ from jesenska.cli.shared.several_directories import (
     tree_directory,
 )
 from jesenska.cli.shared.stopping import lock_holder
-from jesenska.cli.supervision.reserved_port import KeptPort
+from jesenska.cli.supervision.reserved_port import ReservedPort
 from jesenska.cli.supervision.up_options import add_up, announcement, broker_defaults, refuse_ports
 from jesenska.cli.supervision.up_several import command_of, flags_of, left_out, ports_for
 from jesenska.client.cluster import Cluster
@@ -248,10 +248,10 @@ def three_free_ports() -> int:
     """The first of three, one after the other, that nobody had a moment ago."""
     for _ in range(1000):
         with ExitStack() as kept:
-            first = kept.enter_context(closing(KeptPort("127.0.0.1", 0))).port
+            first = kept.enter_context(closing(ReservedPort("127.0.0.1", 0))).port
             try:
                 for port in (first + 1, first + 2):
-                    kept.enter_context(closing(KeptPort("127.0.0.1", port)))
+                    kept.enter_context(closing(ReservedPort("127.0.0.1", port)))
             except (PortTakenError, OverflowError):
                 continue
             return first
@@ -283,7 +283,7 @@ def test_ports_follow_each_other_unless_one_is_taken(three_free_ports: int, caps
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a port is found and not kept")
 def test_a_kept_port_is_given_to_nobody_and_can_be_listened_at(host: str) -> None:
     try:
-        kept = KeptPort(host, 0)
+        kept = ReservedPort(host, 0)
     except JesenskaError:
         pytest.skip(f"this machine has no {host}")
     with closing(kept):
@@ -293,7 +293,7 @@ def test_a_kept_port_is_given_to_nobody_and_can_be_listened_at(host: str) -> Non
         with listening_socket(host, kept.port) as listening, socket.create_connection((local, kept.port), SECONDS):
             assert listening.getsockname()[1] == kept.port
             with pytest.raises(PortTakenError):
-                KeptPort(host, kept.port)
+                ReservedPort(host, kept.port)
         # It was listened at, and is kept all the same.
         with (
             socket.socket(socket.AF_INET6 if ":" in local else socket.AF_INET) as other,

@@ -15,7 +15,7 @@ from typing import Any
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.controlling.controllership import Controllership
-from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.order_receiver import OrderReceiver
 from jesenska.broker.stages import replication, tree
 from jesenska.controller.changes import brokers, many_elections
 from jesenska.controller.orders.fence import OrderFence
@@ -114,14 +114,14 @@ def who_was_controller_goes_on() -> None:
 def metadata_of_anybody_are_taken() -> None:
     """What a controller that was replaced says of topics and brokers is told to clients."""
 
-    async def update_metadata(self: OrderDesk, orderer: Any, metadata: Any) -> None:
+    async def update_metadata(self: OrderReceiver, orderer: Any, metadata: Any) -> None:
         async with self._turn:
             await self._replicas.update_metadata(metadata, orderer.controller_id)
         self.knows_cluster = True
         if self._told_epoch >= 0:
             self.is_told.set()
 
-    OrderDesk.update_metadata = update_metadata  # type: ignore[method-assign]
+    OrderReceiver.update_metadata = update_metadata  # type: ignore[method-assign]
 
 
 def orders_for_an_earlier_life_are_obeyed() -> None:

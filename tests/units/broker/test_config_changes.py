@@ -19,13 +19,15 @@ def test_nodes_that_told_of_changes_go_when_they_are_old(tmp_path: Path, monkeyp
         broker = Broker(BrokerConfig({"log.dirs": str(tmp_path), "listeners": "PLAINTEXT://127.0.0.1:0"}))
         await broker.start()
         try:
-            await broker.control.topics.create(TopicCreation("t", 1, 1))
+            await broker.control.controller.create(TopicCreation("t", 1, 1))
             for number in range(3):
-                await broker.control.topics.alter_topic("t", {"retention.ms": str(1000 + number)}, validate_only=False)
+                await broker.control.controller.alter_topic(
+                    "t", {"retention.ms": str(1000 + number)}, validate_only=False
+                )
             store = broker.place.store
             assert len((await store.children(paths.CONFIG_CHANGES))[0]) == 3
             monkeypatch.setattr(config_changes, "TOLD_FOR_MS", 0)
-            await broker.control.topics.alter_topic("t", {"retention.ms": "2000"}, validate_only=False)
+            await broker.control.controller.alter_topic("t", {"retention.ms": "2000"}, validate_only=False)
             assert (await store.children(paths.CONFIG_CHANGES))[0] == []
         finally:
             await broker.stop()

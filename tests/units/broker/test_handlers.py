@@ -361,14 +361,19 @@ def test_a_feature_without_a_level_is_not_finalized() -> None:
 
 def test_requests_of_brokers_are_for_a_broker_that_may_have_peers_and_from_one_that_is_registered() -> None:
     none: Any = None
-    topics: Any = SimpleNamespace(facts=SimpleNamespace(broker_epochs={1: 40}))
+    controller: Any = SimpleNamespace(facts=SimpleNamespace(broker_epochs={1: 40}))
     for may_have_peers, broker_id, epoch, error in (
         (False, 1, 40, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
         (True, 2, 40, ErrorCode.BROKER_ID_NOT_REGISTERED),
         (True, 1, 39, ErrorCode.STALE_BROKER_EPOCH),
     ):
         uses = PeerFamily(
-            clock=none, marker_writer=none, may_have_peers=may_have_peers, orders=none, producer_ids=none, topics=topics
+            clock=none,
+            marker_writer=none,
+            may_have_peers=may_have_peers,
+            orders=none,
+            producer_ids=none,
+            controller=controller,
         )
         request = AllocateProducerIdsRequest(broker_id=broker_id, broker_epoch=epoch)
-        assert answer_of(request, 0, require_peers=uses.require_peers, topics=topics).error_code == error
+        assert answer_of(request, 0, require_peers=uses.require_peers, controller=controller).error_code == error

@@ -9,7 +9,7 @@ import pytest
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.controlling.registration import Registration
-from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.order_receiver import OrderReceiver
 from jesenska.broker.replicas.replica_manager import ReplicaManager
 from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
@@ -35,7 +35,7 @@ class _Broker:
     def __init__(self, broker_id: int, store: Store, node: BrokerRegistration = _NODE) -> None:
         self.store = store
         self.candidate = Candidate(broker_id, store)
-        orders = OrderDesk(cast(ReplicaManager, None))
+        orders = OrderReceiver(cast(ReplicaManager, None))
         self.registration = Registration(store, broker_id, node, ManualClock(), 0, self.candidate.candidacy, orders)
 
     async def node(self) -> BrokerRegistration:

@@ -14,7 +14,7 @@ from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.coordinators.transaction_verification import Guards, Results, TransactionVerification
 from jesenska.broker.coordinators.transactions import Transactions
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.segments.producer_state import ProducerState
 from jesenska.replication.partition import Partition
@@ -69,7 +69,7 @@ def asked(led: Led, script: list[tuple[ErrorCode, Callable[[], None] | None]], *
         async def connect(broker_id: int) -> Any:
             raise AssertionError("the coordinator is this broker")
 
-        verification = TransactionVerification(cast(BrokerCore, core), cast(Transactions, coordinator), connect)
+        verification = TransactionVerification(cast(SharedParts, core), cast(Transactions, coordinator), connect)
         told: asyncio.Future[Results] = asyncio.get_running_loop().create_future()
         verification.ask("id", led.guards, told.set_result)
         return await asyncio.wait_for(told, 30), coordinator.asked

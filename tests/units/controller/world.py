@@ -16,7 +16,7 @@ from jesenska.base.errors import KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import BrokerConfig
 from jesenska.config.listeners import Endpoint
-from jesenska.controller.changes.change_machine import Machine
+from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.context import ControllerContext, view_of
 from jesenska.controller.effects import (
     Answer,
@@ -161,13 +161,13 @@ class World:
         self.settings = CONFIG | (settings or {})
         self.brokers = {number: FakeBroker(number) for number in range(brokers)}
         self.up = set(self.brokers)
-        self.watches: Watches[tuple[Machine, str]] = Watches()
-        self.steps: deque[tuple[Machine, Step]] = deque()
+        self.watches: Watches[tuple[ChangeMachine, str]] = Watches()
+        self.steps: deque[tuple[ChangeMachine, Step]] = deque()
         self.answers: dict[int, Any] = {}
         self.said: list[str] = []
         self.told: list[Effect] = []
         self.timers: list[Wake] = []
-        self.looks: deque[tuple[Machine, str]] = deque()
+        self.looks: deque[tuple[ChangeMachine, str]] = deque()
         self.unreachable = False
         self.controllers = 0
         self.last_token = 0
@@ -224,11 +224,11 @@ class World:
     def bring(self, event: Event) -> None:
         self.bring_to(self.controller, event)
 
-    def bring_to(self, machine: Machine, event: Event) -> None:
+    def bring_to(self, machine: ChangeMachine, event: Event) -> None:
         for effect in machine.handle(event, 0):
             self._take(machine, effect)
 
-    def _take(self, machine: Machine, effect: Effect) -> None:
+    def _take(self, machine: ChangeMachine, effect: Effect) -> None:
         if isinstance(effect, Step):
             assert all(other is not machine for other, _ in self.steps), "two steps at a time"
             self.steps.append((machine, effect))
@@ -331,7 +331,7 @@ class World:
             error = raised
         self.bring_to(machine, Done(step.number, outcome, error, not self.unreachable))
 
-    def _answer(self, machine: Machine, asked: Children | Get | Exists | GetMade) -> Any:
+    def _answer(self, machine: ChangeMachine, asked: Children | Get | Exists | GetMade) -> Any:
         if not isinstance(asked, GetMade) and asked.look is not None:
             (self.watches.watch_children if isinstance(asked, Children) else self.watches.watch_data)(
                 asked.path, (machine, asked.look)

@@ -15,7 +15,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.pipeline.connector.cluster_thread import ClusterThread
 from jesenska.pipeline.connector.options import sink_options
 from jesenska.pipeline.connector.sink import Packing
-from jesenska.pipeline.connector.worker_cache import Kept, TopicSettings
+from jesenska.pipeline.connector.worker_cache import TopicSettings, WorkerCache
 
 TOPIC = "orders"
 
@@ -56,10 +56,10 @@ class GrowingTopic:
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def settings(kept: Kept, topic: str) -> TopicSettings:
+    async def settings(kept: WorkerCache, topic: str) -> TopicSettings:
         return TopicSettings()
 
-    monkeypatch.setattr(Kept, "settings_of", settings)
+    monkeypatch.setattr(WorkerCache, "settings_of", settings)
 
 
 def placed(connection: GrowingTopic, *partitions: int) -> set[TopicPartition]:

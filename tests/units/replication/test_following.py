@@ -19,8 +19,8 @@ from jesenska.replication.follower.fetcher import (
     FIRST_PAUSE_MS,
     AskWhere,
     Cut,
+    Fetcher,
     FollowerState,
-    Following,
     PartitionAnswer,
     Position,
     Received,
@@ -103,7 +103,7 @@ def test_a_log_is_cut_until_it_is_a_beginning_of_the_leaders(
     last = shared[-1] if shared else 0
     leader = Log(shared + [last + 2 * epoch + 2 for epoch in theirs], leads_in=99)
     follower = Log(shared + [last + 2 * epoch + 1 for epoch in mine])
-    following, rounds = Following(PAUSE_MS), 0
+    following, rounds = Fetcher(PAUSE_MS), 0
     following.follow(KEY, ID, 99, follower.position())
     while follower.epochs != leader.epochs or follower.end != leader.end:
         rounds += 1
@@ -127,7 +127,7 @@ class Replicating(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.leader, self.log, self.now_ms, self.epoch = Log(leads_in=1), Log(), 0, 1
-        self.following = Following(PAUSE_MS)
+        self.following = Fetcher(PAUSE_MS)
         self.following.follow(KEY, ID, self.epoch, self.log.position())
         # Nobody writes to it: there is a request to send even where nothing is wanted of the other.
         self.following.follow(OTHER, ID, 1, Position(0, 0, -1))
@@ -251,7 +251,7 @@ def _position(end_offset: int = 0) -> Position:
 
 
 def test_what_is_being_worked_on_is_forgotten_by_the_leader_meanwhile_and_asked_for_again() -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     for key in (KEY, OTHER):
         following.follow(key, ID, 1, _position())
     assert following.next_request(0) is not None
@@ -267,7 +267,7 @@ def test_what_is_being_worked_on_is_forgotten_by_the_leader_meanwhile_and_asked_
 def test_an_answer_about_what_a_partition_was_before_is_for_nobody(
     topic_id: uuid.UUID, leader_epoch: int, end_offset: int
 ) -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
     following.next_request(0)
     following.follow(KEY, topic_id, leader_epoch, _position(end_offset))
@@ -275,7 +275,7 @@ def test_an_answer_about_what_a_partition_was_before_is_for_nobody(
 
 
 def test_work_of_an_older_epoch_that_ends_late_changes_nothing() -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     for leader_epoch in (1, 2):
         following.follow(KEY, ID, leader_epoch, _position())
         following.next_request(0)
@@ -290,7 +290,7 @@ def test_work_of_an_older_epoch_that_ends_late_changes_nothing() -> None:
     "error", [ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.UNKNOWN_SERVER_ERROR]
 )
 def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
     following.next_request(0)
     assert following.answered(0, 5, [PartitionAnswer(KEY, error, -1, -1, None, None)], 0) == []
@@ -305,7 +305,7 @@ def test_after_an_error_a_partition_is_left_alone_for_a_while(error: ErrorCode) 
 
 
 def test_a_pause_of_an_older_epoch_does_not_end_the_one_of_this_epoch() -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     for leader_epoch, now_ms in ((1, 0), (2, 500)):
         following.follow(KEY, ID, leader_epoch, _position())
         following.next_request(now_ms)
@@ -316,7 +316,7 @@ def test_a_pause_of_an_older_epoch_does_not_end_the_one_of_this_epoch() -> None:
 
 
 def test_a_pause_of_what_is_followed_no_more_ends_without_a_trace() -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
     following.next_request(0)
     following.answered(0, 5, [PartitionAnswer(KEY, ErrorCode.KAFKA_STORAGE_ERROR, -1, -1, None, None)], 0)
@@ -325,7 +325,7 @@ def test_a_pause_of_what_is_followed_no_more_ends_without_a_trace() -> None:
     assert (following.resumes_at_ms, len(following)) == (None, 0)
 
 
-def _refusals(following: Following, error: ErrorCode, now_ms: int, count: int) -> list[int]:
+def _refusals(following: Fetcher, error: ErrorCode, now_ms: int, count: int) -> list[int]:
     """How long the follower asks for nothing, after each of so many refusals in a row."""
     pauses = []
     for _ in range(count):
@@ -351,7 +351,7 @@ def _refusals(following: Following, error: ErrorCode, now_ms: int, count: int) -
 def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_then_ever_less_often(
     error: ErrorCode,
 ) -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     following.follow(KEY, ID, 1, _position())
     longer = [FIRST_PAUSE_MS * 2**number for number in range(6)]
     assert _refusals(following, error, 0, 8) == [*longer, PAUSE_MS, PAUSE_MS]
@@ -367,13 +367,13 @@ def test_a_leader_that_does_not_know_yet_that_it_leads_is_asked_again_soon_and_t
 
 
 def test_no_pause_is_longer_than_the_one_that_is_configured() -> None:
-    following = Following(FIRST_PAUSE_MS // 2)
+    following = Fetcher(FIRST_PAUSE_MS // 2)
     following.follow(KEY, ID, 1, _position())
     assert _refusals(following, ErrorCode.NOT_LEADER_OR_FOLLOWER, 0, 40) == [FIRST_PAUSE_MS // 2] * 40
 
 
 def test_where_a_log_starts_by_now_is_said_once_and_nothing_else_changes() -> None:
-    following = Following(PAUSE_MS)
+    following = Fetcher(PAUSE_MS)
     following.follow(KEY, ID, 1, Position(9, 0, 1))
     following.next_request(0)
     following.answered(0, 5, [], 0)

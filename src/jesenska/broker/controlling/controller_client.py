@@ -14,7 +14,7 @@ from jesenska.broker.controlling.controllership import Controllership
 from jesenska.broker.metadata_cache import Topic
 from jesenska.broker.peers import Peers
 from jesenska.broker.settings.settings_runtime import SettingsRuntime
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.controller.context import ControllerContext, PartitionView
 from jesenska.controller.events import (
     AlterBrokerSettings,
@@ -50,12 +50,12 @@ TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 SettingsChange = Sequence[ConfigOp] | Mapping[str, str | None]
 
 
-class Topics:
+class ControllerClient:
     """Changes to the topics of the cluster. Methods that only a controller can do raise NotControllerError if another
     broker is controller."""
 
     def __init__(
-        self, core: BrokerCore, controllership: Controllership, settings: SettingsRuntime, peers: Peers
+        self, core: SharedParts, controllership: Controllership, settings: SettingsRuntime, peers: Peers
     ) -> None:
         self._core = core
         self._controllership = controllership

@@ -1,7 +1,8 @@
 """Runs the controller while this broker is controller.
 
 LeaderAndIsr, StopReplica, UpdateMetadata
-                  to this broker: done one after the other (`order_desk`); to another one: sent to it (`order_sender`)
+                  to this broker: done one after the other (`order_receiver`)
+                  to another one: sent to it (`order_sender`)
 OffsetsForgotten  done by this broker
 Answer            after every earlier effect is done here: an answered client finds it done"""
 
@@ -17,11 +18,11 @@ from typing import Final
 from jesenska.base.errors import ErrorCode, KafkaError, NotControllerError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.controlling.order_sender import WITHOUT_LOG, OrderSender
-from jesenska.broker.effects_runtime import MachineRuntime
+from jesenska.broker.effects_runtime import EffectsRuntime
 from jesenska.broker.peers import Peers
-from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.order_receiver import OrderReceiver
 from jesenska.broker.replicas.replica_manager import ReplicaManager
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.controller.changes.change_state import refusal
 from jesenska.controller.effects import Answer, Effect, LeaderAndIsr, OffsetsForgotten, StopReplica, UpdateMetadata
 from jesenska.controller.events import BalanceLeaders, Event, LeaderAndIsrDone, Look, StopReplicaDone
@@ -39,16 +40,16 @@ _PAUSE_SECONDS: Final = 0.3
 ToBroker = LeaderAndIsr | StopReplica | UpdateMetadata
 
 
-class ControllerRuntime(MachineRuntime):
+class ControllerRuntime(EffectsRuntime):
     """The runtime of one controllership. `fenced` is called when there is a newer controller."""
 
     def __init__(
         self,
-        core: BrokerCore,
+        core: SharedParts,
         store: Store,
         controller: Controller,
         replicas: ReplicaManager,
-        desk: OrderDesk,
+        receiver: OrderReceiver,
         peers: Peers,
         change_max_bytes: int | None,
         fenced: Callable[[], None],
@@ -56,7 +57,7 @@ class ControllerRuntime(MachineRuntime):
         super().__init__(core, store, controller, change_max_bytes)
         self.controller = controller
         self._replicas = replicas
-        self._desk = desk
+        self._receiver = receiver
         self._peers = peers
         self._fenced = fenced
         self._orders: deque[ToBroker | OffsetsForgotten | Answer] = deque()
@@ -150,11 +151,11 @@ class ControllerRuntime(MachineRuntime):
         orderer = self._orderer(order.broker_id)
         try:
             if isinstance(order, LeaderAndIsr):
-                errors = await self._desk.lead_and_follow(orderer, order.topics)
+                errors = await self._receiver.lead_and_follow(orderer, order.topics)
                 without_log = frozenset(at for at, code in errors.items() if code in WITHOUT_LOG)
                 self.submit(LeaderAndIsrDone(order.number, order.broker_id, without_log))
             elif isinstance(order, StopReplica):
-                failed = await self._desk.stop(orderer, stops_of(order))
+                failed = await self._receiver.stop(orderer, stops_of(order))
                 error = KafkaError.of(next(iter(failed.values())), "See the broker's log.") if failed else None
                 self.submit(StopReplicaDone(order.number, order.broker_id, error))
             else:
@@ -166,7 +167,7 @@ class ControllerRuntime(MachineRuntime):
                     if context.offline
                     else {}
                 )
-                await self._desk.update_metadata(
+                await self._receiver.update_metadata(
                     orderer, Metadata(order.topics, gone, dict(context.brokers), offline, order.is_first)
                 )
         except KafkaError as error:

@@ -12,9 +12,9 @@ from jesenska.base.errors import JesenskaError, NotControllerError
 from jesenska.broker.controlling.candidacy import Candidacy
 from jesenska.broker.controlling.controller_runtime import ControllerRuntime
 from jesenska.broker.peers import Peers
-from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.order_receiver import OrderReceiver
 from jesenska.broker.replicas.replica_manager import ReplicaManager
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.tree.tree_home import TreeHome
 from jesenska.config.layers import BrokerConfig
 from jesenska.controller.context import ControllerContext
@@ -34,12 +34,12 @@ class Controllership:
 
     def __init__(
         self,
-        core: BrokerCore,
+        core: SharedParts,
         home: TreeHome,
         config: BrokerConfig,
         facts: Callable[[], Awaitable[ControllerContext]],
         replicas: ReplicaManager,
-        desk: OrderDesk,
+        receiver: OrderReceiver,
         peers: Peers,
     ) -> None:
         self._core = core
@@ -47,7 +47,7 @@ class Controllership:
         self._config = config
         self._facts = facts
         self._replicas = replicas
-        self._desk = desk
+        self._receiver = receiver
         self._peers = peers
         self._loop = asyncio.get_running_loop()
         self._until_reached = partial(until_reached, home.store, home.patience_seconds)
@@ -98,7 +98,7 @@ class Controllership:
                 self._home.store,
                 controller,
                 self._replicas,
-                self._desk,
+                self._receiver,
                 self._peers,
                 self._home.change_max_bytes,
                 lambda: self.candidacy.fenced(epoch),

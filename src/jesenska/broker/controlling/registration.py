@@ -20,7 +20,7 @@ from dataclasses import replace
 from jesenska.base.clock import Clock
 from jesenska.base.errors import JesenskaError
 from jesenska.broker.controlling.candidacy import Candidacy
-from jesenska.broker.replicas.order_receiver import OrderDesk
+from jesenska.broker.replicas.order_receiver import OrderReceiver
 from jesenska.config.listeners import Endpoint
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import BrokerRegistration, NodeFormatError
@@ -48,7 +48,7 @@ class Registration:
         clock: Clock,
         session_timeout_ms: int,
         candidacy: Candidacy,
-        orders: OrderDesk,
+        orders: OrderReceiver,
         begin: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._store = store

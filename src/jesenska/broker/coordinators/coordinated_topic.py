@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from jesenska.base.errors import CoordinatorNotAvailableError, KafkaError, TopicAlreadyExistsError
 from jesenska.broker.metadata_cache import Topic
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.coordination.loader import Reading
 from jesenska.coordination.placement import partition_for
 from jesenska.coordination.runtime import Runtime, Tenant
@@ -39,7 +39,7 @@ class CoordinatedTopic(Generic[S]):
         self,
         name: str,
         tenant: Tenant[S],
-        core: BrokerCore,
+        core: SharedParts,
         store: Store,
         create_topic: Callable[[str], Awaitable[None]],
     ) -> None:

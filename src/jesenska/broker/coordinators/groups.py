@@ -11,7 +11,7 @@ from functools import partial
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.coordinators.coordinated_topic import CoordinatedTopic
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.config.layers import BrokerConfig
 from jesenska.coordination.runtime import Tenant
 from jesenska.coordination.shard import Marker
@@ -39,7 +39,7 @@ def group_settings_of(config: BrokerConfig) -> GroupSettings:
 class Groups(CoordinatedTopic[GroupCoordinator]):
     """All groups that this broker coordinates."""
 
-    def __init__(self, core: BrokerCore, store: Store, create_topic: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, core: SharedParts, store: Store, create_topic: Callable[[str], Awaitable[None]]) -> None:
         settings, acks = group_settings_of(core.config), core.config.integer("offsets.commit.required.acks")
         tenant = Tenant(
             name="groups",

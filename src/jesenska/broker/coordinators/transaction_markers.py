@@ -24,7 +24,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.broker.coordinators.groups import Groups
 from jesenska.broker.peer_task import PeerTask
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.coordination.shard import Marker, OfTransaction
 from jesenska.groups.offsets.offsets_topic import OFFSETS_TOPIC
 from jesenska.log.partition.leader_appends import AppendResult
@@ -52,7 +52,7 @@ _UNKNOWN_VERSION: Final = -1
 class MarkerWriter:
     """Writes markers into the partitions that this broker leads."""
 
-    def __init__(self, core: BrokerCore, groups: Groups) -> None:
+    def __init__(self, core: SharedParts, groups: Groups) -> None:
         self._core = core
         self._groups = groups
 
@@ -115,7 +115,7 @@ class _End:
 class TransactionMarkers:
     """The markers of transactions that this broker coordinates. `connect` gives a connection to a broker."""
 
-    def __init__(self, core: BrokerCore, writer: MarkerWriter, connect: Callable[[int], Awaitable[Channel]]) -> None:
+    def __init__(self, core: SharedParts, writer: MarkerWriter, connect: Callable[[int], Awaitable[Channel]]) -> None:
         self._core = core
         self._writer = writer
         self._connect = connect

@@ -27,7 +27,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.broker.coordinators.transactions import Transactions
 from jesenska.broker.peer_task import PeerTask
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.log.segments.producer_state import Verification
 from jesenska.net.channel import Channel
 from jesenska.replication.partition import Partition
@@ -111,7 +111,7 @@ class TransactionVerification:
     """The questions of one broker. `connect` gives a connection to a broker."""
 
     def __init__(
-        self, core: BrokerCore, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]
+        self, core: SharedParts, transactions: Transactions, connect: Callable[[int], Awaitable[Channel]]
     ) -> None:
         self._core = core
         self._transactions = transactions

@@ -10,7 +10,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.controlling.features import Features
 from jesenska.broker.coordinators.coordinated_topic import CoordinatedTopic
 from jesenska.broker.coordinators.transaction_markers import TransactionMarkers
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.config.layers import BrokerConfig
 from jesenska.coordination.runtime import Tenant
 from jesenska.coordination.shard import KeyValue
@@ -39,7 +39,7 @@ class Transactions(CoordinatedTopic[TransactionCoordinator]):
 
     def __init__(
         self,
-        core: BrokerCore,
+        core: SharedParts,
         store: Store,
         create_topic: Callable[[str], Awaitable[None]],
         producer_ids: ProducerIds,

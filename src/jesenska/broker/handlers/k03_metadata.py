@@ -117,7 +117,7 @@ async def _create_and_answer(
     codes: dict[str, int] = {}
     for name in dict.fromkeys(missing):
         try:
-            await uses.topics.create_automatically(name)
+            await uses.controller.create_automatically(name)
             codes[name] = ErrorCode.LEADER_NOT_AVAILABLE
         except InvalidRequestError:
             continue

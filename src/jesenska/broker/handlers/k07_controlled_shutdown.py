@@ -31,10 +31,10 @@ async def _stop(uses: PeerFamily, request: ControlledShutdownRequest) -> Control
     response = ControlledShutdownResponse()
     try:
         uses.require_peers()
-        known = uses.topics.facts.broker_epochs.get(request.broker_id)
+        known = uses.controller.facts.broker_epochs.get(request.broker_id)
         if known is not None and request.broker_epoch != _ANY_EPOCH and request.broker_epoch < known:
             raise KafkaError.of(ErrorCode.STALE_BROKER_EPOCH, "The broker has registered again.")
-        stays = await uses.topics.stop_wanted(request.broker_id)
+        stays = await uses.controller.stop_wanted(request.broker_id)
     except NotControllerError:
         response.error_code = ErrorCode.STALE_CONTROLLER_EPOCH
         return response

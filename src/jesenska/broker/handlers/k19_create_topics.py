@@ -17,7 +17,7 @@ from __future__ import annotations
 from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
@@ -70,14 +70,16 @@ async def _create(uses: TopicFamily, request: CreateTopicsRequest, context: Cont
         try:
             if item.name in twice:
                 raise InvalidRequestError("Duplicate topic name.")
-            plan, topic = await uses.topics.create(_wanted(item, context.version), validate_only=request.validate_only)
+            plan, topic = await uses.controller.create(
+                _wanted(item, context.version), validate_only=request.validate_only
+            )
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None
             continue
         if not request.validate_only:
             replicas = plan.topic.node.replicas
-            tell(
+            log_change(
                 context,
                 f"topic {item.name} was created with {len(replicas)} partitions of "
                 f"{len(replicas[0]) if replicas else 0} replicas",

@@ -19,7 +19,7 @@ import uuid
 from jesenska.base.errors import ErrorCode, InvalidRequestError, NotControllerError, UnknownTopicIdError
 from jesenska.base.identifiers import NO_UUID
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
@@ -86,14 +86,14 @@ async def _delete(uses: TopicFamily, request: DeleteTopicsRequest, context: Cont
                 answered.add(known.name)
                 answer.name, answer.topic_id = known.name, known.topic_id
                 raise InvalidRequestError("The provided topic name maps to an ID that was already supplied.")
-            if not uses.topics.is_controller:
+            if not uses.controller.is_controller:
                 raise NotControllerError
             if known is None and item.name is None:
                 raise UnknownTopicIdError("This server does not host this topic ID.")
             if known is not None:
                 answer.name, answer.topic_id = known.name, known.topic_id
-            await uses.topics.delete(answer.name or "")
-            tell(context, f"topic {answer.name} was deleted")
+            await uses.controller.delete(answer.name or "")
+            log_change(context, f"topic {answer.name} was deleted")
             if late:
                 answer.error_code = ErrorCode.REQUEST_TIMED_OUT  # it is gone, but no client waits for that
         except Exception as error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.change_log import tell_settings
+from jesenska.broker.requests.change_log import log_settings_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
@@ -41,9 +41,11 @@ async def _alter(uses: TopicFamily, request: AlterConfigsRequest, context: Conte
             if len(set(names)) != len(names):
                 raise InvalidRequestError("Error due to duplicate config keys")
             wanted = {config.name: config.value for config in item.configs}
-            await uses.topics.alter(item.resource_type, item.resource_name, wanted, validate_only=request.validate_only)
+            await uses.controller.alter(
+                item.resource_type, item.resource_name, wanted, validate_only=request.validate_only
+            )
             if not request.validate_only:
-                tell_settings(context, item.resource_type, item.resource_name, wanted)
+                log_settings_change(context, item.resource_type, item.resource_name, wanted)
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

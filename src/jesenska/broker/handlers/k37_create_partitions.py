@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, InvalidRequestError
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
@@ -47,9 +47,9 @@ async def _create(uses: TopicFamily, request: CreatePartitionsRequest, context: 
             assignments = (
                 None if item.assignments is None else [assignment.broker_ids for assignment in item.assignments]
             )
-            await uses.topics.expand(item.name, item.count, assignments, validate_only=request.validate_only)
+            await uses.controller.expand(item.name, item.count, assignments, validate_only=request.validate_only)
             if not request.validate_only:
-                tell(context, f"topic {item.name} has {item.count} partitions now")
+                log_change(context, f"topic {item.name} has {item.count} partitions now")
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code = refused.code

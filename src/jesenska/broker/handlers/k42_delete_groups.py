@@ -7,7 +7,7 @@ import asyncio
 from functools import partial
 
 from jesenska.base.errors import ErrorCode, KafkaError
-from jesenska.broker.requests.change_log import tell
+from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import GroupFamily
 from jesenska.broker.requests.gate import handles
@@ -44,7 +44,7 @@ async def _delete(uses: GroupFamily, request: DeleteGroupsRequest, context: Cont
             assert isinstance(response, ErrorAnswer)
             results[name].error_code = response.error
             if response.error is ErrorCode.NONE:
-                tell(context, f"group {name!a} was deleted")
+                log_change(context, f"group {name!a} was deleted")
             done()
 
         try:

@@ -45,7 +45,7 @@ def handle(uses: TopicFamily, request: ElectLeadersRequest, context: Context) ->
         whole = ErrorCode.REQUEST_TIMED_OUT, None
     elif request.election_type not in (_PREFERRED, _UNCLEAN):
         whole = ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}"
-    elif not uses.topics.is_controller:
+    elif not uses.controller.is_controller:
         whole = ErrorCode.NOT_CONTROLLER, None
     if whole is None:
         return _elect(uses, request)
@@ -93,7 +93,7 @@ async def _elect_preferred(uses: TopicFamily, request: ElectLeadersRequest) -> E
         ]
     response = ElectLeadersResponse()
     try:
-        errors = await uses.topics.elect_preferred(asked)
+        errors = await uses.controller.elect_preferred(asked)
     except KafkaError as error:
         response.error_code = error.code
         return response
@@ -140,7 +140,7 @@ async def _outcome(uses: TopicFamily, name: str, number: int) -> tuple[ErrorCode
     if uses.view.topics[name].partitions[number].leader >= 0:
         return ErrorCode.ELECTION_NOT_NEEDED, _SENTENCES[ErrorCode.ELECTION_NOT_NEEDED]
     try:
-        if await uses.topics.elect_uncleanly(name, number):
+        if await uses.controller.elect_uncleanly(name, number):
             return ErrorCode.NONE, None
     except KafkaError as error:
         return error.code, str(error)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from jesenska.base.errors import InvalidRequestError
 from jesenska.broker.controlling.controller_client import as_kafka_error
-from jesenska.broker.requests.change_log import tell_settings
+from jesenska.broker.requests.change_log import log_settings_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import TopicFamily
 from jesenska.broker.requests.gate import handles
@@ -45,11 +45,13 @@ async def _alter(
             if item.resource_type == BROKER_LOGGER_RESOURCE:
                 alter_loggers(item.resource_name, changes, uses.broker_id, validate_only=request.validate_only)
                 continue
-            await uses.topics.alter(
+            await uses.controller.alter(
                 item.resource_type, item.resource_name, changes, validate_only=request.validate_only
             )
             if not request.validate_only:
-                tell_settings(context, item.resource_type, item.resource_name, (change.name for change in changes))
+                log_settings_change(
+                    context, item.resource_type, item.resource_name, (change.name for change in changes)
+                )
         except Exception as error:
             refused = as_kafka_error(error)
             answer.error_code, answer.error_message = refused.code, refused.message or None

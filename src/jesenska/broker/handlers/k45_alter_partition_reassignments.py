@@ -33,7 +33,7 @@ def handle(uses: TopicFamily, request: AlterPartitionReassignmentsRequest, conte
         response.error_message, response.allow_replication_factor_change = "", True
         return response
     response.error_message = None
-    if not uses.topics.is_controller:
+    if not uses.controller.is_controller:
         response.error_code = ErrorCode.NOT_CONTROLLER
         return response
     timed_out = request.timeout_ms <= 0

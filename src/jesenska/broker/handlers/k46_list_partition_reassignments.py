@@ -24,12 +24,12 @@ from jesenska.wire.messages.k46_list_partition_reassignments import (
 @handles(ListPartitionReassignmentsRequest, TopicFamily)
 def handle(uses: TopicFamily, request: ListPartitionReassignmentsRequest, context: Context) -> Outcome:
     response = ListPartitionReassignmentsResponse(error_message=None)
-    if not uses.topics.is_controller:
+    if not uses.controller.is_controller:
         response.error_code = ErrorCode.NOT_CONTROLLER
         return response
     wanted: Iterable[tuple[str, list[int] | None]]
     if request.topics is None:
-        wanted = [(name, None) for name in uses.topics.facts.topics]
+        wanted = [(name, None) for name in uses.controller.facts.topics]
     else:
         wanted = [(topic.name, topic.partition_indexes) for topic in request.topics]
     for name, numbers in wanted:
@@ -42,7 +42,7 @@ def handle(uses: TopicFamily, request: ListPartitionReassignmentsRequest, contex
 def _moving(
     uses: TopicFamily, name: str, numbers: list[int] | None
 ) -> list[ListPartitionReassignmentsResponsePartition]:
-    topic = uses.topics.facts.topics.get(name)
+    topic = uses.controller.facts.topics.get(name)
     if topic is None:
         return []
     node = topic.node

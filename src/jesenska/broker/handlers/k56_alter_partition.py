@@ -48,7 +48,7 @@ async def _propose(uses: PeerFamily, request: AlterPartitionRequest, version: in
     response, between = AlterPartitionResponse(), Slices(uses.clock)
     try:
         uses.require_peers()
-        if uses.topics.facts.broker_epochs.get(request.broker_id) != request.broker_epoch:
+        if uses.controller.facts.broker_epochs.get(request.broker_id) != request.broker_epoch:
             return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
         for topic in request.topics:
             answer = AlterPartitionResponseTopic(topic_name=topic.topic_name, topic_id=topic.topic_id)
@@ -66,7 +66,7 @@ def _name(uses: PeerFamily, topic: AlterPartitionRequestTopic, version: int) -> 
     """The name of the topic; None if the id is unknown."""
     if version < _FIRST_WITH_IDS:
         return topic.topic_name
-    found = uses.topics.facts.topic_by_id(topic.topic_id)
+    found = uses.controller.facts.topic_by_id(topic.topic_id)
     return None if found is None else found.name
 
 
@@ -83,7 +83,7 @@ async def _partition(
         if asked.leader_recovery_state != _RECOVERED:
             raise InvalidRequestError(f"The leader of {name}-{number} has recovered.")
         at, epochs = TopicPartition(name, number), (asked.leader_epoch, asked.partition_epoch)
-        known = await uses.topics.propose_isr(lambda token: IsrProposed(token, leader, at, *epochs, isr))
+        known = await uses.controller.propose_isr(lambda token: IsrProposed(token, leader, at, *epochs, isr))
     except IneligibleReplicaError:
         code = ErrorCode.INELIGIBLE_REPLICA if version >= _FIRST_WITH_IDS else ErrorCode.OPERATION_NOT_ATTEMPTED
         return AlterPartitionResponsePartition(partition_index=number, error_code=code)

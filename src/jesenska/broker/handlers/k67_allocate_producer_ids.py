@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 def handle(uses: PeerFamily, request: AllocateProducerIdsRequest, context: Context) -> Outcome:
     try:
         uses.require_peers()
-        known = uses.topics.facts.broker_epochs.get(request.broker_id)
+        known = uses.controller.facts.broker_epochs.get(request.broker_id)
     except (ClusterAuthorizationFailedError, NotControllerError) as error:
         return AllocateProducerIdsResponse(error_code=error.code)
     if known is None:

@@ -28,8 +28,8 @@ _REFUSED: Final = {
 }
 
 
-class OrderDesk:
-    """The desk of one broker."""
+class OrderReceiver:
+    """The receiver of one broker."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas

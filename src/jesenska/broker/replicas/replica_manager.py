@@ -30,7 +30,7 @@ from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.broker.metadata_cache import INTERNAL_TOPICS, BrokerNode, Topic
 from jesenska.broker.settings.derived_settings import check_rules_of, log_config_of
 from jesenska.broker.settings.settings_runtime import SettingsRuntime
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.slices import Slices
 from jesenska.config.layers import TopicConfig
 from jesenska.controller.context import ControllerContext, TopicView
@@ -76,7 +76,7 @@ class Keeper(Protocol):
 class ReplicaManager:
     """The replicas of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows."""
 
-    def __init__(self, core: BrokerCore, settings: SettingsRuntime, links: FollowerLinks) -> None:
+    def __init__(self, core: SharedParts, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core
         self._settings = settings
         self._settings_of = settings.topic_config

@@ -14,14 +14,14 @@ logger = logging.getLogger(__name__)
 _CLIENT_ID_MAX = 100
 
 
-def tell(context: Context, what: str) -> None:
+def log_change(context: Context, what: str) -> None:
     """Logs the change made by the request of `context`. The client id is shown with escapes, so that it cannot begin a
     new line."""
     client = ascii((context.client_id or "")[:_CLIENT_ID_MAX])
     logger.info("%s, as client %s at %s has asked", what, client, context.connection.client_host)
 
 
-def tell_settings(context: Context, resource_type: int, name: str, changed: Iterable[str]) -> None:
+def log_settings_change(context: Context, resource_type: int, name: str, changed: Iterable[str]) -> None:
     """The same for settings of a topic or a broker, by their names: values can be secrets."""
     whose = f"topic {name}" if resource_type == TOPIC_RESOURCE else f"broker {name}" if name else "every broker"
-    tell(context, f"settings of {whose} were changed ({', '.join(changed) or 'all have their defaults'})")
+    log_change(context, f"settings of {whose} were changed ({', '.join(changed) or 'all have their defaults'})")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from jesenska.base.clock import Clock
     from jesenska.broker.config_in_force import ConfigInForce
-    from jesenska.broker.controlling.controller_client import Topics
+    from jesenska.broker.controlling.controller_client import ControllerClient
     from jesenska.broker.controlling.features import Features
     from jesenska.broker.coordinators.groups import Groups
     from jesenska.broker.coordinators.transaction_markers import MarkerWriter
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jesenska.broker.fetching.fetch_sessions import FetchSessions
     from jesenska.broker.metadata_cache import MetadataCache
     from jesenska.broker.pool import Pool
-    from jesenska.broker.replicas.order_receiver import OrderDesk
+    from jesenska.broker.replicas.order_receiver import OrderReceiver
     from jesenska.broker.waiting import WaitingRoom
     from jesenska.log.log_directories import LogDirectories
     from jesenska.metadata.producer_ids import ProducerIds
@@ -93,7 +93,7 @@ class ClusterFamily:
     clock: Clock
     features: Features
     in_force: ConfigInForce
-    topics: Topics
+    controller: ControllerClient
     view: MetadataCache
 
 
@@ -123,7 +123,7 @@ class TransactionFamily:
 class TopicFamily:
     broker_id: int
     clock: Clock
-    topics: Topics
+    controller: ControllerClient
     view: MetadataCache
 
 
@@ -134,9 +134,9 @@ class PeerFamily:
     clock: Clock
     marker_writer: MarkerWriter
     may_have_peers: bool
-    orders: OrderDesk
+    orders: OrderReceiver
     producer_ids: ProducerIds
-    topics: Topics
+    controller: ControllerClient
 
     def require_peers(self) -> None:
         """ClusterAuthorizationFailedError if there can be no other broker in this cluster: then the sender of a

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from jesenska.base.errors import BrokerNotAvailableError
-from jesenska.broker.effects_runtime import MachineRuntime
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.effects_runtime import EffectsRuntime
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.effects import Answer, Effect, SettingsChanged
 from jesenska.controller.events import TopicsNew
@@ -14,10 +14,10 @@ from jesenska.controller.settings import Settings
 from jesenska.metadata.store import Store
 
 
-class SettingsRuntime(MachineRuntime):
+class SettingsRuntime(EffectsRuntime):
     """The runtime of one broker's settings."""
 
-    def __init__(self, core: BrokerCore, store: Store, settings: Settings, change_max_bytes: int | None) -> None:
+    def __init__(self, core: SharedParts, store: Store, settings: Settings, change_max_bytes: int | None) -> None:
         super().__init__(core, store, settings, change_max_bytes)
         self._settings = settings
         self._changed: list[Callable[[str], None]] = []

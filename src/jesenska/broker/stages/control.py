@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jesenska.broker.controlling.controller_client import Topics
+from jesenska.broker.controlling.controller_client import ControllerClient
 from jesenska.broker.controlling.controllership import Controllership
 from jesenska.broker.controlling.features import Features
 from jesenska.broker.controlling.registration import Registration
-from jesenska.broker.replicas.order_receiver import OrderDesk
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.replicas.order_receiver import OrderReceiver
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.replication import Replication
 from jesenska.broker.stages.tree import TreePlace
 from jesenska.config.layers import BrokerConfig
@@ -21,19 +21,19 @@ from jesenska.replication.leader.isr_changes import IsrChanges
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    orders: OrderDesk
+    orders: OrderReceiver
     controllership: Controllership
-    topics: Topics
+    controller: ControllerClient
     features: Features
     producer_ids: ProducerIds
     isr_changes: IsrChanges
     registration: Registration
 
 
-def control(core: BrokerCore, place: TreePlace, replication: Replication, files_config: BrokerConfig) -> Control:
+def control(core: SharedParts, place: TreePlace, replication: Replication, files_config: BrokerConfig) -> Control:
     """`files_config`: the broker's settings in its files, with which a controller begins."""
     home, store = place.home, place.store
-    orders = OrderDesk(replication.replicas)
+    orders = OrderReceiver(replication.replicas)
     controllership = Controllership(
         core, home, files_config, home.facts, replication.replicas, orders, replication.peers
     )
@@ -44,7 +44,7 @@ def control(core: BrokerCore, place: TreePlace, replication: Replication, files_
     return Control(
         orders,
         controllership,
-        Topics(core, controllership, replication.settings, replication.peers),
+        ControllerClient(core, controllership, replication.settings, replication.peers),
         Features(store),
         ProducerIds(store, core.broker_id),
         IsrChanges(store, core.broker_id, lambda: orders.fence.controller_epoch, core.isr_syncs),

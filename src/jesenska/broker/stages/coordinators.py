@@ -9,7 +9,7 @@ from jesenska.broker.coordinators.groups import Groups
 from jesenska.broker.coordinators.transaction_markers import MarkerWriter, TransactionMarkers
 from jesenska.broker.coordinators.transaction_verification import TransactionVerification
 from jesenska.broker.coordinators.transactions import Transactions
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.control import Control
 from jesenska.broker.stages.replication import Replication
 from jesenska.broker.stages.tree import TreePlace
@@ -35,8 +35,8 @@ class Coordinators:
         await self.verification.close()
 
 
-def coordinators(core: BrokerCore, place: TreePlace, replication: Replication, control: Control) -> Coordinators:
-    store, connect, create_topic = place.store, replication.peers.connect, control.topics.create_automatically
+def coordinators(core: SharedParts, place: TreePlace, replication: Replication, control: Control) -> Coordinators:
+    store, connect, create_topic = place.store, replication.peers.connect, control.controller.create_automatically
     groups = Groups(core, store, create_topic)
     marker_writer = MarkerWriter(core, groups)
     markers = TransactionMarkers(core, marker_writer, connect)

@@ -16,7 +16,7 @@ from jesenska.broker.replicas.replica_manager import ReplicaManager, known_to
 from jesenska.broker.replicas.starts import Starts
 from jesenska.broker.settings.derived_settings import link_settings_of
 from jesenska.broker.settings.settings_runtime import SettingsRuntime
-from jesenska.broker.shared_parts import BrokerCore
+from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.storage import Storage
 from jesenska.broker.stages.tree import TreePlace
 from jesenska.controller.changes.change_state import first_of
@@ -47,7 +47,7 @@ class Replication:
 
 
 async def load(
-    core: BrokerCore, place: TreePlace, storage: Storage, inter_broker_name: str, on_progress: Progress | None
+    core: SharedParts, place: TreePlace, storage: Storage, inter_broker_name: str, on_progress: Progress | None
 ) -> Replication:
     """Loads the logs; JesenskaError with one sentence if the tree is older than they are, or a log cannot be read."""
     facts, view = place.facts, core.view
@@ -92,7 +92,7 @@ async def load(
     return Replication(settings, peers, links, replicas, failures, starts, not core.directories.was_clean or bool(lost))
 
 
-async def _load_logs(core: BrokerCore, storage: Storage, known: Known, on_progress: Progress | None) -> None:
+async def _load_logs(core: SharedParts, storage: Storage, known: Known, on_progress: Progress | None) -> None:
     latest: list[LoadProgress] = []
 
     def progress(item: LoadProgress) -> None:
@@ -115,7 +115,7 @@ async def _load_logs(core: BrokerCore, storage: Storage, known: Known, on_progre
     loading.result()
 
 
-def older_tree(core: BrokerCore, facts: ControllerContext, tree: str) -> JesenskaError | None:
+def older_tree(core: SharedParts, facts: ControllerContext, tree: str) -> JesenskaError | None:
     """An error with one sentence if the tree is older than a log of this broker; else None."""
     logs = core.directories.logs
     in_tree = {
@@ -137,7 +137,7 @@ def older_tree(core: BrokerCore, facts: ControllerContext, tree: str) -> Jesensk
     )
 
 
-def lost_data(core: BrokerCore, facts: ControllerContext, *, has_older_directory: bool) -> list[TopicPartition]:
+def lost_data(core: SharedParts, facts: ControllerContext, *, has_older_directory: bool) -> list[TopicPartition]:
     """The replicas of this broker that have lost data, as far as the tree and its disk can tell."""
     directories = core.directories
     written = {

@@ -35,7 +35,7 @@ class Stream(Protocol):
     def flush(self) -> object: ...
 
 
-class PassedOn:
+class PrefixedOutput:
     """Lines on their way to two streams, this process's own unless others are given."""
 
     def __init__(self, out: Stream | None = None, err: Stream | None = None, *, as_json: bool = False) -> None:

@@ -13,7 +13,7 @@ import sys
 from jesenska.net.listener import PortTakenError, listening_socket
 
 
-class KeptPort:
+class ReservedPort:
     """`port` at a host ("" for all addresses), until `close`."""
 
     def __init__(self, host: str, port: int) -> None:

@@ -34,11 +34,11 @@ from typing import Any, Self
 
 from jesenska.cli.shared.ending import PARENT_DESCRIPTOR
 from jesenska.cli.supervision.child_process import ChildProcess, how_it_ended
-from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.prefixed_output import PrefixedOutput
 from jesenska.cli.supervision.restarts import Restarts
 from jesenska.cli.supervision.tree_child import (
     LAST_WORDS_SECONDS,
-    KeptTree,
+    TreeChild,
     TreeStoppedError,
     after,
     ended_or_set,
@@ -81,17 +81,17 @@ class Supervisor:
         self,
         directory: Path,
         *,
-        passed_on: PassedOn | None = None,
+        passed_on: PrefixedOutput | None = None,
         grace_seconds: float = GRACE_SECONDS,
         listens_at: tuple[str, int] = (TREE_HOST, 0),
     ) -> None:
         """`grace_seconds`: how long a process may take to stop in order. `listens_at`: the tree's host ("": every
         address of this machine) and port (0: any); JesenskaError where it cannot listen there."""
         self._directory = directory
-        self._passed_on = passed_on or PassedOn()
+        self._passed_on = passed_on or PrefixedOutput()
         self._grace_seconds = grace_seconds
         self._stopping = asyncio.Event()
-        self._tree = KeptTree(directory, self._passed_on, self._guard_all, listens_at)
+        self._tree = TreeChild(directory, self._passed_on, self._guard_all, listens_at)
         self._looking_after: dict[str, asyncio.Task[None]] = {}
         #: By name: set when its time has come to stop.
         self._leaving: dict[str, asyncio.Event] = {}

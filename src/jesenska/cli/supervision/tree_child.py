@@ -18,7 +18,7 @@ from typing import Any
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.supervision.child_process import ChildProcess, how_it_ended
-from jesenska.cli.supervision.prefixed_output import PassedOn
+from jesenska.cli.supervision.prefixed_output import PrefixedOutput
 from jesenska.cli.supervision.restarts import Restarts
 from jesenska.cli.supervision.tree_orders import TREE_HOST, line_of
 from jesenska.net.listener import listening_socket
@@ -41,11 +41,11 @@ class _Asked:
         self.line, self.answer = line, answer
 
 
-class KeptTree:
+class TreeChild:
     """One tree; `start`, then `stop`. What it logs is passed on."""
 
     def __init__(
-        self, directory: Path, passed_on: PassedOn, on_ready: Callable[[], None], listens_at: tuple[str, int]
+        self, directory: Path, passed_on: PrefixedOutput, on_ready: Callable[[], None], listens_at: tuple[str, int]
     ) -> None:
         """`on_ready` is called each time that its process has started, before any order is given to that.
         `listens_at`: the host ("": every address) and the port (0: any); JesenskaError where it cannot."""

@@ -35,8 +35,8 @@ from jesenska.cli.shared.several_directories import (
     tree_directory,
 )
 from jesenska.cli.shared.stop_signals import heeded_signals
-from jesenska.cli.supervision.prefixed_output import PassedOn
-from jesenska.cli.supervision.reserved_port import KeptPort
+from jesenska.cli.supervision.prefixed_output import PrefixedOutput
+from jesenska.cli.supervision.reserved_port import ReservedPort
 from jesenska.cli.supervision.supervisor import Child, Supervisor
 from jesenska.cli.supervision.tree_orders import TREE_HOST
 from jesenska.cli.supervision.up_options import (
@@ -155,7 +155,7 @@ def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
     found = []
     for port in range(first, first + options.brokers) if first else [0] * options.brokers:
         try:
-            one = KeptPort(host, port)
+            one = ReservedPort(host, port)
         except PortTakenError as error:
             if not options.any_port:
                 raise JesenskaError(
@@ -163,7 +163,7 @@ def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
                     f"others with --port, or add --any-port."
                 ) from error
             print(f"Port {error.port} is taken; using another one.", file=sys.stderr)
-            one = KeptPort(host, 0)
+            one = ReservedPort(host, 0)
         kept.callback(one.close)
         found.append(one.port)
     return found
@@ -173,7 +173,7 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     file = LogFile(options.log_file) if options.log_file is not None else None
-    passed_on = PassedOn(err=file, as_json=options.log_format == "json")
+    passed_on = PrefixedOutput(err=file, as_json=options.log_format == "json")
     listens_at = (TREE_HOST, 0) if options.zookeeper_port is None else (listening_host(options), options.zookeeper_port)
     supervisor = Supervisor(
         tree_directory(data), passed_on=passed_on, grace_seconds=_GRACE_SECONDS, listens_at=listens_at
@@ -217,7 +217,7 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
 class _Brokers:
     """The brokers of a supervisor, by number, and what each has said of itself."""
 
-    def __init__(self, supervisor: Supervisor, passed_on: PassedOn, count: int) -> None:
+    def __init__(self, supervisor: Supervisor, passed_on: PrefixedOutput, count: int) -> None:
         self._supervisor = supervisor
         self._passed_on = passed_on
         self._count = count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 
-from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, write
+from jesenska.controller.changes.change_state import Asking, ControllerState, Steps, write
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership, changed_from
 from jesenska.controller.changes.many_elections import ManyElections, read_again
@@ -21,10 +21,10 @@ class Brokers:
     """The brokers of one controller."""
 
     def __init__(
-        self, desk: ControllerDesk, leadership: Leadership, topics: TopicChanges, deletions: Deletions
+        self, shared: ControllerState, leadership: Leadership, topics: TopicChanges, deletions: Deletions
     ) -> None:
-        self._desk = desk
-        self._context = desk.context
+        self._shared = shared
+        self._context = shared.context
         self._leadership = leadership
         self._topics = topics
         self._deletions = deletions
@@ -37,11 +37,11 @@ class Brokers:
         """Gives topics the ids that they lack."""
         for name, topic in list(self._context.topics.items()):
             if topic.topic_id is None:
-                node = TopicNode(topic.node.replicas, self._desk.new_uuid(), topic.node.adding, topic.node.removing)
+                node = TopicNode(topic.node.replicas, self._shared.new_uuid(), topic.node.adding, topic.node.removing)
                 (result,) = yield from write([SetData(paths.topic(name), node.encode(), topic.version)])
                 assert result.stat is not None
                 self._context.topics[name] = replace(topic, node=node, version=result.stat.version)
-        self._desk.answer(event.token)
+        self._shared.answer(event.token)
 
     def came(self, event: BrokerCame) -> Steps:
         """Elects leaders where that is possible now. A broker that has crashed leaves every ISR that has another
@@ -83,15 +83,15 @@ class Brokers:
             context.brokers[event.broker_id], context.broker_epochs[event.broker_id] = event.node, event.epoch
         if gone or came:
             # First of all: a broker does not follow a leader that it does not know to be up.
-            self._desk.tell_of_brokers()
+            self._shared.tell_of_brokers()
         for broker_id in comers:
             yield from self._deletions.broker_came(broker_id)
         yield from self.elect({event.broker_id for event in came if event.crashed}, but=comers)
-        told = self._desk.tell_first(comers)
+        told = self._shared.tell_first(comers)
         if came:
             yield from self._topics.raise_internal()
         for event in came:
-            self._topics.begin_on(event.broker_id, self._desk.all_topics(), event.token, told)
+            self._topics.begin_on(event.broker_id, self._shared.all_topics(), event.token, told)
 
     def elect(self, crashed: Set[int] = frozenset(), but: Collection[int] = ()) -> Steps:
         """Holds every election that is due, many topics at a time. The brokers `but` get the results later."""

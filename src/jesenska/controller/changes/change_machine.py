@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from jesenska.base.errors import KafkaStorageError
-from jesenska.controller.changes.change_state import Desk, Steps
+from jesenska.controller.changes.change_state import ChangeState, Steps
 from jesenska.controller.effects import Effect, Step, Wake
 from jesenska.controller.events import Change, Done, Event, LeaderAndIsrDone, Look, StopReplicaDone
 from jesenska.metadata.tree_operations import MultiError, TreeError
@@ -24,11 +24,11 @@ _LONGEST_PAUSE_MS: Final = 30_000
 Work = Change | LeaderAndIsrDone | StopReplicaDone
 
 
-class Machine:
+class ChangeMachine:
     """One machine. `steps`: the handler of each kind of event."""
 
-    def __init__(self, desk: Desk, steps: Mapping[type, Callable[..., Steps]]) -> None:
-        self._machine_desk = desk
+    def __init__(self, shared: ChangeState, steps: Mapping[type, Callable[..., Steps]]) -> None:
+        self._shared_state = shared
         self._steps_of = steps
         self._waiting: deque[Work] = deque()
         self._looks_waiting: set[str] = set()
@@ -43,8 +43,8 @@ class Machine:
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
         """The effects of an event; `now_ms` is from a monotonic clock."""
-        desk = self._machine_desk
-        desk.now_ms = now_ms
+        shared = self._shared_state
+        shared.now_ms = now_ms
         if isinstance(event, Done):
             if self._at_work is not None and event.number == self._awaited:
                 self._go_on(event)
@@ -56,7 +56,7 @@ class Machine:
             self._waiting.append(event)
         while self._at_work is None and self._waiting:
             self._begin(self._waiting.popleft())
-        return desk.take()
+        return shared.take()
 
     def _begin(self, event: Work) -> None:
         if isinstance(event, Look):
@@ -75,8 +75,8 @@ class Machine:
         except Exception as error:
             self._end(error, done)
         else:
-            self._awaited = self._machine_desk.number()
-            self._machine_desk.put(Step(self._awaited, step))
+            self._awaited = self._shared_state.number()
+            self._shared_state.put(Step(self._awaited, step))
 
     def _end(self, error: Exception | None, done: Done) -> None:
         event, self._at_work = self._at_work, None
@@ -88,9 +88,9 @@ class Machine:
         elif error is not None and event is not None:
             token = getattr(event, "token", None)
             if token is None:
-                self._machine_desk.say("error", f"{type(event).__name__}: not done: {error}")
+                self._shared_state.say("error", f"{type(event).__name__}: not done: {error}")
             else:
-                self._machine_desk.answer(token, error=self._told(event, error))
+                self._shared_state.answer(token, error=self._told(event, error))
 
     def _told(self, event: Work, error: Exception) -> Exception:
         """The error that the client gets."""
@@ -101,11 +101,11 @@ class Machine:
         pause_ms = min(_FIRST_PAUSE_MS * 2 ** (failures - 1), _LONGEST_PAUSE_MS)
         # The first failures may be a tree that is away for a moment.
         level = "warning" if pause_ms == _LONGEST_PAUSE_MS else "info"
-        self._machine_desk.say(level, f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
-        self._machine_desk.put(Wake(pause_ms, look))
+        self._shared_state.say(level, f"{look.at}: not done ({error}), tried again in {pause_ms / 1000:g} s")
+        self._shared_state.put(Wake(pause_ms, look))
 
     def _for_clients(self, error: Exception) -> Exception:
         if not isinstance(error, (TreeError, MultiError)):
             return error
-        self._machine_desk.say("error", f"the metadata could not be changed: {error}")
+        self._shared_state.say("error", f"the metadata could not be changed: {error}")
         return KafkaStorageError(f"The metadata could not be changed: {error}")

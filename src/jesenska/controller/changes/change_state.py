@@ -1,7 +1,7 @@
 """The state that the changes of a machine share: the context, the pending effects, and the numbers of their outcomes.
 
 A change is a generator of steps: it yields a read or a write of the tree, and is sent the outcome, or the error is
-raised in it. No other change runs between two steps. Effects that it does not wait for are put on the desk."""
+raised in it. No other change runs between two steps. Effects that it does not wait for are put here."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Steps = Generator[Read | Write, Any, None]
 Asking = Generator[Read | Write, Any, Any]
 
 
-class Desk:
-    """The desk of one machine on one broker. `config` is the broker's settings in its files."""
+class ChangeState:
+    """The shared state of one machine on one broker. `config` is the broker's settings in its files."""
 
     def __init__(self, broker_id: int, context: ControllerContext, config: BrokerConfig) -> None:
         self.broker_id = broker_id
@@ -69,8 +69,8 @@ class Desk:
         )
 
 
-class ControllerDesk(Desk):
-    """A controller's desk. `new_uuid` and `chance` (a number from 0 to below its argument) are random."""
+class ControllerState(ChangeState):
+    """The shared state of a controller. `new_uuid` and `chance` (a number from 0 to below its argument) are random."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from jesenska.controller.changes.change_state import Desk, Steps
+from jesenska.controller.changes.change_state import ChangeState, Steps
 from jesenska.controller.context import ConfigView
 from jesenska.controller.effects import Children, Get, Read
 from jesenska.metadata import paths
@@ -20,9 +20,11 @@ class ConfigLooks:
     """The looks of one machine. `found` is called with changed settings of `topics/<name>` or `brokers/<id>`, `told`
     with the path of each node under /config/changes."""
 
-    def __init__(self, desk: Desk, found: Callable[[str, ConfigView], Steps], told: Callable[[str], None]) -> None:
-        self._desk = desk
-        self._context = desk.context
+    def __init__(
+        self, shared: ChangeState, found: Callable[[str, ConfigView], Steps], told: Callable[[str], None]
+    ) -> None:
+        self._shared = shared
+        self._context = shared.context
         self._found = found
         self._told = told
         self._last_change = -1
@@ -54,7 +56,7 @@ class ConfigLooks:
             try:
                 entity = decode_config_change(node[0])
             except NodeFormatError as error:
-                self._desk.say("error", f"{path} is ignored: {error}")
+                self._shared.say("error", f"{path} is ignored: {error}")
                 continue
             if entity.startswith(("topics/", "brokers/")):
                 changed[entity] = None
@@ -70,7 +72,7 @@ class ConfigLooks:
             try:
                 found = config_in(node)
             except NodeFormatError as error:
-                self._desk.say("error", f"/config/{entity} is ignored: {error}")
+                self._shared.say("error", f"/config/{entity} is ignored: {error}")
                 continue
             if found != self._context.configs.get(entity):
                 yield from self._found(entity, found)

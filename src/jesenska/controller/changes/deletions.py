@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from jesenska.base.errors import KafkaError, KafkaStorageError, UnknownTopicOrPartitionError
-from jesenska.controller.changes.change_state import ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.changes.change_state import ControllerState, Steps, refusal, whole, write
 from jesenska.controller.effects import OffsetsForgotten, StopReplica, Wake
 from jesenska.controller.events import DeleteTopic, Look, StopReplicaDone
 from jesenska.controller.plans.branches import require_not_branched
@@ -38,9 +38,9 @@ class _Deletion:
 class Deletions:
     """The deletions of one controller."""
 
-    def __init__(self, desk: ControllerDesk) -> None:
-        self._desk = desk
-        self._context = desk.context
+    def __init__(self, shared: ControllerState) -> None:
+        self._shared = shared
+        self._context = shared.context
         self._at_work: dict[str, _Deletion] = {}
         #: Topics that are deleted without a mark, since no client has seen them.
         self._unmarked: set[str] = set()
@@ -55,7 +55,7 @@ class Deletions:
             return
         require_not_branched(self._context, event.name)
         try:
-            yield from write(plan_deletion(self._context, event.name, self._desk.config))
+            yield from write(plan_deletion(self._context, event.name, self._shared.config))
         except (MultiError, TreeError) as error:
             # It may have been marked in the tree meanwhile.
             if not isinstance(refusal(error), NodeExistsError):
@@ -66,13 +66,13 @@ class Deletions:
         """Deletes a topic that is marked in the tree, or one that no client has seen yet (`told`: the reason). Does
         nothing if the deletion is at work or done."""
         if name in self._at_work or name not in self._context.topics:
-            self._desk.answer(token, error=told)
+            self._shared.answer(token, error=told)
             return
         if told is not None:
             self._unmarked.add(name)
         deletion = self._at_work[name] = _Deletion([] if token is None else [(token, told)])
         topic = self._context.topics[name] = replace(self._context.topics[name], deleting=True)
-        self._desk.tell_everybody(gone=(whole(topic),))
+        self._shared.tell_everybody(gone=(whole(topic),))
         for broker_id in {broker_id for replicas in topic.node.replicas.values() for broker_id in replicas}:
             self._stop_replicas(name, broker_id, deletion)
         yield from self._settle(name, deletion)
@@ -86,13 +86,13 @@ class Deletions:
             deletion = self._at_work.get(name)
             if deletion is None:
                 yield from self.begin(name)
-            elif self._desk.replicas.of(name, broker_id) is ReplicaState.OFFLINE:
+            elif self._shared.replicas.of(name, broker_id) is ReplicaState.OFFLINE:
                 self._stop_replicas(name, broker_id, deletion)
 
     def forget_brokers(self, broker_ids: Collection[int]) -> Steps:
         """Deletions no longer wait for these brokers: they never come again. A broker of these that is up is still
         waited for: its replicas are not OFFLINE."""
-        states = self._desk.replicas
+        states = self._shared.replicas
         for name, topic in list(self._context.topics.items()):
             if not topic.deleting:
                 continue
@@ -106,7 +106,7 @@ class Deletions:
             for broker_id in waited_for:
                 states.move(name, broker_id, ReplicaState.DELETION_STARTED)
                 states.move(name, broker_id, ReplicaState.DELETION_DONE)
-            self._desk.say(
+            self._shared.say(
                 "warning",
                 f"the deletion of topic {name} goes on without brokers {sorted(waited_for)}, which are said to be lost",
             )
@@ -124,7 +124,7 @@ class Deletions:
             lost = [number for number, told in deletion.awaited.items() if told == broker_id]
             for number in lost:
                 del deletion.awaited[number]
-                self._desk.replicas.move(name, broker_id, ReplicaState.OFFLINE)
+                self._shared.replicas.move(name, broker_id, ReplicaState.OFFLINE)
             if lost:
                 yield from self._settle(name, deletion)
 
@@ -138,14 +138,14 @@ class Deletions:
         name, deletion = found
         del deletion.awaited[event.number]
         deletion.error = deletion.error or event.error
-        self._desk.replicas.move(
+        self._shared.replicas.move(
             name, event.broker_id, ReplicaState.DELETION_DONE if event.error is None else ReplicaState.DELETION_REFUSED
         )
         yield from self._settle(name, deletion)
 
     def _settle(self, name: str, deletion: _Deletion) -> Steps:
         """Ends a deletion, or puts it off, when every broker that is up has answered."""
-        states = self._desk.replicas
+        states = self._shared.replicas
         if deletion.awaited:
             return
         if states.in_state(name, ReplicaState.DELETION_REFUSED):
@@ -155,7 +155,7 @@ class Deletions:
             # back.
             waiting, deletion.waiting = deletion.waiting, []
             for token, told in waiting:
-                self._desk.answer(token, error=told)
+                self._shared.answer(token, error=told)
         else:
             try:
                 yield from self._end(name, deletion)
@@ -171,28 +171,28 @@ class Deletions:
         )
         if not numbers:
             return
-        states = self._desk.replicas
+        states = self._shared.replicas
         if states.of(name, broker_id) is ReplicaState.DELETION_DONE:
             return
         if broker_id not in self._context.brokers:
             states.move(name, broker_id, ReplicaState.OFFLINE)
             return
         states.move(name, broker_id, ReplicaState.DELETION_STARTED)
-        number = self._desk.number()
+        number = self._shared.number()
         deletion.awaited[number] = broker_id
-        self._desk.put(StopReplica(number, broker_id, name, numbers))
+        self._shared.put(StopReplica(number, broker_id, name, numbers))
 
     def _end(self, name: str, deletion: _Deletion) -> Steps:
         """Ends a deletion: no broker has data any more."""
         # Before the mark is deleted: after a crash in between, the deletion ends again, with this.
-        self._desk.put(OffsetsForgotten(name))
+        self._shared.put(OffsetsForgotten(name))
         yield from write(plan_deletion_end(self._context, name, marked=name not in self._unmarked))
         forget_topic(self._context, name)
         self._unmarked.discard(name)
-        self._desk.replicas.forget(name)
+        self._shared.replicas.forget(name)
         del self._at_work[name]
         for token, told in deletion.waiting:
-            self._desk.answer(token, error=told)
+            self._shared.answer(token, error=told)
 
     def _refuse(self, name: str, deletion: _Deletion) -> None:
         """The topic stays hidden and is deleted later."""
@@ -202,10 +202,10 @@ class Deletions:
             if isinstance(deletion.error, KafkaError)
             else KafkaStorageError(f"Topic {name} could not be deleted: {deletion.error}")
         )
-        self._desk.say(
+        self._shared.say(
             "error",
             f"topic {name} is not deleted yet: {deletion.error}; it is tried again in {_AGAIN_AFTER_MS // 1000} s",
         )
         for token, told in deletion.waiting:
-            self._desk.answer(token, error=told if isinstance(told, KafkaStorageError) else error)
-        self._desk.put(Wake(_AGAIN_AFTER_MS, Look(paths.DELETE_TOPICS)))
+            self._shared.answer(token, error=told if isinstance(told, KafkaStorageError) else error)
+        self._shared.put(Wake(_AGAIN_AFTER_MS, Look(paths.DELETE_TOPICS)))

@@ -18,7 +18,7 @@ from jesenska.base.errors import (
     UnknownTopicOrPartitionError,
 )
 from jesenska.base.identifiers import TopicPartition
-from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, first_of, refusal, write
+from jesenska.controller.changes.change_state import Asking, ControllerState, Steps, first_of, refusal, write
 from jesenska.controller.changes.many_elections import ManyElections, read_again
 from jesenska.controller.context import PartitionView, TopicView
 from jesenska.controller.effects import Children, LeaderAndIsr, Read, StopReplica, TopicPartitions
@@ -41,9 +41,9 @@ from jesenska.metadata.tree_operations import BadVersionError, Create, MultiErro
 class Leadership:
     """The elections of one controller."""
 
-    def __init__(self, desk: ControllerDesk) -> None:
-        self._desk = desk
-        self._context = desk.context
+    def __init__(self, shared: ControllerState) -> None:
+        self._shared = shared
+        self._context = shared.context
         #: Orders whose answers say which replicas a broker can read, by number.
         self._asked: dict[int, tuple[TopicPartitions, ...]] = {}
 
@@ -55,7 +55,7 @@ class Leadership:
         above = yield from self._missing_nodes(
             topic.name, [number for number in topic.node.replicas if number not in topic.partitions]
         )
-        unclean = self._desk.topic_config(topic.name).boolean("unclean.leader.election.enable")
+        unclean = self._shared.topic_config(topic.name).boolean("unclean.leader.election.enable")
         partitions, operations = plan_elections(self._context, topic, crashed=crashed, unclean=unclean)
         self._tell_of_leaderless(topic, partitions)
         return partitions, [*above, *operations]
@@ -67,7 +67,7 @@ class Leadership:
                 partition.state.leader == NO_LEADER for partition in topic.partitions.values()
             ):
                 yield from self.elect(
-                    name, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable")
+                    name, unclean=self._shared.topic_config(name).boolean("unclean.leader.election.enable")
                 )
 
     def elect_uncleanly(self, event: ElectUncleanly) -> Steps:
@@ -76,7 +76,7 @@ class Leadership:
         if topic is None or topic.deleting or number not in topic.partitions:
             raise UnknownTopicOrPartitionError(f"There is no partition {event.topic_partition}.")
         yield from self.elect(name, (number,), unclean=True)
-        self._desk.answer(event.token, self._context.topics[name].partitions[number].state.leader != NO_LEADER)
+        self._shared.answer(event.token, self._context.topics[name].partitions[number].state.leader != NO_LEADER)
 
     def elect(self, name: str, numbers: Sequence[int] | None = None, *, unclean: bool) -> Steps:
         """Elects leaders of those partitions of a topic (None: of all) that have none."""
@@ -101,14 +101,14 @@ class Leadership:
         for broker_id in self._context.brokers:
             held = held_by(broker_id, changed)
             if held.numbers and broker_id not in but:
-                order = self._desk.number()
+                order = self._shared.number()
                 if any(
                     broker_id in self._context.offline.get(TopicPartition(name, number), ()) for number in held.numbers
                 ):
                     # It may have a log now: it did not make it before another broker led.
                     self._asked[order] = (held,)
-                self._desk.put(LeaderAndIsr(order, broker_id, (held,)))
-        self._desk.tell_everybody([changed], but=but)
+                self._shared.put(LeaderAndIsr(order, broker_id, (held,)))
+        self._shared.tell_everybody([changed], but=but)
 
     def read_again(self, name: str, numbers: Iterable[int]) -> Steps:
         """Reads the states of these partitions that others have written, and sends them to the brokers."""
@@ -123,7 +123,7 @@ class Leadership:
         ]
         if left:
             yield from self.elect(
-                name, left, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable")
+                name, left, unclean=self._shared.topic_config(name).boolean("unclean.leader.election.enable")
             )
 
     # --- replicas that cannot be read --------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ class Leadership:
         )
         held = tuple(part for part in (held_by(broker_id, part) for part in topics) if part.numbers)
         if held and broker_id in self._context.brokers:
-            number = self._desk.number()
+            number = self._shared.number()
             self._asked[number] = held
-            self._desk.put(LeaderAndIsr(number, broker_id, held))
+            self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
         """A broker has answered an order, for example of `ask_for_replicas`."""
@@ -166,19 +166,19 @@ class Leadership:
             numbers = [number for number in numbers if number in topic.partitions]
             lost = [number for number in numbers if broker_id not in self._context.live(name, number)]
             if lost:
-                self._desk.say(
+                self._shared.say(
                     "warning",
                     f"broker {broker_id} cannot read its replicas of topic {name} ({first_of(lost)}): others lead "
                     f"them, where they can",
                 )
             before = topic.partitions
             yield from self.elect(
-                name, numbers, unclean=self._desk.topic_config(name).boolean("unclean.leader.election.enable")
+                name, numbers, unclean=self._shared.topic_config(name).boolean("unclean.leader.election.enable")
             )
             topic = self._context.topics[name]
             unchanged = tuple(number for number in numbers if topic.partitions[number] is before[number])
             if unchanged:
-                self._desk.tell_everybody([TopicPartitions(topic, unchanged)])
+                self._shared.tell_everybody([TopicPartitions(topic, unchanged)])
 
     # --- the first replica, and brokers that stop --------------------------------------------------------------------
 
@@ -205,15 +205,15 @@ class Leadership:
             elif event.topic_partitions is not None:
                 errors[TopicPartition(name, number)] = ElectionNotNeededError
         changed = yield from self._let_first_replicas_lead(due)
-        self._desk.answer(event.token, errors | dict.fromkeys(changed))
+        self._shared.answer(event.token, errors | dict.fromkeys(changed))
 
     def balance(self, event: BalanceLeaders) -> Steps:
         """Elects first replicas where brokers lead too little."""
         topics = [topic for topic in self._context.topics.values() if not topic.deleting]
-        found = imbalanced(self._context, topics, self._desk.config.integer("leader.imbalance.per.broker.percentage"))
+        found = imbalanced(self._context, topics, self._shared.config.integer("leader.imbalance.per.broker.percentage"))
         changed = yield from self._let_first_replicas_lead(found)
         if changed:
-            self._desk.say("info", f"{len(changed)} partitions are led by their first replica again")
+            self._shared.say("info", f"{len(changed)} partitions are led by their first replica again")
 
     def _let_first_replicas_lead(self, wanted: Mapping[str, Sequence[int]]) -> Asking:
         """Elects first replicas; returns the partitions that they lead now and did not. Leaders may have written ISRs
@@ -267,8 +267,8 @@ class Leadership:
                 and number not in stays.get(topic.name, ())
             )
             if given_up:
-                self._desk.put(StopReplica(self._desk.number(), broker_id, topic.name, given_up, delete=False))
-        self._desk.answer(
+                self._shared.put(StopReplica(self._shared.number(), broker_id, topic.name, given_up, delete=False))
+        self._shared.answer(
             event.token, tuple(TopicPartition(name, number) for name, numbers in stays.items() for number in numbers)
         )
 
@@ -303,7 +303,7 @@ class Leadership:
                 lost.setdefault(up, []).append(number)
         for broker_id, numbers in lost.items():
             some = first_of(numbers)
-            self._desk.say(
+            self._shared.say(
                 "error",
                 f"topic {topic.name} has partitions that nobody leads ({some}): no replica that was in sync is up. "
                 f"Start a broker that has one. If none will "
@@ -330,7 +330,7 @@ class Leadership:
             )
         if (event.leader_epoch, event.broker_id, set(event.isr)) == (state.leader_epoch, state.leader, set(state.isr)):
             # Also an earlier proposal whose answer was lost.
-            self._desk.answer(event.token, known)
+            self._shared.answer(event.token, known)
             return
         if event.partition_epoch < known.version:
             raise InvalidUpdateVersionError(
@@ -367,8 +367,8 @@ class Leadership:
             known = PartitionView(taken, known.version + 1)
             partitions = {**self._context.topics[name].partitions, number: known}
             self._context.topics[name] = TopicView(name, topic.node, topic.version, partitions, topic.deleting)
-            self._desk.tell_everybody([TopicPartitions(self._context.topics[name], (number,))])
-        self._desk.answer(event.token, known)
+            self._shared.tell_everybody([TopicPartitions(self._context.topics[name], (number,))])
+        self._shared.answer(event.token, known)
 
 
 def _is_led_by_first(topic: TopicView, number: int) -> bool:

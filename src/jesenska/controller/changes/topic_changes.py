@@ -17,7 +17,7 @@ from typing import Any
 from jesenska.base.errors import KafkaStorageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.config.layers import TopicConfig
-from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.changes.change_state import Asking, ControllerState, Steps, refusal, whole, write
 from jesenska.controller.changes.config_looks import config_in
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership, held_by
@@ -55,9 +55,9 @@ class _Beginning:
 class TopicChanges:
     """The topic changes of one controller."""
 
-    def __init__(self, desk: ControllerDesk, leadership: Leadership, deletions: Deletions) -> None:
-        self._desk = desk
-        self._context = desk.context
+    def __init__(self, shared: ControllerState, leadership: Leadership, deletions: Deletions) -> None:
+        self._shared = shared
+        self._context = shared.context
         self._leadership = leadership
         self._deletions = deletions
         #: By the number of the order: the broker, the beginning, and true if its answer is waited for.
@@ -66,26 +66,26 @@ class TopicChanges:
         self._branched: dict[TopicPartition, set[int]] = {}
 
     def create(self, event: CreateTopic) -> Steps:
-        desk, brokers = self._desk, max(1, len(self._context.brokers))
-        start_index, shift = desk.chance(brokers), desk.chance(brokers)
+        shared, brokers = self._shared, max(1, len(self._context.brokers))
+        start_index, shift = shared.chance(brokers), shared.chance(brokers)
         settings = yield from self._settings_of_source(event.wanted.configs.get(BRANCH_OF))
         plan = plan_creation(
             self._context,
             event.wanted,
-            desk.config,
-            topic_id=desk.new_uuid(),
+            shared.config,
+            topic_id=shared.new_uuid(),
             start_index=start_index,
             shift=shift,
             source_settings=settings,
         )
-        answer = replace(plan, config=TopicConfig(once_made(plan.config.overrides), desk.config))
+        answer = replace(plan, config=TopicConfig(once_made(plan.config.overrides), shared.config))
         if event.validate_only:
-            desk.answer(event.token, answer)
+            shared.answer(event.token, answer)
             return
         yield from write(plan.operations)
         plan.apply(self._context)
         for setting in plan.config.unused():
-            desk.say(
+            shared.say(
                 "warning", f"topic {plan.topic.name}: {setting.name} is stored, but has no effect yet: {setting.reason}"
             )
         yield from self.begin([whole(plan.topic)], event.token, answer, is_creation=True)
@@ -107,7 +107,7 @@ class TopicChanges:
         known = self._context.topics.get(event.name)
         if known is not None and known.deleting:
             raise UnknownTopicOrPartitionError("This server does not host this topic-partition.")
-        plan = plan_expansion(self._context, event.name, event.partition_count, event.assignments, self._desk.config)
+        plan = plan_expansion(self._context, event.name, event.partition_count, event.assignments, self._shared.config)
         if not event.validate_only:
             yield from write(plan.operations)
             plan.apply(self._context)
@@ -116,7 +116,7 @@ class TopicChanges:
                 [TopicPartitions(plan.topic, tuple(range(before, event.partition_count)))], event.token
             )
         else:
-            self._desk.answer(event.token)
+            self._shared.answer(event.token)
 
     def adopt(self, written: TopicView) -> Steps:
         """Adopts a topic that was written in the tree: new, with more partitions, or with other replicas. It gets a
@@ -128,7 +128,7 @@ class TopicChanges:
         if node.topic_id is None:
             node = TopicNode(
                 node.replicas,
-                (known.topic_id if known is not None else None) or self._desk.new_uuid(),
+                (known.topic_id if known is not None else None) or self._shared.new_uuid(),
                 node.adding,
                 node.removing,
             )
@@ -139,19 +139,19 @@ class TopicChanges:
         if operations:
             yield from write((*epoch_check(self._context), *operations))
         topic = self._context.topics[name] = TopicView(name, node, version, partitions)
-        self._desk.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
+        self._shared.say("info", f"topic {name} was written in the tree: it has {len(node.replicas)} partitions")
         yield from self.begin([whole(topic)])
 
     def raise_internal(self) -> Steps:
         """Gives internal topics the replicas that they lack, if enough brokers are up by now."""
         for name in INTERNAL_TOPICS:
             topic = self._context.topics.get(name)
-            plan = None if topic is None or topic.deleting else plan_raised(self._context, topic, self._desk.config)
+            plan = None if topic is None or topic.deleting else plan_raised(self._context, topic, self._shared.config)
             if plan is None:
                 continue
             yield from write((*epoch_check(self._context), *plan.operations))
             self._context.topics[name] = plan.topic
-            self._desk.say("info", f"topic {name} gets more replicas, since more brokers are up")
+            self._shared.say("info", f"topic {name} gets more replicas, since more brokers are up")
             yield from self.begin([TopicPartitions(plan.topic, plan.numbers)])
 
     # --- orders to brokers and answers -------------------------------------------------------------------------------
@@ -192,12 +192,12 @@ class TopicChanges:
     def _tell(
         self, broker_id: int, held: tuple[TopicPartitions, ...], beginning: _Beginning, *, is_awaited: bool
     ) -> None:
-        number = self._desk.number()
+        number = self._shared.number()
         self._beginnings[number] = broker_id, beginning, is_awaited
         beginning.awaited += is_awaited
         for part in held:
-            self._desk.replicas.move(part.topic.name, broker_id, ReplicaState.NEW)
-        self._desk.put(LeaderAndIsr(number, broker_id, held))
+            self._shared.replicas.move(part.topic.name, broker_id, ReplicaState.NEW)
+        self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
         """A broker has the replicas that were ordered, except those without a log."""
@@ -217,7 +217,7 @@ class TopicChanges:
 
     def _answered(self, number: int, without_log: frozenset[TopicPartition]) -> Steps:
         broker_id, beginning, is_awaited = self._beginnings.pop(number)
-        states = self._desk.replicas
+        states = self._shared.replicas
         state = ReplicaState.ONLINE if broker_id in self._context.brokers else ReplicaState.OFFLINE
         for part in beginning.topics:
             if states.of(part.topic.name, broker_id) is ReplicaState.NEW:
@@ -256,12 +256,12 @@ class TopicChanges:
             TopicPartitions(topic, numbers) for topic, numbers in known if topic is not None and not topic.deleting
         ]
         if beginning.comer is None:
-            self._desk.tell_everybody(shown)
+            self._shared.tell_everybody(shown)
         elif beginning.comer in self._context.brokers:
             # Without topics, too: the broker is ready once an UpdateMetadata follows its LeaderAndIsr.
             changed = tuple(part for part in shown if part.topic is not beginning.told.get(part.topic.name))
-            self._desk.put(UpdateMetadata(beginning.comer, changed))
-        self._desk.answer(beginning.token, beginning.value)
+            self._shared.put(UpdateMetadata(beginning.comer, changed))
+        self._shared.answer(beginning.token, beginning.value)
 
     # --- branches ----------------------------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class TopicChanges:
                 refused = error if isinstance(error, NodeFormatError) else refusal(error)
                 if isinstance(refused, BadVersionError) and refused.path == path:
                     continue
-                self._desk.say(
+                self._shared.say(
                     "warning",
                     f"topic {name} is made, and the tree could not be told that it is: {error}; the next controller "
                     f"tells it",

@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from jesenska.base.identifiers import TopicPartition
 from jesenska.base.topic_names import topic_name_problem
 from jesenska.controller.changes.brokers import Brokers
-from jesenska.controller.changes.change_state import Asking, ControllerDesk, Steps, refusal, whole, write
+from jesenska.controller.changes.change_state import Asking, ControllerState, Steps, refusal, whole, write
 from jesenska.controller.changes.config_looks import ConfigLooks
 from jesenska.controller.changes.deletions import Deletions
 from jesenska.controller.changes.leadership import Leadership
@@ -54,18 +54,18 @@ class TreeLooks:
 
     def __init__(
         self,
-        desk: ControllerDesk,
+        shared: ControllerState,
         topics: TopicChanges,
         deletions: Deletions,
         brokers: Brokers,
         leadership: Leadership,
         several: bool,
     ) -> None:
-        self._desk = desk
-        self._context = desk.context
+        self._shared = shared
+        self._context = shared.context
         self._topics = topics
         self._deletions = deletions
-        self._configs = ConfigLooks(desk, self._settings_found, self._told_of_settings)
+        self._configs = ConfigLooks(shared, self._settings_found, self._told_of_settings)
         self._brokers_up = brokers
         self._several = several
         self._leadership = leadership
@@ -111,15 +111,15 @@ class TreeLooks:
         for name, topic in [
             (name, topic) for name, topic in topics.items() if name not in there and not topic.deleting
         ]:
-            self._desk.say(
+            self._shared.say(
                 "error",
                 f"topic {name} was taken away from the tree: clients do not see it any more, its data stay in the "
                 f"log directories",
             )
             self._watched.discard(name)
             forget_topic(self._context, name)
-            self._desk.replicas.forget(name)
-            self._desk.tell_everybody(gone=(whole(topic),))
+            self._shared.replicas.forget(name)
+            self._shared.tell_everybody(gone=(whole(topic),))
 
     def _topics_written(self, names: Sequence[str]) -> Steps:
         """Adopts the topics that differ from the context; watches them all."""
@@ -129,7 +129,7 @@ class TreeLooks:
             if problem is None:
                 legal.append(name)
             else:
-                self._desk.say("error", f"{paths.topic(name)} is ignored: {problem}")
+                self._shared.say("error", f"{paths.topic(name)} is ignored: {problem}")
         versions = yield Read(tuple(Exists(paths.topic(name), TOPIC + name) for name in legal))
         for name, version in zip(legal, versions, strict=True):
             if version is None:
@@ -150,7 +150,7 @@ class TreeLooks:
             if known is not None and len(written.node.replicas) < len(known.node.replicas):
                 raise NodeFormatError("it has fewer partitions than before")
         except NodeFormatError as error:
-            self._desk.say("error", f"{paths.topic(name)} is ignored: {error}")
+            self._shared.say("error", f"{paths.topic(name)} is ignored: {error}")
             return
         yield from self._configs.entities([f"topics/{name}"])
         yield from self._topics.adopt(written)
@@ -174,10 +174,10 @@ class TreeLooks:
             if name not in self._context.topics:
                 yield from self._topics_written([name])
             if name not in self._context.topics:
-                self._desk.say("info", f"{paths.delete_topic(name)} names no topic: taken away")
+                self._shared.say("info", f"{paths.delete_topic(name)} names no topic: taken away")
                 yield from self._take_away(paths.delete_topic(name))
-            elif not self._desk.config.boolean("delete.topic.enable"):
-                self._desk.say(
+            elif not self._shared.config.boolean("delete.topic.enable"):
+                self._shared.say(
                     "warning",
                     f"{paths.delete_topic(name)} is taken away without deleting the topic: delete.topic.enable=false",
                 )
@@ -193,7 +193,7 @@ class TreeLooks:
         """Takes changed settings. They may allow a leader for leaderless partitions."""
         self._context.configs[entity] = found
         if entity.startswith("brokers/"):
-            self._desk.settings_changed()
+            self._shared.settings_changed()
         yield from self._leadership.elect_where_allowed()
 
     def _told_of_settings(self, path: str) -> None:
@@ -210,15 +210,15 @@ class TreeLooks:
         try:
             wanted = decode_reassignment(found[0])
         except NodeFormatError as error:
-            self._desk.say("error", f"{path} is taken away: {error}")
+            self._shared.say("error", f"{path} is taken away: {error}")
         for topic_partition, replicas in wanted.items():
             topic = self._context.topics.get(topic_partition.topic)
             current = topic.node.replicas.get(topic_partition.partition) if topic is not None else None
             if current is None:
-                self._desk.say("error", f"{topic_partition} cannot get other replicas: there is no such partition")
+                self._shared.say("error", f"{topic_partition} cannot get other replicas: there is no such partition")
             elif current != replicas:
-                only = f"broker {self._desk.broker_id} is the only one"
-                self._desk.say(
+                only = f"broker {self._shared.broker_id} is the only one"
+                self._shared.say(
                     "error", f"{topic_partition} stays on {current}: it cannot move to {replicas}, for {only}"
                 )
         yield from self._take_away(path)
@@ -227,9 +227,10 @@ class TreeLooks:
         path = paths.PREFERRED_REPLICA_ELECTION
         (found,) = yield Read((Exists(path, path),))
         if found is not None:
-            self._desk.say(
+            self._shared.say(
                 "info",
-                f"an election of preferred leaders was asked for: broker {self._desk.broker_id} leads what it can lead",
+                f"an election of preferred leaders was asked for: broker {self._shared.broker_id} leads what it can "
+                "lead",
             )
             yield from self._take_away(path)
 
@@ -241,7 +242,7 @@ class TreeLooks:
         try:
             lost = decode_lost_brokers(found[0])
         except NodeFormatError as error:
-            self._desk.say("error", f"{path} is taken away: {error}")
+            self._shared.say("error", f"{path} is taken away: {error}")
         else:
             yield from self._deletions.forget_brokers(lost)
         yield from self._take_away(path)
@@ -259,7 +260,7 @@ class TreeLooks:
                     if topic is not None and number in topic.partitions:
                         changed.setdefault(name, {})[number] = None
             except NodeFormatError as error:
-                self._desk.say("error", f"{path} is taken away: {error}")
+                self._shared.say("error", f"{path} is taken away: {error}")
         for name, numbers in changed.items():
             if not self._context.topics[name].deleting:
                 yield from self._leadership.read_again(name, numbers)
@@ -278,7 +279,7 @@ class TreeLooks:
                 if node is not None:
                     brokers[decode_log_dir_event(node[0])] = None
             except NodeFormatError as error:
-                self._desk.say("error", f"{path} is taken away: {error}")
+                self._shared.say("error", f"{path} is taken away: {error}")
         for broker_id in brokers:
             self._leadership.ask_for_replicas(broker_id)
         for path in told:
@@ -290,8 +291,8 @@ class TreeLooks:
             yield from self._registered([int(name) for name in names if name.isascii() and name.isdigit()])
             return
         for name in names:
-            if name != str(self._desk.broker_id):
-                self._desk.say(
+            if name != str(self._shared.broker_id):
+                self._shared.say(
                     "error",
                     f"broker {name} has registered beside this one, which cannot be one of several yet: it gets no "
                     f"partitions",
@@ -312,7 +313,7 @@ class TreeLooks:
             try:
                 registration = BrokerRegistration.decode(data)
             except NodeFormatError as error:
-                self._desk.say("error", f"{paths.broker(broker_id)} is ignored: {error}")
+                self._shared.say("error", f"{paths.broker(broker_id)} is ignored: {error}")
                 del there[broker_id]
                 continue
             came.append(BrokerCame(None, broker_id, registration, registration.crashed, epoch))

@@ -112,16 +112,16 @@ class MoveOwner(Protocol):
         """True while the log's directory must not be another one."""
         ...
 
-    def relocated(self, move: Move, old_directory: Path) -> None:
+    def relocated(self, move: ReplicaMove, old_directory: Path) -> None:
         """The log is in its new directory; the old one has that name now, and is to be removed."""
         ...
 
-    def ended(self, move: Move) -> None:
+    def ended(self, move: ReplicaMove) -> None:
         """It is over, well or not."""
         ...
 
 
-class Move:
+class ReplicaMove:
     def __init__(
         self,
         log: PartitionLog,

@@ -24,7 +24,7 @@ from jesenska.base.errors import InvalidTopicException, KafkaStorageError
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.log.compaction.log_cleaner import LogCleaner
 from jesenska.log.copies.future_files import future_directory_name
-from jesenska.log.copies.replica_move import BUSY_SECONDS, Move, MoveState, MoveSurroundings
+from jesenska.log.copies.replica_move import BUSY_SECONDS, MoveState, MoveSurroundings, ReplicaMove
 from jesenska.log.directory.log_directory import LogDirectory
 from jesenska.log.directory.partition_loading import FoundCopy
 from jesenska.log.disk.doomed_files import DoomedFiles
@@ -71,7 +71,7 @@ def require_short_name(topic_partition: TopicPartition) -> None:
         )
 
 
-class Moves:
+class ReplicaMoves:
     """Those of the logs in `directories`."""
 
     def __init__(
@@ -93,9 +93,9 @@ class Moves:
         self._cleaner = cleaner
         self._is_busy = is_busy
         #: In the order in which they were asked for.
-        self._moves: dict[TopicPartition, Move] = {}
+        self._moves: dict[TopicPartition, ReplicaMove] = {}
         #: Of these, those that have not begun.
-        self._waiting: dict[TopicPartition, Move] = {}
+        self._waiting: dict[TopicPartition, ReplicaMove] = {}
         #: How many have.
         self._running = 0
         self._found: list[FoundCopy] = []
@@ -146,7 +146,7 @@ class Moves:
         return future
 
     def _begin(self, log: PartitionLog, source: LogDirectory, target: LogDirectory, future: Path) -> None:
-        move = Move(log, source, target, future, self._files, self._around, self)
+        move = ReplicaMove(log, source, target, future, self._files, self._around, self)
         self._moves[log.topic_partition] = self._waiting[log.topic_partition] = move
         if self._cleaner is not None:
             self._cleaner.pause(log.topic_partition)
@@ -208,10 +208,10 @@ class Moves:
 
     # -- what becomes of them -----------------------------------------------------------------------------------------
 
-    def relocated(self, move: Move, old_directory: Path) -> None:
+    def relocated(self, move: ReplicaMove, old_directory: Path) -> None:
         self._doomed.add(self._around.monotonic_ms() + move.log.config.file_delete_delay_ms, [old_directory])
 
-    def ended(self, move: Move) -> None:
+    def ended(self, move: ReplicaMove) -> None:
         topic_partition = move.topic_partition
         if self._moves.get(topic_partition) is move:
             del self._moves[topic_partition]
@@ -238,7 +238,7 @@ class Moves:
             return
         self._doomed.add(self._around.monotonic_ms(), [doomed])
 
-    def _remove(self, move: Move, why: str | None) -> None:
+    def _remove(self, move: ReplicaMove, why: str | None) -> None:
         move.removes_copy = True
         move.give_up(why)
 

@@ -47,7 +47,7 @@ from jesenska.client.producer import Producer
 from jesenska.pipeline.connector.cluster_thread import ClusterThread, connect
 from jesenska.pipeline.connector.options import SinkOptions
 from jesenska.pipeline.connector.user_errors import plainly, say_if_slow
-from jesenska.pipeline.connector.worker_cache import kept
+from jesenska.pipeline.connector.worker_cache import cache_of
 from jesenska.records.arrow import columns_to_batches, partitions_of_keys
 from jesenska.records.header import Codec
 
@@ -200,7 +200,7 @@ class Placing:
     def __init__(self, connection: ClusterThread, options: SinkOptions) -> None:
         self._connection = connection
         self._options = options
-        self._kept = kept(connection)
+        self._kept = cache_of(connection)
         self._topics: dict[str, _Topic] = {}
         self._random = system_random()
 
@@ -405,7 +405,7 @@ class Sending:
         """`producer` belongs to this task alone and is closed with it; without it one is borrowed."""
         self._connection = connection
         self._options = options
-        self._kept = kept(connection)
+        self._kept = cache_of(connection)
         self._own = producer
         self._producers: dict[bool | None, Producer] = (
             {} if producer is None else {options.enable_idempotence: producer}

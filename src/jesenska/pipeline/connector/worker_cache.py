@@ -26,7 +26,7 @@ _LIMIT, _FORMAT = "max.message.bytes", "message.format.version"
 #: The first release whose records have headers and producers.
 _FIRST_WITH_BATCHES = (0, 11)
 
-_kept: weakref.WeakKeyDictionary[ClusterThread, Kept] = weakref.WeakKeyDictionary()
+_kept: weakref.WeakKeyDictionary[ClusterThread, WorkerCache] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class TopicSettings:
     old_format: str | None = None
 
 
-class Kept:
+class WorkerCache:
     """For one connection. `borrow` and `give_back` are called on the loop's thread."""
 
     def __init__(self, connection: ClusterThread) -> None:
@@ -88,11 +88,11 @@ class Kept:
         self._settings.clear()
 
 
-def kept(connection: ClusterThread) -> Kept:
-    """The process's `Kept` for this connection."""
+def cache_of(connection: ClusterThread) -> WorkerCache:
+    """The process's `WorkerCache` for this connection."""
     found = _kept.get(connection)
     if found is None:
-        found = _kept[connection] = Kept(connection)
+        found = _kept[connection] = WorkerCache(connection)
     return found
 
 

@@ -120,7 +120,7 @@ class _Followed:
         self.refusals = 0
 
 
-class Following:
+class Fetcher:
     """The partitions that this broker follows one other in."""
 
     def __init__(self, pause_ms: int) -> None:

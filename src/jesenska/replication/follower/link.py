@@ -29,8 +29,8 @@ from jesenska.replication.follower.fetch_session import SessionRequest
 from jesenska.replication.follower.fetcher import (
     AskWhere,
     Cut,
+    Fetcher,
     FollowerState,
-    Following,
     PartitionAnswer,
     Received,
     Work,
@@ -121,7 +121,7 @@ class FollowerLink:
         self._settings = settings
         self._changed = changed
         self._loop = asyncio.get_running_loop()
-        self._following = Following(settings.backoff_ms)
+        self._following = Fetcher(settings.backoff_ms)
         self._followed: dict[TopicPartition, _FollowedLog] = {}
         self._names: dict[uuid.UUID, str] = {}
         self._channel: LeaderChannel | None = None
