@@ -9,8 +9,9 @@ test is about: `hour("src/jesenska/interchange")`. Where one of them has changed
 if it had no mark. Of the others it runs a sixth of the files, for two minutes at most. The commit says which; where
 there are fewer than six, one file.
 
-What has changed lately is what the commits of the last four hours have changed, and what is not committed. Files that
-got another name, other docstrings or other comments alone do not count. JESENSKA_SINCE names another commit to compare
+What has changed lately is what the commits of the last four hours have changed, and what is not committed. A module
+that got another name, other docstrings, comments or imports alone does not count: a module that was moved changes the
+imports of many. JESENSKA_SINCE names another commit to compare
 with. Without git nothing has changed, and the first sixth is taken.
 
 JESENSKA_TESTS is the tier (quick, ci, everything); without it no test is left out, as when a person names a file.
@@ -62,23 +63,24 @@ def commit() -> Commit:
     if known is not None:
         return Commit(number, frozenset(known.split("\n")))
     since = os.environ.get("JESENSKA_SINCE") or _before(head[0])
-    changed = {
-        *_git("diff", "--name-only", "--find-renames=60%", "--diff-filter=AMD", since),
-        *_git("ls-files", "--others", "--exclude-standard"),
-    }
-    return Commit(number, frozenset(name for name in changed if not _has_other_words_alone(name, since)))
+    # A line has a letter, the name that the file had, and the one that it has now where that is another.
+    diff = _git("diff", "--name-status", "--find-renames=60%", since)
+    names = {line.split("\t")[-1]: line.split("\t")[1] for line in diff if not line.startswith("R100")}
+    changed = {name for name, before in names.items() if not _has_same_code_as(before, name, since)}
+    return Commit(number, frozenset((*changed, *_git("ls-files", "--others", "--exclude-standard"))))
 
 
-def _has_other_words_alone(name: str, since: str) -> bool:
+def _has_same_code_as(before: str, name: str, since: str) -> bool:
+    """True for a file that has changed if its code is the one of the file `before` in the commit `since`."""
     path = ROOT / name
     if not name.endswith(".py") or not path.is_file():
         return False
-    before = _git("show", f"{since}:{name}")
-    return bool(before) and has_same_code("\n".join(before), path.read_text())
+    text = _git("show", f"{since}:{before}")
+    return bool(text) and has_same_code("\n".join(text), path.read_text())
 
 
 def has_same_code(before: str, after: str) -> bool:
-    """True if two modules differ in docstrings and comments alone."""
+    """True if two modules differ in docstrings, comments and imports alone."""
     try:
         return _code_of(before) == _code_of(after)
     except SyntaxError:
@@ -93,7 +95,17 @@ def _code_of(text: str) -> str:
             and ast.get_docstring(node, clean=False) is not None
         ):
             node.body = node.body[1:]
-    return ast.dump(tree)
+    return ast.dump(_WithoutImports().visit(tree))
+
+
+class _WithoutImports(ast.NodeTransformer):
+    """Takes the imports out of a tree."""
+
+    def visit_Import(self, node: ast.Import) -> None:
+        """Leaves nothing of `import`."""
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        """Leaves nothing of `from ... import`."""
 
 
 def first_seed() -> int:

@@ -56,10 +56,11 @@ def test_the_rotation_leaves_out_what_runs_already() -> None:
     assert rotation([ABOUT], Commit(7, NOTHING)) == {ABOUT}
 
 
-def test_other_docstrings_and_comments_are_no_other_code() -> None:
-    before = '"""A module."""\n\ndef f(x: int) -> int:\n    """One."""\n    return x  # as it is\n'
+def test_other_docstrings_comments_and_imports_are_no_other_code() -> None:
+    before = '"""A module."""\nfrom a.b import c\n\ndef f(x: int) -> int:\n    """One."""\n    return x  # as it is\n'
     assert has_same_code(
         before, before.replace("A module", "Other words").replace("One.", "Two.").replace("as it is", "unchanged")
     )
+    assert has_same_code(before, before.replace("from a.b import c", "import a.d\nfrom a.b.e import c"))
     assert not has_same_code(before, before.replace("return x", "return x + 1"))
     assert not has_same_code(before, "def f(:")
