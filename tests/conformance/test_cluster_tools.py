@@ -36,6 +36,7 @@ from tests.conformance.conftest import need
 from tests.peers.apache_kafka import ApacheKafka, tool_command
 from tests.peers.tools import Outcome, Tools
 from tests.processes.cli.groups import ask
+from tests.tool_modules import module_of_tool
 
 pytestmark = [pytest.mark.conformance, pytest.mark.timeout(300)]
 
@@ -122,13 +123,7 @@ async def _until(cluster: Cluster, topic: str, is_so: Callable[[PartitionInfo], 
 
 
 #: What 3.9.1 and older are asked about.
-_OLDER = pytest.mark.hour(
-    *(
-        f"src/jesenska/cli/{name}.py"
-        for name in ("election_results", "kafka_leader_election", "kafka_log_dirs", "kafka_preferred_replica_election")
-    ),
-    *(f"src/jesenska/cli/{name}.py" for name in ("kafka_replica_verification", "replica_comparison", "topics_in_tree")),
-)
+_OLDER = pytest.mark.hour("src/jesenska/cli/kafka/cluster", "src/jesenska/cli/kafka/topics/topics_in_tree.py")
 
 
 @pytest.fixture(scope="module", params=["jesenska", pytest.param("3.9.1", marks=_OLDER), "4.3.1"])
@@ -156,9 +151,7 @@ def ours(capsys: pytest.CaptureFixture[str]) -> Ours:
     def run(name: str, *arguments: object) -> Outcome:
         capsys.readouterr()
         try:
-            code = importlib.import_module(f"jesenska.cli.{name.replace('-', '_')}").main(
-                [str(argument) for argument in arguments]
-            )
+            code = importlib.import_module(module_of_tool(name)).main([str(argument) for argument in arguments])
         except SystemExit as end:
             code = end.code
         said = capsys.readouterr()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.conformance.conftest import need
 from tests.peers.tools import Tools
+from tests.tool_modules import module_of_tool
 
 pytestmark = pytest.mark.conformance
 
@@ -49,7 +50,7 @@ def test_every_flag_is_known(release: str) -> None:
                 said = tools.run(name, *(["--help"] if release[0] in "34" else []))
             except SystemExit:
                 continue  # this release has no such tool
-            module = importlib.import_module(f"jesenska.cli.{name.replace('-', '_')}")
+            module = importlib.import_module(module_of_tool(name))
             known = {option for action in module._parser()._actions for option in action.option_strings}
             flags = set(_FLAG.findall(said.output + said.errors))
             seen += len(flags)

@@ -31,7 +31,7 @@ from jesenska.base.limits import (
     REQUEST_BUFFER_FIRST_BYTES,
     UNFINISHED_REQUESTS_BYTES,
 )
-from jesenska.net.transport import Piece, PlainTransport
+from jesenska.net.transport import Piece, PlainTransport, Transport, TransportFor
 
 _LENGTH = struct.Struct(">i")
 #: Frames up to this size get their buffer in one piece; longer ones start with REQUEST_BUFFER_FIRST_BYTES and double.
@@ -96,7 +96,7 @@ class FramedConnection:
     handler called `put_back()`, it gets the same frame again after the pause.
 
     `on_closed(reason)` is called once; the reason is empty when the peer simply closed. Frames above `max_frame_bytes`
-    close the connection."""
+    close the connection. `transport_for` makes the transport; None is a socket without encryption."""
 
     def __init__(
         self,
@@ -107,6 +107,7 @@ class FramedConnection:
         on_frame: Callable[[memoryview], bool],
         on_closed: Callable[[str], None],
         on_drained: Callable[[], None] | None = None,
+        transport_for: TransportFor | None = None,
     ) -> None:
         self._loop = loop
         self._buffers = buffer
@@ -115,7 +116,8 @@ class FramedConnection:
         self._on_frame = on_frame
         self._on_closed = on_closed
         self._on_drained = on_drained
-        self.transport = PlainTransport(loop, sock, self._drained, self.close)
+        make = transport_for or PlainTransport
+        self.transport: Transport = make(loop, sock, self._drained, self.close)
         # Bytes that belong to this connection alone: the beginning of a frame that has not arrived whole.
         self._own: memoryview | None = None
         self._filled = 0

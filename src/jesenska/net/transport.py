@@ -1,5 +1,6 @@
-"""The sending half of a connection, and its file descriptors.
+"""The transport of a connection: what reads from its socket and writes to it.
 
+    Transport         what each kind of transport does
     PlainTransport    a non-blocking TCP socket: gathered writes (sendmsg), pieces of files by sendfile, what does not
                       fit waits in a queue
 
@@ -8,7 +9,8 @@ system call for many partitions); a large one goes from the page cache to the so
 whose file has become shorter than promised (the log was truncated under the answer) ends the connection: the frame's
 length has been promised already.
 
-TLS will be a second class with the same methods; nothing outside this file knows which one it holds.
+A listener, or the client's side of a connection, says which kind is made (`TransportFor`). Nothing else knows which
+one it holds.
 """
 
 from __future__ import annotations
@@ -38,23 +40,56 @@ _MORE = getattr(socket, "MSG_MORE", 0)
 Piece = bytes | bytearray | memoryview | FileRegion
 
 
-class PlainTransport:
-    """Sends buffers and file regions over a non-blocking socket, in order, without waiting.
+class Transport:
+    """Reads bytes, and sends buffers and file regions in order, without waiting."""
 
-    `on_drained` is called when everything handed over has left, if it could not leave at once; `on_broken` when the
-    connection failed."""
+    __slots__ = ("closed", "unsent_bytes")
 
-    __slots__ = (
-        "_loop",
-        "_on_broken",
-        "_on_drained",
-        "_queue",
-        "_send_file",
-        "_writing",
-        "closed",
-        "sock",
-        "unsent_bytes",
-    )
+    def __init__(self) -> None:
+        #: Bytes that were handed over and have not left.
+        self.unsent_bytes = 0
+        self.closed = False
+
+    def fileno(self) -> int:
+        """The descriptor that the loop watches; -1 once it is closed."""
+        raise NotImplementedError
+
+    def recv_into(self, buffer: memoryview) -> int:
+        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing to read, and OSError when the
+        connection failed."""
+        raise NotImplementedError
+
+    def pending(self) -> bool:
+        """True if bytes can be read although the socket has none: they were taken from it and not read yet."""
+        return False
+
+    def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
+        """Sends, or queues what does not fit; True when everything has left already. Takes over the regions in
+        `pieces`."""
+        raise NotImplementedError
+
+    def peer_has_closed(self) -> bool:
+        """True if the peer has ended its half of the connection, or the connection is gone; False where the system
+        cannot tell. It does not read."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Closes the socket and lets go of everything that waits; harmless a second time."""
+        raise NotImplementedError
+
+
+#: Makes the transport of a connected socket, from the loop, the socket, `on_drained` and `on_broken`. The transport
+#: calls `on_drained` when everything that was handed over has left, if it could not leave at once, and `on_broken` with
+#: the reason when the connection failed.
+TransportFor = Callable[
+    [asyncio.AbstractEventLoop, socket.socket, Callable[[], None], Callable[[str], None]], Transport
+]
+
+
+class PlainTransport(Transport):
+    """A TCP socket without encryption."""
+
+    __slots__ = ("_loop", "_on_broken", "_on_drained", "_queue", "_send_file", "_writing", "sock")
 
     def __init__(
         self,
@@ -63,6 +98,7 @@ class PlainTransport:
         on_drained: Callable[[], None],
         on_broken: Callable[[str], None],
     ) -> None:
+        super().__init__()
         sock.setblocking(False)
         with suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -74,19 +110,14 @@ class PlainTransport:
         self._on_broken = on_broken
         self._queue: deque[Piece] = deque()
         self._writing = False
-        self.unsent_bytes = 0
-        self.closed = False
 
     def fileno(self) -> int:
         return self.sock.fileno()
 
     def recv_into(self, buffer: memoryview) -> int:
-        """Bytes read, 0 at the end of the stream; BlockingIOError when there is nothing to read."""
         return self.sock.recv_into(buffer)
 
     def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
-        """Sends, or queues what does not fit; True when everything has left already. Takes over the regions in
-        `pieces`."""
         if self.closed:
             for piece in pieces:
                 if isinstance(piece, FileRegion):
@@ -194,8 +225,6 @@ class PlainTransport:
         return False
 
     def peer_has_closed(self) -> bool:
-        """True if the peer has ended its half of the connection, or the connection is gone; False where the system
-        cannot tell. It does not read."""
         if _TCP_INFO is None or self.closed:
             return False
         try:
@@ -204,7 +233,6 @@ class PlainTransport:
             return True
 
     def close(self) -> None:
-        """Closes the socket and lets go of everything that waits; harmless a second time."""
         if self.closed:
             return
         self.closed = True

@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 
 from jesenska.testing import BrokerProcess
+from tests.tool_modules import module_of_tool
 
 Main = Callable[[Sequence[str] | None], int]
 
@@ -83,7 +84,7 @@ def tool_process(broker: BrokerProcess, name: str, *arguments: str) -> Iterator[
 @contextmanager
 def process_of(name: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     """A tool in a process of its own, ended with the block whatever happens in it."""
-    command = [sys.executable, "-m", f"jesenska.cli.{name}", *arguments]
+    command = [sys.executable, "-m", module_of_tool(name), *arguments]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=heed_signals
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jesenska.testing import BrokerProcess
+from tests.tool_modules import module_of_tool
 
 #: A tool of each kind: those that read, those that print as they go, those that print from a callback. @ stands for
 #: the broker.
@@ -37,7 +38,8 @@ def bootstrap(broker: BrokerProcess) -> str:
 
 
 def said(shell: str, words: str) -> tuple[int, str]:
-    command = ["bash", "-c", shell.replace("TOOL", f"{sys.executable} -m jesenska.cli.{words}")]
+    tool, _, arguments = words.partition(" ")
+    command = ["bash", "-c", shell.replace("TOOL", f"{sys.executable} -m {module_of_tool(tool)} {arguments}")]
     # As at a user's: what is printed waits in a buffer.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)

@@ -12,6 +12,7 @@ import pytest
 
 from jesenska.testing import BrokerProcess
 from tests.processes.cli.conftest import Tool
+from tests.tool_modules import module_of_tool
 
 #: How each tool is called for a topic; @ stands for the broker, & for a file that names the topic.
 ASKS = {
@@ -56,7 +57,7 @@ OTHERS = (
 
 
 def main_of(name: str) -> Callable[[Sequence[str] | None], int]:
-    found: Callable[[Sequence[str] | None], int] = importlib.import_module(f"jesenska.cli.{name}").main
+    found: Callable[[Sequence[str] | None], int] = importlib.import_module(module_of_tool(name)).main
     return found
 
 

@@ -17,6 +17,7 @@ from jesenska.cli.kafka.topics import kafka_topics
 from jesenska.testing.process import ServerProcess
 from tests.cluster.cluster import ours_only, until
 from tests.peers.apache_kafka import free_port
+from tests.tool_modules import module_of_tool
 
 pytestmark = [ours_only, pytest.mark.timeout(300)]
 
@@ -30,7 +31,7 @@ class _Server(ServerProcess):
 
     def __init__(self, module: str, file: Path) -> None:
         super().__init__(None, ready_seconds=60.0)
-        self._words = [sys.executable, "-m", f"jesenska.cli.{module}", str(file)]
+        self._words = [sys.executable, "-m", module_of_tool(module), str(file)]
 
     def _command(self) -> list[str]:
         return self._words
