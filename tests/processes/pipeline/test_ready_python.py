@@ -207,7 +207,7 @@ def test_only_a_session_whose_workers_import_the_same_has_one(monkeypatch: pytes
     assert spark_session._ready_for("local[2]", {}) is made
     for master in ("local-cluster[1,1,600]", "spark://somewhere:7077", "yarn"):
         assert spark_session._ready_for(master, {}) is None
-    for name in ("session.submit.pyFiles", "session.pyspark.python", "session.pyspark.driver.python"):
+    for name in ("spark.submit.pyFiles", "spark.pyspark.python", "spark.pyspark.driver.python"):
         assert spark_session._ready_for("local[2]", {name: "x"}) is None
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
     assert spark_session._ready_for("local[2]", {}) is None

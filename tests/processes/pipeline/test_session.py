@@ -78,7 +78,7 @@ def test_a_topic_is_copied_by_the_executors_of_a_cluster_and_source_sent_along_s
     source, target = topics.create(3), topics.create()
     for partition in range(3):
         topics.send(source, [b"a", b"b"], partition)
-    root = Path(user_errors.__file__).parents[2]
+    root = Path(user_errors.__file__).parents[3]
     with zipfile.ZipFile(tmp_path / "jesenska.zip", "w") as archive:
         for file in sorted([*root.glob("jesenska/**/*.py"), root / "pyspark_jesenska.py"]):
             archive.write(file, file.relative_to(root))

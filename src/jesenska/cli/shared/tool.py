@@ -34,6 +34,9 @@ from jesenska.config.table import Table
 if TYPE_CHECKING:
     from jesenska.client.cluster import Cluster
 
+#: The packages that every installation needs, by their modules.
+_NEEDED_PACKAGES = {"google_crc32c": "google-crc32c", "cramjam": "cramjam", "lz4": "lz4", "zstandard": "zstandard"}
+
 FAILED, INTERRUPTED = 1, 130
 #: Seconds of silence after which a tool says what it is waiting for, and between two such lines.
 QUIET_SECONDS = 2.0
@@ -138,6 +141,16 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         # Whoever read our output has gone.
         _drop_output()
         return 0
+    except ModuleNotFoundError as error:
+        if debug or error.name not in _NEEDED_PACKAGES:
+            raise
+        _drop_output()
+        print(
+            f"{parser.prog}: The package {_NEEDED_PACKAGES[error.name]} is not installed: install jesenska, or, for a "
+            f"source tree, pip install {' '.join(_NEEDED_PACKAGES.values())}.",
+            file=sys.stderr,
+        )
+        return FAILED
     except (JesenskaError, PropertiesError) as error:
         if debug:
             raise
