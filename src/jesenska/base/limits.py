@@ -46,6 +46,9 @@ WAITING_PRODUCES_PER_CONNECTION = 10
 WAITING_PRODUCES_BYTES = 4 * 1024 * 1024
 #: Connections that may wait to be accepted, where socket.listen.backlog.size does not say how many.
 LISTEN_BACKLOG = 1024
+#: How long a TLS handshake may take, and how many of their steps one turn of the loop has: each costs about 1 ms.
+TLS_HANDSHAKE_SECONDS = 10.0
+TLS_HANDSHAKE_STEPS_PER_TURN = 4
 #: Bytes of answers to the requests of one read that leave in one write.
 HELD_ANSWER_BYTES = 64 * 1024
 #: Bytes of answers that wait for a slow reader before the connection's requests are no longer read.

@@ -157,6 +157,13 @@ class FramedConnection:
             self._grow_or_finish(own)
         else:
             self._frames(self._shared, received)
+        if self.transport.pending():
+            # The socket may have nothing more, so the loop would not call.
+            self._loop.call_soon(self._read_pending)
+
+    def _read_pending(self) -> None:
+        if not self._paused and not self.closed:
+            self._readable()
 
     def _grow_or_finish(self, own: memoryview) -> None:
         if not self._wanted and self._filled >= 4 and not self._learn_size(own):
@@ -293,6 +300,8 @@ class FramedConnection:
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             self._frames(waiting, len(waiting))
+        if self.transport.pending():
+            self._loop.call_soon(self._read_pending)
 
     # --- sending and closing -----------------------------------------------------------------------------------------
 

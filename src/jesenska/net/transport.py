@@ -166,7 +166,7 @@ class PlainTransport(Transport):
                     break
         except (BlockingIOError, InterruptedError):
             pass
-        except (OSError, _TruncatedError) as error:
+        except (OSError, TruncatedError) as error:
             self._on_broken(str(error))
             return
         if self._queue:
@@ -180,7 +180,7 @@ class PlainTransport(Transport):
         else:
             sent = self._send_file(region.file.fileno(), region.position, wanted)
         if sent == 0:
-            raise _TruncatedError("the log was truncated under an answer in flight")
+            raise TruncatedError("the log was truncated under an answer in flight")
         self.unsent_bytes -= sent
         if sent == region.size_bytes:
             self._queue.popleft()
@@ -202,7 +202,7 @@ class PlainTransport(Transport):
                     break
                 read = os.pread(piece.file.fileno(), piece.size_bytes, piece.position)
                 if len(read) != piece.size_bytes:
-                    raise _TruncatedError("the log was truncated under an answer in flight")
+                    raise TruncatedError("the log was truncated under an answer in flight")
                 piece.release()
                 self._queue[index] = piece = read
             buffers.append(piece)
@@ -225,12 +225,7 @@ class PlainTransport(Transport):
         return False
 
     def peer_has_closed(self) -> bool:
-        if _TCP_INFO is None or self.closed:
-            return False
-        try:
-            return self.sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] != _TCP_ESTABLISHED
-        except OSError:
-            return True
+        return not self.closed and is_gone(self.sock)
 
     def close(self) -> None:
         if self.closed:
@@ -249,6 +244,17 @@ class PlainTransport(Transport):
         self.sock.close()
 
 
+def is_gone(sock: socket.socket) -> bool:
+    """True if the peer of an open socket has ended its half of the connection, or the connection is gone; False where
+    the system cannot tell."""
+    if _TCP_INFO is None:
+        return False
+    try:
+        return sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 1)[0] != _TCP_ESTABLISHED
+    except OSError:
+        return True
+
+
 def _nobody() -> None:
     """Replaces `on_drained` once a transport is closed."""
 
@@ -257,5 +263,5 @@ def _nobody_broken(reason: str) -> None:
     """Replaces `on_broken` once a transport is closed."""
 
 
-class _TruncatedError(Exception):
+class TruncatedError(Exception):
     """A file holds less than the region says."""

@@ -1,0 +1,187 @@
+"""A small certificate authority: certificates for brokers and clients, as `jesenska init --secure` and `jesenska cert`
+make them. It needs `cryptography` (pip install "jesenska[security]").
+
+Keys are of the curve P-256. A key file can be read by its owner only."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from jesenska.base.errors import JesenskaError
+
+if TYPE_CHECKING:
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+AUTHORITY_DAYS: Final = 3650
+CERTIFICATE_DAYS: Final = 825
+#: A certificate is valid from a little before it was made: clocks differ.
+_EARLIER: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """An authority's certificate and key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def pem(self) -> str:
+        """The certificate, which clients and brokers trust."""
+        from cryptography.hazmat.primitives.serialization import Encoding
+
+        return self.certificate.public_bytes(Encoding.PEM).decode()
+
+    def issue(self, common_name: str, hosts: Sequence[str], now: datetime, days: int = CERTIFICATE_DAYS) -> str:
+        """A new key with a certificate for these hosts (names and addresses), and the authority's, as PEM."""
+        from cryptography import x509
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import ExtendedKeyUsageOID
+
+        key = ec.generate_private_key(ec.SECP256R1())
+        uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+        builder = (
+            _builder(common_name, self.certificate.subject, key, now, days)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+            .add_extension(_authority_key(self.key), critical=False)
+        )
+        if hosts:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_name(host) for host in hosts]), critical=False
+            )
+        return _key_pem(key) + _signed(builder, self.key) + self.pem
+
+
+def new_authority(common_name: str, now: datetime) -> Authority:
+    """An authority with a new key."""
+    _require_cryptography()
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _distinguished(common_name)
+    builder = (
+        _builder(common_name, name, key, now, AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage_of_authority(), critical=True)
+    )
+    return Authority(builder.sign(key, hashes.SHA256()), key)
+
+
+def write_authority(authority: Authority, directory: Path) -> None:
+    """Writes `ca.pem` and `ca.key`."""
+    (directory / "ca.pem").write_text(authority.pem)
+    write_secret(directory / "ca.key", _key_pem(authority.key))
+
+
+def read_authority(directory: Path) -> Authority:
+    """The authority of a directory; JesenskaError with one sentence if there is none."""
+    _require_cryptography()
+    from cryptography import x509
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    try:
+        certificate = x509.load_pem_x509_certificate((directory / "ca.pem").read_bytes())
+        key = load_pem_private_key((directory / "ca.key").read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise JesenskaError(
+            f"{directory} has no certificate authority ({error}): make one with jesenska init DIR --secure."
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise JesenskaError(f"The key in {directory / 'ca.key'} is not of an elliptic curve.")
+    return Authority(certificate, key)
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Writes a file that only its owner can read; an older one of the name is replaced."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+
+
+def _require_cryptography() -> None:
+    try:
+        import cryptography  # noqa: F401
+    except ModuleNotFoundError:
+        raise JesenskaError(
+            'Certificates are made by a package that is not installed: pip install "jesenska[security]".'
+        ) from None
+
+
+def _builder(
+    common_name: str, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, days: int
+) -> x509.CertificateBuilder:
+    from cryptography import x509
+
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_distinguished(common_name))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLIER)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _distinguished(common_name: str) -> x509.Name:
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _usage_of_authority() -> x509.KeyUsage:
+    from cryptography import x509
+
+    return x509.KeyUsage(
+        digital_signature=False,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=True,
+        crl_sign=True,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _authority_key(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifier:
+    from cryptography import x509
+
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+
+
+def _name(host: str) -> x509.GeneralName:
+    from cryptography import x509
+
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+
+
+def _signed(builder: x509.CertificateBuilder, key: ec.EllipticCurvePrivateKey) -> str:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM).decode()

@@ -1,0 +1,356 @@
+"""The transport of a TLS connection, for both sides: an `ssl.SSLObject` between two buffers in memory.
+
+    socket -> incoming -> SSLObject -> recv_into        at most one read of the socket for each call
+    send -> queue -> SSLObject -> outgoing -> socket    a piece is encrypted when the one before it has left
+
+Memory of a connection is bounded by one encrypted piece. A file region is read and encrypted in such pieces too, since
+the kernel's sendfile cannot encrypt.
+
+    handshake --- done ---> open --- close() or failure ---> closed
+
+What is sent during the handshake waits for its end. A handshake that takes too long ends the connection. Its steps
+cost about a thousand times as much as a read, so a turn of the loop has few of them (`HandshakeTurns`); the other
+sockets are still readable in the next turn. A failed handshake sends the alert that TLS has for it, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_TURN
+from jesenska.base.regions import FileRegion
+from jesenska.net.transport import Piece, Transport, TransportFor, TruncatedError, is_gone
+
+#: Bytes that are encrypted together.
+_PIECE_MAX_BYTES = 256 * 1024
+_READ_BYTES = 128 * 1024
+
+
+class HandshakeTurns:
+    """Bounds the steps of handshakes in one turn of the loop."""
+
+    __slots__ = ("_done", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._done = 0
+
+    def take(self) -> bool:
+        """True if another step may be made in this turn."""
+        if self._done == 0:
+            self._loop.call_soon(self._next_turn)
+        self._done += 1
+        return self._done <= TLS_HANDSHAKE_STEPS_PER_TURN
+
+    def _next_turn(self) -> None:
+        self._done = 0
+
+
+class TlsTransport(Transport):
+    """A TCP socket with TLS. `server_name` is the name of the server for its client, None on the server's side;
+    `on_secured` is called at the end of the handshake with the peer's certificate in DER, None without one."""
+
+    __slots__ = (
+        "_deadline",
+        "_incoming",
+        "_loop",
+        "_object",
+        "_on_broken",
+        "_on_drained",
+        "_on_secured",
+        "_outgoing",
+        "_queue",
+        "_read_buffer",
+        "_turns",
+        "_wire",
+        "_wire_plain_bytes",
+        "_writing",
+        "is_secured",
+        "sock",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_drained: Callable[[], None],
+        on_broken: Callable[[str], None],
+        context: ssl.SSLContext,
+        turns: HandshakeTurns,
+        read_buffer: bytearray,
+        server_name: str | None = None,
+        on_secured: Callable[[bytes | None], None] | None = None,
+    ) -> None:
+        super().__init__()
+        sock.setblocking(False)
+        with suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self._loop = loop
+        self._on_drained = on_drained
+        self._on_broken = on_broken
+        self._on_secured = on_secured
+        self._turns = turns
+        self._read_buffer = memoryview(read_buffer)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        self._queue: deque[Piece] = deque()
+        #: Encrypted bytes that the socket has not taken yet, and how many bytes before encryption they are.
+        self._wire = memoryview(b"")
+        self._wire_plain_bytes = 0
+        self._writing = False
+        #: The handshake has ended.
+        self.is_secured = False
+        self._deadline: asyncio.TimerHandle | None = loop.call_later(TLS_HANDSHAKE_SECONDS, self._too_late)
+        if server_name is not None:
+            # A client speaks first.
+            self._shake()
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def recv_into(self, buffer: memoryview) -> int:
+        if not self.is_secured:
+            return self._recv_in_handshake(buffer)
+        try:
+            return int(self._object.read(len(buffer), buffer))
+        except ssl.SSLWantReadError:
+            self._receive()
+        except ssl.SSLZeroReturnError:
+            return 0
+        try:
+            received = int(self._object.read(len(buffer), buffer))
+        except ssl.SSLWantReadError:
+            # A part of a record, or one that has no data (a session ticket).
+            self._flush_control()
+            raise BlockingIOError from None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return 0
+        return received
+
+    def _receive(self) -> None:
+        """Takes what the socket has; BlockingIOError if it has nothing."""
+        size = self.sock.recv_into(self._read_buffer)
+        if size:
+            self._incoming.write(self._read_buffer[:size])
+        else:
+            self._incoming.write_eof()
+
+    def _recv_in_handshake(self, buffer: memoryview) -> int:
+        if not self._turns.take():
+            # The socket stays readable.
+            raise BlockingIOError
+        self._receive()
+        self._shake()
+        if not self.is_secured:
+            raise BlockingIOError
+        self._flush()
+        try:
+            return int(self._object.read(len(buffer), buffer))
+        except ssl.SSLWantReadError:
+            raise BlockingIOError from None
+        except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+            return 0
+
+    def pending(self) -> bool:
+        return self.is_secured and not self.closed and (self._incoming.pending > 0 or self._object.pending() > 0)
+
+    # --- the handshake -----------------------------------------------------------------------------------------------
+
+    def _shake(self) -> None:
+        """Goes on with the handshake; ssl.SSLError if it has failed."""
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush_control()
+            return
+        except ssl.SSLError:
+            # The alert for the peer.
+            self._flush_control()
+            raise
+        self.is_secured = True
+        self._cancel_deadline()
+        self._flush_control()
+        on_secured, self._on_secured = self._on_secured, None
+        if on_secured is not None:
+            on_secured(self._object.getpeercert(binary_form=True))
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        self._on_broken(f"no TLS handshake within {TLS_HANDSHAKE_SECONDS:g} s")
+
+    def _cancel_deadline(self) -> None:
+        deadline, self._deadline = self._deadline, None
+        if deadline is not None:
+            deadline.cancel()
+
+    def _flush_control(self) -> None:
+        """Sends bytes of TLS itself: handshakes, alerts, tickets."""
+        if self._outgoing.pending and not len(self._wire):
+            self._wire = memoryview(self._outgoing.read())
+            with suppress(BlockingIOError, InterruptedError):
+                self._send_wire()
+            if len(self._wire):
+                self._watch()
+
+    # --- sending -----------------------------------------------------------------------------------------------------
+
+    def send(self, pieces: Sequence[Piece], total_bytes: int) -> bool:
+        if self.closed:
+            for piece in pieces:
+                if isinstance(piece, FileRegion):
+                    piece.release()
+            return True
+        self._queue.extend(pieces)
+        self.unsent_bytes += total_bytes
+        if self.is_secured and not self._writing:
+            self._flush()
+        return not self.unsent_bytes
+
+    def _watch(self) -> None:
+        if not self._writing and not self.closed:
+            self._writing = True
+            self._loop.add_writer(self.sock.fileno(), self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if not len(self._wire) and not self.closed and (not self._queue or not self.is_secured):
+            self._writing = False
+            self._loop.remove_writer(self.sock.fileno())
+            if self.is_secured:
+                self._on_drained()
+
+    def _flush(self) -> None:
+        try:
+            while self._send_wire():
+                if not self.is_secured or not self._queue:
+                    return
+                self._encrypt()
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, TruncatedError) as error:
+            self._on_broken(str(error))
+            return
+        self._watch()
+
+    def _send_wire(self) -> bool:
+        """True if the socket has taken all that is encrypted."""
+        if len(self._wire):
+            sent = self.sock.send(self._wire)
+            self._wire = self._wire[sent:]
+            if len(self._wire):
+                return False
+        self.unsent_bytes -= self._wire_plain_bytes
+        self._wire_plain_bytes = 0
+        return True
+
+    def _encrypt(self) -> None:
+        """Encrypts the next bytes of the queue."""
+        total = 0
+        while self._queue and total < _PIECE_MAX_BYTES:
+            head = self._queue[0]
+            if isinstance(head, FileRegion):
+                size = min(head.size_bytes, _PIECE_MAX_BYTES - total)
+                data = os.pread(head.file.fileno(), size, head.position)
+                if len(data) != size:
+                    raise TruncatedError("the log was truncated under an answer in flight")
+                self._object.write(data)
+                head.position += size
+                head.size_bytes -= size
+                if not head.size_bytes:
+                    self._queue.popleft()
+                    head.release()
+            else:
+                whole = memoryview(head)
+                size = min(len(whole), _PIECE_MAX_BYTES - total)
+                if size:
+                    self._object.write(whole[:size])
+                if size == len(whole):
+                    self._queue.popleft()
+                else:
+                    self._queue[0] = whole[size:]
+            total += size
+        self._wire = memoryview(self._outgoing.read())
+        self._wire_plain_bytes = total
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def peer_has_closed(self) -> bool:
+        return not self.closed and is_gone(self.sock)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self._say_goodbye()
+        self.closed = True
+        self._cancel_deadline()
+        descriptor = self.sock.fileno()
+        if descriptor >= 0:
+            self._loop.remove_reader(descriptor)
+            self._loop.remove_writer(descriptor)
+        for piece in self._queue:
+            if isinstance(piece, FileRegion):
+                piece.release()
+        self._queue.clear()
+        self.unsent_bytes = self._wire_plain_bytes = 0
+        self._wire = memoryview(b"")
+        self._on_drained, self._on_broken, self._on_secured = _nothing, _no_reason, None
+        self.sock.close()
+
+    def _say_goodbye(self) -> None:
+        """Tells the peer that the stream ends here, if the socket takes it at once."""
+        if self.is_secured and not len(self._wire):
+            with suppress(ssl.SSLError, OSError):
+                self._object.unwrap()
+            with suppress(OSError):
+                self.sock.send(self._outgoing.read())
+
+
+def tls_server(
+    context: Callable[[], ssl.SSLContext], turns: HandshakeTurns, on_secured: Callable[[bytes | None], None]
+) -> TransportFor:
+    """Makes transports of a listener. `context` gives the context in force: it changes with the certificates."""
+    read_buffer = bytearray(_READ_BYTES)
+
+    def made(
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_drained: Callable[[], None],
+        on_broken: Callable[[str], None],
+    ) -> Transport:
+        return TlsTransport(loop, sock, on_drained, on_broken, context(), turns, read_buffer, None, on_secured)
+
+    return made
+
+
+def tls_client(context: ssl.SSLContext, server_name: str) -> TransportFor:
+    """Makes the transport of a connection to the server of this name."""
+
+    def made(
+        loop: asyncio.AbstractEventLoop,
+        sock: socket.socket,
+        on_drained: Callable[[], None],
+        on_broken: Callable[[str], None],
+    ) -> Transport:
+        turns, read_buffer = HandshakeTurns(loop), bytearray(_READ_BYTES)
+        return TlsTransport(loop, sock, on_drained, on_broken, context, turns, read_buffer, server_name)
+
+    return made
+
+
+def _nothing() -> None:
+    """Replaces `on_drained` once a transport is closed."""
+
+
+def _no_reason(reason: str) -> None:
+    """Replaces `on_broken` once a transport is closed."""

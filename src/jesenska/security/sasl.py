@@ -1,0 +1,53 @@
+"""What all SASL mechanisms have in common, and PLAIN (RFC 4616).
+
+    PLAIN    AUTHORIZATION_ID NUL USER NUL PASSWORD, in one message; the answer is empty
+
+An authorization id that is not the user is refused, as Kafka does."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+#: A message of an exchange; sasl.server.max.receive.size limits it further.
+MESSAGE_MAX_BYTES: Final = 524_288
+
+
+class SaslError(Exception):
+    """An exchange has failed. The text is for the log, and never for the peer."""
+
+
+class PlainLogin(NamedTuple):
+    """What a client of PLAIN has sent."""
+
+    user: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"PlainLogin(user={self.user!r})"
+
+
+def plain_message(user: str, password: str) -> bytes:
+    """The one message of a client of PLAIN."""
+    return f"\0{user}\0{password}".encode()
+
+
+def parse_plain(message: bytes) -> PlainLogin:
+    """The login in a client's message; SaslError if it is malformed."""
+    try:
+        authorization_id, user, password = message.decode().split("\0")
+    except (UnicodeDecodeError, ValueError) as error:
+        raise SaslError("a malformed message") from error
+    if not user or not password:
+        raise SaslError("no user or no password")
+    if authorization_id not in ("", user):
+        raise SaslError("another authorization id than the user")
+    return PlainLogin(user, password)
+
+
+def is_password_of(login: PlainLogin, passwords: Mapping[str, str]) -> bool:
+    """True if the password is that of the user. It takes as long for a user that is not known."""
+    known = passwords.get(login.user)
+    same = hmac.compare_digest((login.password if known is None else known).encode(), login.password.encode())
+    return same and known is not None

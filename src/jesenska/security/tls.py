@@ -1,0 +1,234 @@
+"""TLS contexts from Kafka's `ssl.*` settings, for a server and for a client.
+
+    ssl.keystore.*      the key and the certificates that are shown
+    ssl.truststore.*    the certificates that a peer's must come from; without one, the system's
+    ssl.client.auth     none, requested or required: certificates of clients
+    ssl.endpoint.identification.algorithm    https: a server's certificate names its host; empty: it need not
+
+A context is made anew when a store's file has changed (`TlsContexts`): connections that are open keep theirs."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.security.key_stores import KeyAndChain, key_and_chain, pem_key_and_chain, trusted_certificates
+
+_VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
+class TlsSettings(NamedTuple):
+    """The `ssl.*` settings of one listener, or of a client."""
+
+    keystore_type: str = "JKS"
+    keystore_location: str | None = None
+    keystore_password: str | None = None
+    keystore_key: str | None = None
+    keystore_certificate_chain: str | None = None
+    key_password: str | None = None
+    truststore_type: str = "JKS"
+    truststore_location: str | None = None
+    truststore_password: str | None = None
+    truststore_certificates: str | None = None
+    enabled_protocols: tuple[str, ...] = ("TLSv1.2", "TLSv1.3")
+    cipher_suites: tuple[str, ...] = ()
+    client_auth: str = "none"
+    endpoint_identification: str = "https"
+
+    def __repr__(self) -> str:
+        return f"TlsSettings(keystore={self.keystore_location!r}, truststore={self.truststore_location!r})"
+
+
+def tls_settings(get: Callable[[str], object]) -> TlsSettings:
+    """The settings that `get` gives by their names, as a table of settings has them."""
+
+    def text(name: str) -> str | None:
+        value = get(name)
+        return None if value is None else str(value)
+
+    def texts(name: str) -> tuple[str, ...]:
+        value = get(name)
+        return tuple(value) if isinstance(value, list | tuple) else ()
+
+    return TlsSettings(
+        text("ssl.keystore.type") or "JKS",
+        text("ssl.keystore.location"),
+        text("ssl.keystore.password"),
+        text("ssl.keystore.key"),
+        text("ssl.keystore.certificate.chain"),
+        text("ssl.key.password"),
+        text("ssl.truststore.type") or "JKS",
+        text("ssl.truststore.location"),
+        text("ssl.truststore.password"),
+        text("ssl.truststore.certificates"),
+        texts("ssl.enabled.protocols") or ("TLSv1.2", "TLSv1.3"),
+        texts("ssl.cipher.suites"),
+        text("ssl.client.auth") or "none",
+        text("ssl.endpoint.identification.algorithm") or "",
+    )
+
+
+def server_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a listener; InvalidConfigError with one sentence if a store cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    _configure(context, settings)
+    shown = _key(settings)
+    if shown is None:
+        raise InvalidConfigError(
+            "A listener with TLS has no certificate: set ssl.keystore.location, or ssl.keystore.key and "
+            "ssl.keystore.certificate.chain with ssl.keystore.type=PEM."
+        )
+    _show(context, shown)
+    context.verify_mode = _CLIENT_AUTH[settings.client_auth]
+    if context.verify_mode != ssl.CERT_NONE:
+        _trust(context, settings)
+    return context
+
+
+def client_context(settings: TlsSettings) -> ssl.SSLContext:
+    """The context of a client; InvalidConfigError with one sentence if a store cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    _configure(context, settings)
+    context.check_hostname = settings.endpoint_identification.lower() == "https"
+    _trust(context, settings)
+    shown = _key(settings)
+    if shown is not None:
+        _show(context, shown)
+    return context
+
+
+def _configure(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    wanted = [_VERSIONS[name] for name in settings.enabled_protocols if name in _VERSIONS]
+    if not wanted:
+        raise InvalidConfigError(
+            f"ssl.enabled.protocols names none of {', '.join(_VERSIONS)}; older versions of TLS are not served."
+        )
+    context.minimum_version, context.maximum_version = min(wanted), max(wanted)
+    # A client could make the server work for nothing with it.
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    if settings.cipher_suites:
+        _choose_ciphers(context, settings.cipher_suites)
+
+
+def _choose_ciphers(context: ssl.SSLContext, names: tuple[str, ...]) -> None:
+    """Suites of TLS 1.2 by Java's names; those of TLS 1.3 are always the library's."""
+    older = [_openssl_name(name) for name in names if not name.startswith(("TLS_AES_", "TLS_CHACHA20_"))]
+    if not older:
+        if context.minimum_version == ssl.TLSVersion.TLSv1_2:
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return
+    try:
+        context.set_ciphers(":".join(older))
+    except ssl.SSLError:
+        raise InvalidConfigError(f"ssl.cipher.suites has no suite that OpenSSL knows: {', '.join(names)}.") from None
+
+
+def _openssl_name(name: str) -> str:
+    """OpenSSL's name of TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384: ECDHE-RSA-AES256-GCM-SHA384."""
+    made = name.removeprefix("TLS_").replace("_WITH_", "_").replace("AES_", "AES").replace("_", "-")
+    return made.replace("RSA-AES", "AES") if made.startswith("RSA-AES") else made
+
+
+def _key(settings: TlsSettings) -> KeyAndChain | None:
+    if settings.keystore_key is not None or settings.keystore_certificate_chain is not None:
+        text = f"{settings.keystore_key or ''}\n{settings.keystore_certificate_chain or ''}"
+        return pem_key_and_chain(text, settings.key_password)
+    if settings.keystore_location is None:
+        return None
+    return key_and_chain(
+        settings.keystore_type, settings.keystore_location, settings.keystore_password, settings.key_password
+    )
+
+
+def _show(context: ssl.SSLContext, shown: KeyAndChain) -> None:
+    """OpenSSL takes a key from a file alone: one in memory, or one that only this user can read and that is removed at
+    once."""
+    content = (shown.key + shown.chain).encode()
+    password = shown.password or (lambda: _refuse_password())
+    try:
+        if hasattr(os, "memfd_create"):
+            descriptor = os.memfd_create("jesenska-key")
+            try:
+                os.write(descriptor, content)
+                context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=password)
+            finally:
+                os.close(descriptor)
+        else:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                context.load_cert_chain(file.name, password=password)
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidConfigError(
+            "The private key cannot be used: it is not the certificate's, or ssl.key.password is wrong or missing."
+        ) from error
+
+
+def _refuse_password() -> str:
+    raise ValueError("the key is encrypted")
+
+
+def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    trusted = settings.truststore_certificates
+    if trusted is None and settings.truststore_location is not None:
+        trusted = trusted_certificates(
+            settings.truststore_type, settings.truststore_location, settings.truststore_password
+        )
+    if trusted is None:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(cadata=trusted)
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidConfigError("The trust store has a certificate that cannot be read.") from error
+
+
+class TlsContexts:
+    """The context in force of a listener, made anew when the stores' files have changed.
+
+    A change that cannot be used leaves the context as it is; `failed` gets the sentence."""
+
+    def __init__(self, settings: TlsSettings, failed: Callable[[str], None]) -> None:
+        self.settings = settings
+        self._failed = failed
+        self._files = _state_of_files(settings)
+        self._context = server_context(settings)
+
+    def current(self) -> ssl.SSLContext:
+        return self._context
+
+    def look(self) -> bool:
+        """Looks at the files; True if there is a new context."""
+        files = _state_of_files(self.settings)
+        if files == self._files:
+            return False
+        self._files = files
+        return self.use(self.settings)
+
+    def use(self, settings: TlsSettings) -> bool:
+        """Uses other settings from the next connection on; False if they cannot be used."""
+        try:
+            self._context = server_context(settings)
+        except InvalidConfigError as error:
+            self._failed(str(error))
+            return False
+        self.settings = settings
+        return True
+
+
+def _state_of_files(settings: TlsSettings) -> Mapping[str, tuple[int, int, int] | None]:
+    found: dict[str, tuple[int, int, int] | None] = {}
+    for path in (settings.keystore_location, settings.truststore_location):
+        if path is not None:
+            try:
+                state = Path(path).stat()
+                found[path] = (state.st_mtime_ns, state.st_size, state.st_ino)
+            except OSError:
+                found[path] = None
+    return found

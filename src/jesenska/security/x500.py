@@ -1,0 +1,114 @@
+"""The name of a certificate's subject, as Java's X500Principal.getName() writes it (RFC 2253).
+
+    CN=anna,OU=shop,O=Example\\, Inc.,C=CZ    the most specific part first
+
+Short names are those of RFC 2253: CN, C, L, ST, O, OU, STREET, DC, UID. A value under another id, or one that is not
+text, is its DER in hexadecimal after `#`. Characters with a meaning have a backslash before them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+_SHORT: Final = {
+    "2.5.4.3": "CN",
+    "2.5.4.6": "C",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "2.5.4.9": "STREET",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
+}
+#: Tags of DER's kinds of text, with their encodings.
+_TEXTS: Final = {0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii", 0x1B: "latin-1",
+                 0x1C: "utf-32-be", 0x1E: "utf-16-be"}  # fmt: skip
+_ESCAPED: Final = frozenset(',=+<>#;"\\')
+_SEQUENCE, _SET, _OBJECT_ID, _VERSION = 0x30, 0x31, 0x06, 0xA0
+
+
+class DerError(Exception):
+    """The bytes are not the DER of a certificate."""
+
+
+class Element(NamedTuple):
+    """One element of DER: its tag, its content, and all of its bytes."""
+
+    tag: int
+    content: bytes
+    whole: bytes
+
+
+def elements(data: bytes) -> Iterator[Element]:
+    """The elements that lie one after the other in `data`."""
+    position = 0
+    while position < len(data):
+        begins = position
+        tag, length = data[position], data[position + 1] if position + 1 < len(data) else 0x80
+        position += 2
+        if length & 0x80:
+            count = length & 0x7F
+            if not 1 <= count <= 4:
+                raise DerError("a length that is not DER")
+            length = int.from_bytes(data[position : position + count], "big")
+            position += count
+        if position + length > len(data):
+            raise DerError("an element that ends after its data")
+        yield Element(tag, data[position : position + length], data[begins : position + length])
+        position += length
+
+
+def subject_name(certificate: bytes) -> str:
+    """The name of the subject of a certificate in DER; DerError if it is not one."""
+    try:
+        (outer,) = elements(certificate)
+        fields = list(elements(next(elements(outer.content)).content))
+        if fields[0].tag == _VERSION:
+            del fields[0]
+        # serial number, signature, issuer, validity, subject
+        subject = fields[4]
+    except (StopIteration, IndexError, ValueError) as error:
+        raise DerError("not a certificate") from error
+    parts = [
+        "+".join(_attribute(item.content) for item in elements(part.content)) for part in elements(subject.content)
+    ]
+    return ",".join(reversed(parts))
+
+
+def _attribute(data: bytes) -> str:
+    try:
+        name, value = elements(data)
+    except ValueError as error:
+        raise DerError("an attribute that is not a pair") from error
+    oid = object_id(name.content)
+    short, encoding = _SHORT.get(oid), _TEXTS.get(value.tag)
+    if short is None or encoding is None:
+        return f"{short or oid}=#{value.whole.hex()}"
+    try:
+        return f"{short}={_escaped(value.content.decode(encoding))}"
+    except UnicodeDecodeError as error:
+        raise DerError("a text in another encoding than it says") from error
+
+
+def object_id(data: bytes) -> str:
+    """An object identifier in dotted numbers."""
+    numbers, value = [], 0
+    for byte in data:
+        value = value << 7 | byte & 0x7F
+        if not byte & 0x80:
+            numbers.append(value)
+            value = 0
+    if not numbers:
+        raise DerError("an empty object identifier")
+    first = min(numbers[0] // 40, 2)
+    return ".".join(map(str, (first, numbers[0] - 40 * first, *numbers[1:])))
+
+
+def _escaped(text: str) -> str:
+    escaped = "".join("\\00" if one == "\0" else f"\\{one}" if one in _ESCAPED else one for one in text)
+    begins = len(escaped) - len(escaped.lstrip(" "))
+    ends = len(escaped.rstrip(" "))
+    if begins == len(escaped):
+        return "\\ " * begins
+    return "\\ " * begins + escaped[begins:ends] + "\\ " * (len(escaped) - ends)
