@@ -15,6 +15,7 @@ import pytest
 from jesenska.base.errors import UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
@@ -79,7 +80,7 @@ async def _read_through(
     bootstrap: str, replicas: int, goes: dict[int, ApacheKafka], tree: ServedTree, comes_back: bool
 ) -> None:
     async with asyncio.timeout(90):
-        clusters = [Cluster(bootstrap, request_timeout_seconds=20.0) for _ in range(3)]
+        clusters = [Cluster(bootstrap, ClientConfig(request_timeout_seconds=20.0)) for _ in range(3)]
         try:
             await Admin(clusters[0]).create_topics([NewTopic("t", 1, replicas)])
             before = await _known_leader(clusters[0])

@@ -5,6 +5,7 @@ Time-outs and tasks belong to the event loop, which the caller provides."""
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -30,6 +31,8 @@ class Machine:
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)
+    #: Random bytes that nobody can guess: nonces, salts, secrets.
+    secret_bytes: Callable[[int], bytes] = os.urandom
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)
     network: Network = field(default_factory=SystemNetwork)

@@ -9,13 +9,15 @@ from jesenska.broker.shared_parts import SharedParts
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
+from jesenska.security.client_security import ClientSecurity
 
 
 class Peers:
-    """The connections of one broker."""
+    """The connections of one broker. `security` None: they are plain."""
 
-    def __init__(self, core: SharedParts, listener_name: str) -> None:
+    def __init__(self, core: SharedParts, listener_name: str, security: ClientSecurity | None) -> None:
         self._core = core
+        self._security = security
         self.listener_name = listener_name
         self._buffer = ReadBuffer()
         self._timeout_seconds = core.config.integer("controller.socket.timeout.ms") / 1000
@@ -45,6 +47,7 @@ class Peers:
                 software_version=__version__,
                 timeout_seconds=self._timeout_seconds,
                 network=self._core.machine.network,
+                security=self._security,
             )
         except NetworkException as error:
             cause = error.__cause__

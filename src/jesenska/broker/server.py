@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,6 +53,7 @@ from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
 from jesenska.broker.stages.replication import Replication, load
+from jesenska.broker.stages.secured_listeners import peer_listener, secured_listeners
 from jesenska.broker.stages.storage import Storage, log_dirs_of, open_storage
 from jesenska.broker.stages.tree import TreePlace, take_place
 from jesenska.broker.waiting import WaitingRoom
@@ -68,6 +70,7 @@ from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
 from jesenska.replication.leader.isr_syncs import IsrSyncs
+from jesenska.security.scram import ScramCredential
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
@@ -106,6 +109,10 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
         self._limits = ConnectionLimits(config)
+        self._security = secured_listeners(
+            config, self._listeners_config.opened, os.environ, self._credential_of, self.machine.secret_bytes
+        )
+        self._peer_listener = peer_listener(config, self._listeners_config, os.environ, self.machine.secret_bytes)
         self.pool = Pool(self._loop, self.machine.threads(_POOL_THREADS, "pool"))
         self.waiting = WaitingRoom(self._loop)
         self.view = MetadataCache("", -1)
@@ -200,6 +207,10 @@ class Broker:
         """The broker's figures (`broker.figures`); starts a new span of the loop's lag."""
         return figures_of(self.dispatcher, self.directories, self.fetch_sessions, self.waiting, self.loop_lag)
 
+    def _credential_of(self, mechanism: str, user: str) -> ScramCredential | None:
+        """The SCRAM credential of a user; None if there is none, or the users are not known yet."""
+        return None
+
     # --- starting ----------------------------------------------------------------------------------------------------
 
     async def start(self, on_progress: Callable[[str], None] | None = None) -> None:
@@ -233,7 +244,7 @@ class Broker:
             IsrSyncs(),
             set(),
         )
-        replication = await load(core, place, storage, self._listeners_config.inter_broker, on_progress)
+        replication = await load(core, place, storage, self._peer_listener, on_progress)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
         dispatcher = self._dispatcher(core, self._families(core, place, controlling, coordinating))
@@ -301,7 +312,13 @@ class Broker:
     def _dispatcher(self, core: SharedParts, families: Families) -> Dispatcher:
         view, max_request_bytes = core.view, core.config.integer("socket.request.max.bytes")
         dispatcher = Dispatcher(
-            families, lambda: view.partition_count, self._loop, core.clock, max_request_bytes, self._limits
+            families,
+            lambda: view.partition_count,
+            self._loop,
+            core.clock,
+            max_request_bytes,
+            self._limits,
+            self._security,
         )
 
         def limit(config: BrokerConfig) -> None:

@@ -32,6 +32,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import NO_UUID, TopicPartition
 from jesenska.client.backoff import Backoff
+from jesenska.client.client_config import ClientConfig
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
 from jesenska.net.network import Network
@@ -110,54 +111,37 @@ _RELIABLE_EPOCHS = 9
 
 
 class Cluster:
-    """Shared by producer, consumer and admin client. Use it on one event loop.
-
-    Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and KIP-601
-    (how long connecting may take). Buffers of the sockets are the system's with -1; a negative
-    `connections_max_idle_seconds` keeps connections open; without `metadata_max_idle_seconds` no topic is forgotten.
-    `chance` gives numbers from 0 to 1."""
+    """Shared by producer, consumer and admin client. Use it on one event loop. `chance` gives numbers from 0 to 1."""
 
     def __init__(
         self,
         bootstrap: str | Sequence[str],
+        config: ClientConfig | None = None,
         *,
-        client_id: str = "jesenska",
-        request_timeout_seconds: float = 30.0,
-        connect_timeout_seconds: float = 10.0,
-        connect_timeout_max_seconds: float = 30.0,
-        retry_backoff_seconds: float = 0.1,
-        retry_backoff_max_seconds: float = 1.0,
-        reconnect_backoff_seconds: float = 0.05,
-        reconnect_backoff_max_seconds: float = 1.0,
-        send_buffer_bytes: int = -1,
-        receive_buffer_bytes: int = -1,
-        connections_max_idle_seconds: float = -1.0,
-        metadata_max_age_seconds: float = 300.0,
-        metadata_max_idle_seconds: float | None = None,
         clock: Clock | None = None,
         chance: Callable[[], float] | None = None,
         network: Network | None = None,
     ) -> None:
+        self.config = config = config or ClientConfig()
         self.bootstrap = parse_bootstrap(bootstrap)
-        self.client_id = client_id
-        self.request_timeout_seconds = request_timeout_seconds
-        self.retry_backoff_seconds = retry_backoff_seconds
+        self.client_id = config.client_id
+        self.request_timeout_seconds = config.request_timeout_seconds
+        self.retry_backoff_seconds = config.retry_backoff_seconds
         self.clock: Clock = clock or SystemClock()
         self._chance = chance or system_random().random
         self._network = network
-        self._retry = Backoff(retry_backoff_seconds, retry_backoff_max_seconds)
-        self._reconnect = Backoff(reconnect_backoff_seconds, reconnect_backoff_max_seconds)
-        self._connect_timeout = Backoff(connect_timeout_seconds, connect_timeout_max_seconds)
+        self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
+        self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds)
+        self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds)
         #: Attempts to connect that failed in a row, and when the next one may be made, by address.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
         #: When the first of them was, and when the next warning is due, by address.
         self._away: dict[tuple[str, int], tuple[float, float]] = {}
-        self._send_buffer_bytes, self._receive_buffer_bytes = send_buffer_bytes, receive_buffer_bytes
-        self._idle_seconds = connections_max_idle_seconds
+        self._idle_seconds = config.connections_max_idle_seconds
         self._idle_timer: asyncio.TimerHandle | None = None
         self._used_at: dict[tuple[str, int, str], float] = {}
-        self.metadata_max_age_seconds = metadata_max_age_seconds
-        self._metadata_idle_seconds = metadata_max_idle_seconds
+        self.metadata_max_age_seconds = config.metadata_max_age_seconds
+        self._metadata_idle_seconds = config.metadata_max_idle_seconds
         self._buffer = ReadBuffer()
         self._channels: dict[tuple[str, int, str], Channel] = {}
         self._opening: dict[tuple[str, int, str], asyncio.Task[Channel]] = {}
@@ -183,7 +167,7 @@ class Cluster:
         address = (host, port, purpose)
         self._used_at[address] = self.clock.monotonic()
         channel = self._channels.get(address)
-        if channel is not None and not channel.closed:
+        if channel is not None and not channel.closed and not channel.is_session_ending:
             return channel
         if self._closed:
             raise NetworkException("The client is closed.")
@@ -207,9 +191,10 @@ class Cluster:
                 self._buffer,
                 software_version=__version__,
                 timeout_seconds=self._connect_timeout.seconds(failures + 1, self._chance()),
-                send_buffer_bytes=self._send_buffer_bytes,
-                receive_buffer_bytes=self._receive_buffer_bytes,
+                send_buffer_bytes=self.config.send_buffer_bytes,
+                receive_buffer_bytes=self.config.receive_buffer_bytes,
                 network=self._network,
+                security=self.config.security,
             )
         except KafkaError:
             self._failed[host, port] = (

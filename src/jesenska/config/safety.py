@@ -51,7 +51,8 @@ def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Reads only names and protocols, so that a secured listener is named even where its address is broken as well."""
+    """Reads only names and protocols, so that a listener without a protocol is named even where its address is broken
+    as well."""
     try:
         protocols = security_protocols(config)
     except InvalidConfigError as error:
@@ -71,23 +72,6 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
                     f"No security protocol is known for listener {name} in {setting}: add {name}:PLAINTEXT to "
                     f"listener.security.protocol.map.",
                 )
-            elif protocol != "PLAINTEXT":
-                yield StartRefused(
-                    setting,
-                    f"Listener {name} in {setting} asks for {protocol}, which jesenska does not serve yet: use a "
-                    f"PLAINTEXT listener on a network that "
-                    "you trust, or put a TLS proxy in front of one.",
-                )
-
-
-def _between_brokers(config: BrokerConfig) -> Iterator[StartRefused]:
-    protocol = config.string("security.inter.broker.protocol")
-    if protocol != "PLAINTEXT":
-        yield StartRefused(
-            "security.inter.broker.protocol",
-            f"security.inter.broker.protocol={protocol} is not built yet: set it to PLAINTEXT, or leave it out, on a "
-            f"network that you trust.",
-        )
 
 
 def _authorizer(config: BrokerConfig) -> Iterator[StartRefused]:
@@ -182,7 +166,6 @@ def _cordons(config: BrokerConfig) -> Iterator[StartRefused]:
 _RULES: tuple[Callable[[BrokerConfig], Iterator[StartRefused]], ...] = (
     _zookeeper,
     _listener_protocols,
-    _between_brokers,
     _authorizer,
     _policies,
     _roles,

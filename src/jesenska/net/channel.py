@@ -16,14 +16,28 @@ import struct
 from collections import deque
 from typing import Any, TypeVar
 
-from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, RequestTimedOutError, UnsupportedVersionError
+from jesenska.base.errors import (
+    ErrorCode,
+    KafkaError,
+    NetworkException,
+    RequestTimedOutError,
+    SaslAuthenticationFailedError,
+    UnsupportedSaslMechanismError,
+    UnsupportedVersionError,
+)
 from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.net.network import Network, SystemNetwork
+from jesenska.net.tls_transport import tls_client
+from jesenska.net.transport import TransportFor
+from jesenska.security.client_security import ClientSecurity
+from jesenska.security.sasl import SaslError
 from jesenska.wire.codec import MalformedMessageError, decode, encode_parts
 from jesenska.wire.headers import read_response_head, request_head
 from jesenska.wire.language import Message
+from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
+from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from jesenska.wire.registry import API_VERSIONS, APIS
 
 logger = logging.getLogger(__name__)
@@ -32,6 +46,10 @@ Answer = TypeVar("Answer", bound=Message)
 _LENGTH = struct.Struct(">i")
 #: An answer may be as large as a fetch asks for; beyond this it is not an answer.
 MAX_ANSWER_BYTES = 2**31 - 1
+
+
+#: Share of a session's life after which another connection takes its place.
+_SESSION_SHARE = 0.85
 
 
 class _UnansweredError(Exception):
@@ -72,6 +90,7 @@ class Channel:
         client_id: str,
         host: str,
         port: int,
+        transport_for: TransportFor | None = None,
     ) -> None:
         self.host, self.port, self.client_id = host, port, client_id
         self._loop = loop
@@ -81,7 +100,11 @@ class Channel:
         #: The cluster's finalised features: the level of each by name (KIP-584).
         self.features: dict[str, int] = {}
         self._reason = ""
-        self._connection = FramedConnection(loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed)
+        self._connection = FramedConnection(
+            loop, sock, buffer, MAX_ANSWER_BYTES, self._on_frame, self._on_closed, None, transport_for
+        )
+        #: When the session of an authenticated connection ends, by the loop's clock; None without an end (KIP-368).
+        self._session_ends_at: float | None = None
 
     @property
     def closed(self) -> bool:
@@ -211,6 +234,47 @@ class Channel:
                 raise KafkaError.of(answer.error_code, f"The broker at {self.host}:{self.port} refuses ApiVersions.")
             version = min(offered, version - 1)
 
+    async def authenticate(self, security: ClientSecurity) -> None:
+        """Proves who the client is; SaslAuthenticationFailedError with one sentence if the broker or this client
+        refuses the other."""
+        mechanism = security.mechanism
+        assert mechanism is not None
+        where = f"{self.host}:{self.port}"
+        greeting: SaslHandshakeResponse = await self.send(
+            SaslHandshakeRequest(mechanism=mechanism), self.version_for(SaslHandshakeRequest)
+        )
+        if greeting.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+            raise UnsupportedSaslMechanismError(
+                f"The broker at {where} does not have the SASL mechanism {mechanism}: set sasl.mechanism to one of "
+                f"{', '.join(greeting.mechanisms) or 'none'}."
+            )
+        if greeting.error_code:
+            raise KafkaError.of(greeting.error_code, f"The broker at {where} does not take SASL on this listener.")
+        exchange, message = security.exchange(), None
+        version = self.version_for(SaslAuthenticateRequest)
+        begun_at = self._loop.time()
+        lifetime_ms = 0
+        try:
+            message = exchange.step(None)
+            while message is not None:
+                answer: SaslAuthenticateResponse = await self.send(
+                    SaslAuthenticateRequest(auth_bytes=memoryview(message)), version
+                )
+                if answer.error_code:
+                    raise KafkaError.of(answer.error_code, answer.error_message or f"{where} refuses the login.")
+                lifetime_ms = answer.session_lifetime_ms
+                message = exchange.step(bytes(answer.auth_bytes))
+        except SaslError as error:
+            raise SaslAuthenticationFailedError(f"The broker at {where} is not to be trusted: {error}.") from error
+        if lifetime_ms > 0:
+            self._session_ends_at = begun_at + lifetime_ms / 1000 * _SESSION_SHARE
+
+    @property
+    def is_session_ending(self) -> bool:
+        """True if the broker will soon ask for another authentication: another connection takes the place of this
+        one."""
+        return self._session_ends_at is not None and self._loop.time() > self._session_ends_at
+
 
 def _api_versions(view: memoryview, version: int) -> ApiVersionsResponse:
     """An answer to ApiVersions; a broker that does not know the version asked for answers UNSUPPORTED_VERSION in
@@ -242,6 +306,7 @@ async def open_channel(
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
     network: Network | None = None,
+    security: ClientSecurity | None = None,
 ) -> Channel:
     """Connects and agrees on versions; NetworkException with one sentence if that fails. With -1 the system chooses
     the size of its buffers."""
@@ -249,9 +314,14 @@ async def open_channel(
     try:
         async with asyncio.timeout(timeout_seconds):
             sock = await (network or _SYSTEM).connect(host, port, send_buffer_bytes, receive_buffer_bytes)
-            channel = Channel(asyncio.get_running_loop(), sock, buffer, client_id, host, port)
+            transport_for = None
+            if security is not None and security.context is not None:
+                transport_for = tls_client(security.context, host)
+            channel = Channel(asyncio.get_running_loop(), sock, buffer, client_id, host, port, transport_for)
             try:
                 await channel.agree_on_versions("jesenska", software_version)
+                if security is not None and security.mechanism is not None:
+                    await channel.authenticate(security)
             except BaseException:
                 channel.close()
                 raise

@@ -132,6 +132,10 @@ class FramedConnection:
         self.closed = False
         loop.add_reader(sock.fileno(), self._readable)
 
+    def limit_frames(self, max_frame_bytes: int) -> None:
+        """Closes the connection at larger frames from the next one on."""
+        self._max_frame_bytes = max_frame_bytes
+
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:

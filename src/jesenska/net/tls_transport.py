@@ -22,6 +22,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from jesenska.base.limits import TLS_HANDSHAKE_SECONDS, TLS_HANDSHAKE_STEPS_PER_TURN
 from jesenska.base.regions import FileRegion
@@ -99,7 +100,8 @@ class TlsTransport(Transport):
         self._turns = turns
         self._read_buffer = memoryview(read_buffer)
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(
+        #: The type stubs say that `read` returns bytes, also into a buffer: compiled code would believe them.
+        self._object: Any = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._queue: deque[Piece] = deque()

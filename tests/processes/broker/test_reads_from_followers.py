@@ -14,6 +14,7 @@ import pytest
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster as ClientCluster
 from jesenska.client.consumer import Consumer
 from jesenska.config.replica_selectors import RACK_AWARE
@@ -191,7 +192,9 @@ async def test_our_client_reads_from_the_follower_of_its_rack_and_from_the_leade
 ) -> None:
     async with followed(tmp_path) as one:
         host, port = one.leader.endpoint_for("PLAINTEXT")
-        client = ClientCluster(f"{host}:{port}", retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01)
+        client = ClientCluster(
+            f"{host}:{port}", ClientConfig(retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01)
+        )
         rack = one.follower.view.brokers[one.follower.broker_id].rack
         assert rack is not None
         async with Consumer(client, rack=rack) as consumer:

@@ -9,6 +9,7 @@ import pytest
 
 from jesenska.base.errors import KafkaError
 from jesenska.client.administration.admin import BROKER, TOPIC, Admin, ConfigChange, NewTopic
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
 
@@ -19,7 +20,7 @@ def _told(broker: BrokerProcess) -> list[str]:
 
 def test_each_change_has_a_line_with_the_client_and_its_address(tmp_path: Path) -> None:
     async def change(bootstrap: str) -> None:
-        cluster = Cluster(bootstrap, client_id="made by\nhand")
+        cluster = Cluster(bootstrap, ClientConfig(client_id="made by\nhand"))
         admin = Admin(cluster)
         try:
             assert await admin.create_topics([NewTopic("only-tried", 1, 1)], validate_only=True) == {"only-tried": None}

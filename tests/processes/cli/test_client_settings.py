@@ -10,7 +10,7 @@ from jesenska.base.errors import InvalidConfigError
 from jesenska.cli.kafka.records import kafka_console_consumer
 from jesenska.cli.kafka.records.console_reading import fetch_options, group_options
 from jesenska.cli.kafka.topics import kafka_topics
-from jesenska.cli.shared.tool import connection_options
+from jesenska.client.client_config import ClientConfig, client_config
 from jesenska.client.cluster import Cluster
 from jesenska.config.settings.client_settings import ADMIN_SETTINGS, CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Table
@@ -37,37 +37,36 @@ def test_a_connection_takes_the_times_and_sizes_that_are_given(table: Table) -> 
         "send.buffer.bytes": "10000",
         "receive.buffer.bytes": "11000",
     }
-    found = connection_options(table, given)
-    idle = found.pop("metadata_max_idle_seconds", None)
-    assert found == {
-        "client_id": "me",
-        "request_timeout_seconds": 1,
-        "connect_timeout_seconds": 2,
-        "connect_timeout_max_seconds": 3,
-        "retry_backoff_seconds": 4,
-        "retry_backoff_max_seconds": 5,
-        "reconnect_backoff_seconds": 6,
-        "reconnect_backoff_max_seconds": 7,
-        "connections_max_idle_seconds": 8,
-        "metadata_max_age_seconds": 9,
-        "send_buffer_bytes": 10000,
-        "receive_buffer_bytes": 11000,
-    }
-    assert idle == (300 if table is PRODUCER_SETTINGS else None)
-    assert Cluster("h:1", **found, chance=lambda: 0.5).retry_pause_seconds(1) == 4
+    found = client_config(table, given)
+    assert found == ClientConfig(
+        client_id="me",
+        request_timeout_seconds=1,
+        connect_timeout_seconds=2,
+        connect_timeout_max_seconds=3,
+        retry_backoff_seconds=4,
+        retry_backoff_max_seconds=5,
+        reconnect_backoff_seconds=6,
+        reconnect_backoff_max_seconds=7,
+        connections_max_idle_seconds=8,
+        metadata_max_age_seconds=9,
+        metadata_max_idle_seconds=300 if table is PRODUCER_SETTINGS else None,
+        send_buffer_bytes=10000,
+        receive_buffer_bytes=11000,
+    )
+    assert Cluster("h:1", found, chance=lambda: 0.5).retry_pause_seconds(1) == 4
 
 
 @_TABLES
 def test_what_is_not_given_is_kafkas_but_for_the_buffers_which_are_the_systems(table: Table) -> None:
-    found = connection_options(table, {})
-    assert (found["client_id"], found["reconnect_backoff_max_seconds"]) == ("jesenska", 1)
-    assert (found["send_buffer_bytes"], found["receive_buffer_bytes"]) == (-1, -1)
+    found = client_config(table, {})
+    assert (found.client_id, found.reconnect_backoff_max_seconds) == ("jesenska", 1)
+    assert (found.send_buffer_bytes, found.receive_buffer_bytes) == (-1, -1)
     with pytest.raises(InvalidConfigError, match=r"retry\.backoff\.ms"):
-        connection_options(table, {"retry.backoff.ms": "soon"})
+        client_config(table, {"retry.backoff.ms": "soon"})
 
 
 def test_a_producer_forgets_topics_that_it_does_not_use() -> None:
-    assert connection_options(PRODUCER_SETTINGS, {"metadata.max.idle.ms": "7000"})["metadata_max_idle_seconds"] == 7
+    assert client_config(PRODUCER_SETTINGS, {"metadata.max.idle.ms": "7000"}).metadata_max_idle_seconds == 7
 
 
 def settings(**given: str) -> dict[str, Any]:

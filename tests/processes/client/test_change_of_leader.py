@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.producer import Producer
 from jesenska.wire.language import Message
@@ -62,8 +63,7 @@ class Script:
     def cluster(self) -> Cluster:
         return Cluster(
             [f"127.0.0.1:{port}" for port in self.ports.values()],
-            retry_backoff_seconds=0.01,
-            reconnect_backoff_seconds=0.01,
+            ClientConfig(retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01),
         )
 
 

@@ -14,6 +14,7 @@ import pytest
 from jesenska.base.clock import ManualClock
 from jesenska.base.errors import NetworkException
 from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import free_port
@@ -21,7 +22,7 @@ from tests.peers.apache_kafka import free_port
 
 def on_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
     async def main() -> None:
-        cluster = Cluster(bootstrap, **options)
+        cluster = Cluster(bootstrap, ClientConfig(**options))
         try:
             async with asyncio.timeout(60):
                 await work(cluster)
@@ -117,7 +118,7 @@ def test_the_limit_for_connecting_grows_with_each_failure() -> None:
 
 
 def test_pauses_before_a_request_is_sent_again_grow() -> None:
-    cluster = Cluster("h:1", retry_backoff_seconds=0.1, retry_backoff_max_seconds=0.3)
+    cluster = Cluster("h:1", ClientConfig(retry_backoff_seconds=0.1, retry_backoff_max_seconds=0.3))
     assert 0.08 <= cluster.retry_pause_seconds(1) <= 0.12
     assert 0.16 <= cluster.retry_pause_seconds(2) <= 0.24
     assert cluster.retry_pause_seconds(9) == 0.3

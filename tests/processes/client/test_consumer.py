@@ -12,6 +12,7 @@ import pytest
 from jesenska.base.errors import CorruptMessageError, UnknownTopicOrPartitionError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster, PartitionInfo
 from jesenska.client.consumer import Consumer, Fetched
 from jesenska.client.offsets import EARLIEST
@@ -248,7 +249,7 @@ def test_a_broker_that_does_not_answer_a_fetch_in_time_is_asked_again(tmp_path: 
     key = TopicPartition("stalled", 0)
 
     async def work(broker: BrokerProcess) -> None:
-        cluster = Cluster(broker.bootstrap, request_timeout_seconds=0.3)
+        cluster = Cluster(broker.bootstrap, ClientConfig(request_timeout_seconds=0.3))
         async with (
             Producer(Cluster(broker.bootstrap)) as producer,
             Consumer(cluster, max_wait_seconds=0.05) as consumer,

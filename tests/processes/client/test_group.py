@@ -12,6 +12,7 @@ from jesenska.base.errors import ErrorCode, KafkaError, NetworkException, Unknow
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.group import GroupConsumer, RebalanceCallback
 from jesenska.client.positions import Position
@@ -203,7 +204,7 @@ def test_a_member_that_is_forgotten_does_not_move_the_offsets_of_its_group(fast_
 def test_a_group_reads_partitions_that_a_topic_gets_and_topics_that_come_later(fast_broker: BrokerProcess) -> None:
     async def work(cluster: Cluster) -> None:
         await fill(cluster, "growing", 2, 10)
-        others = [Cluster(fast_broker.bootstrap, metadata_max_age_seconds=0.1) for _ in range(2)]
+        others = [Cluster(fast_broker.bootstrap, ClientConfig(metadata_max_age_seconds=0.1)) for _ in range(2)]
         members = [member(other, "growing", "growing") for other in others]
         for item in members:
             item.subscribe(["growing", "later"])
@@ -222,7 +223,7 @@ def test_a_group_reads_partitions_that_a_topic_gets_and_topics_that_come_later(f
 def test_a_static_leader_that_came_back_goes_on_watching_topics(fast_broker: BrokerProcess) -> None:
     async def work(cluster: Cluster) -> None:
         await fill(cluster, "watched", 2, 10)
-        others = [Cluster(fast_broker.bootstrap, metadata_max_age_seconds=0.1) for _ in range(2)]
+        others = [Cluster(fast_broker.bootstrap, ClientConfig(metadata_max_age_seconds=0.1)) for _ in range(2)]
         first = member(others[0], "watchers", "watched", instance="leader")
         await settle([first], 2)
         generation = first.generation

@@ -13,6 +13,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import NO_UUID, TopicPartition
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
@@ -195,9 +196,9 @@ async def consumer_of(
             ports.append((await stack.enter_async_context(replica.broker(ports, at_most or {}))).port)
         cluster = Cluster(
             [f"127.0.0.1:{port}" for port in ports],
-            retry_backoff_seconds=0.001,
-            reconnect_backoff_seconds=0.001,
-            request_timeout_seconds=timeout_seconds,
+            ClientConfig(
+                retry_backoff_seconds=0.001, reconnect_backoff_seconds=0.001, request_timeout_seconds=timeout_seconds
+            ),
         )
         stack.push_async_callback(cluster.close)
         yield await stack.enter_async_context(Consumer(cluster, auto_offset_reset=reset, max_wait_seconds=0.01))

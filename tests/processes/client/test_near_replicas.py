@@ -10,6 +10,7 @@ import pytest
 
 from jesenska.base.errors import ErrorCode
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.wire.language import Message
@@ -92,9 +93,9 @@ async def scripted(max_age_seconds: float = 300.0, rack: str = "b") -> AsyncIter
         script.ports = {_LEADER: leader.port, _NEAR: near.port}
         cluster = Cluster(
             f"127.0.0.1:{leader.port}",
-            retry_backoff_seconds=0.01,
-            reconnect_backoff_seconds=0.01,
-            metadata_max_age_seconds=max_age_seconds,
+            ClientConfig(
+                retry_backoff_seconds=0.01, reconnect_backoff_seconds=0.01, metadata_max_age_seconds=max_age_seconds
+            ),
         )
         async with Consumer(cluster, rack=rack, auto_offset_reset="none") as script.consumer:
             await script.consumer.assign({_KEY: 0})

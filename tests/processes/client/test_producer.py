@@ -18,6 +18,7 @@ from jesenska.base.errors import (
 )
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.partitioner import partition_of_key
@@ -170,11 +171,13 @@ async def producing(port: int, *, metadata_max_age_seconds: float = 300, **optio
     """A producer without idempotence whose pauses between attempts are short."""
     cluster = Cluster(
         f"127.0.0.1:{port}",
-        metadata_max_age_seconds=metadata_max_age_seconds,
-        retry_backoff_seconds=0.001,
-        retry_backoff_max_seconds=0.001,
-        reconnect_backoff_seconds=0.001,
-        reconnect_backoff_max_seconds=0.001,
+        ClientConfig(
+            metadata_max_age_seconds=metadata_max_age_seconds,
+            retry_backoff_seconds=0.001,
+            retry_backoff_max_seconds=0.001,
+            reconnect_backoff_seconds=0.001,
+            reconnect_backoff_max_seconds=0.001,
+        ),
     )
     producer = Producer(cluster, acks=1, linger_seconds=0, **options)  # type: ignore[arg-type]
     try:

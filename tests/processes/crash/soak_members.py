@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 from jesenska.base.identifiers import TopicPartition
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from tests.processes.crash.readers import GroupLedger, WatchedMember, keep_reading
 
@@ -43,7 +44,7 @@ class OurMember(SoakMember):
         super().__init__(name)
         self._ledger = ledger
         self._leaving = False
-        self._cluster = Cluster(bootstrap, client_id=name)
+        self._cluster = Cluster(bootstrap, ClientConfig(client_id=name))
         self._member = WatchedMember(
             self._cluster,
             group,

@@ -26,6 +26,7 @@ from bench.figures import resident_mb
 from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.client.administration.admin import Admin
 from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.records.encode import encode_batch
 from jesenska.records.header import Codec
@@ -147,7 +148,7 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
     """Deletes the topics and groups that hostile frames have made; how many there were."""
 
     async def delete() -> tuple[int, int]:
-        cluster = Cluster(bootstrap, request_timeout_seconds=300.0)
+        cluster = Cluster(bootstrap, ClientConfig(request_timeout_seconds=300.0))
         try:
             admin, of_groups = Admin(cluster), GroupAdmin(cluster)
             topics = [

@@ -1,7 +1,14 @@
-"""SaslHandshake (key 17), versions 0-1: ILLEGAL_SASL_STATE, since no listener here asks for SASL. The connection stays
-open, as Kafka's does on a listener without SASL. No mechanisms are named."""
+"""SaslHandshake (key 17), versions 0-1: begins the exchange of a SASL mechanism (`broker.requests.authentication`).
+
+    0    messages follow as frames without a header
+    1    messages follow in SaslAuthenticate (key 36)
+
+A mechanism that the listener does not have is answered with those that it has, then the connection is closed. A
+listener without SASL answers ILLEGAL_SASL_STATE, and the connection stays open."""
 
 from __future__ import annotations
+
+import asyncio
 
 from jesenska.base.errors import ErrorCode
 from jesenska.broker.requests.connection import Context, Outcome
@@ -12,4 +19,10 @@ from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, Sasl
 
 @handles(SaslHandshakeRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: SaslHandshakeRequest, context: Context) -> Outcome:
-    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    authentication = context.connection.authentication
+    if authentication is None:
+        return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)
+    error = authentication.handshake(request.mechanism, context.version)
+    if error:
+        asyncio.get_running_loop().call_soon(context.close, f"SaslHandshake: {error.name}")
+    return SaslHandshakeResponse(error_code=error, mechanisms=list(authentication.listener.mechanisms or ()))

@@ -41,9 +41,12 @@ from jesenska.base.limits import (
     WAITING_PRODUCES_PER_CONNECTION,
 )
 from jesenska.base.regions import FileRegion
+from jesenska.broker.requests.authentication import Authentication, ListenerSecurity, State
 from jesenska.broker.requests.families import Families
 from jesenska.broker.requests.gate import Gate, Stages, UnknownApiVersionsError
 from jesenska.net.connection import FramedConnection, ReadBuffer
+from jesenska.security.principal import ANONYMOUS, NoMappingError, Principal
+from jesenska.security.sasl import SaslError
 from jesenska.wire.codec import MalformedMessageError, encoder
 from jesenska.wire.language import Message
 from jesenska.wire.messages.k18_api_versions import ApiVersionsResponse
@@ -88,6 +91,7 @@ class Context:
         "is_answered",
         "lets_next",
         "on_abandoned",
+        "principal",
         "received_at",
         "response",
         "size_bytes",
@@ -106,6 +110,8 @@ class Context:
         begun_at: float,
     ) -> None:
         self.connection = connection
+        #: The user that asks.
+        self.principal = connection.principal
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
@@ -184,6 +190,16 @@ class SharedByConnections:
         self.tasks[task] = None
         task.add_done_callback(lambda done: self.tasks.pop(done, None))
 
+    def authentication_failed(self, connection: Connection, error: SaslError) -> None:
+        """Logs a failed exchange and closes the connection; the client learns nothing more."""
+        logger.info(
+            "authentication of a client at %s failed on listener %s: %s",
+            connection.client_host,
+            connection.listener_name,
+            error,
+        )
+        connection.framed.close("a failed authentication")
+
 
 class Connection:
     """A client's connection: frames in, answers out in the same order."""
@@ -196,15 +212,30 @@ class Connection:
         "_sending_since",
         "_shared",
         "active_at",
+        "authentication",
         "client_host",
         "framed",
+        "listener",
         "listener_name",
+        "principal",
     )
 
-    def __init__(self, shared: SharedByConnections, sock: socket.socket, client_host: str, listener_name: str) -> None:
+    def __init__(
+        self,
+        shared: SharedByConnections,
+        sock: socket.socket,
+        client_host: str,
+        listener_name: str,
+        listener: ListenerSecurity,
+    ) -> None:
         self._shared = shared
         self.client_host = client_host
         self.listener_name = listener_name
+        self.listener = listener
+        #: The user of the connection, as far as it is known.
+        self.principal = ANONYMOUS
+        #: None where the listener has no SASL.
+        self.authentication = None if listener.mechanisms is None else Authentication(listener, shared.monotonic)
         #: Requests without an answer, or whose answers wait for earlier ones, in order.
         self._in_work: list[Context] = []
         self._returning = False
@@ -222,12 +253,51 @@ class Connection:
             self._on_frame,
             self._on_closed,
             self._on_drained,
+            listener.transport_for(self._secured),
         )
+        if self.authentication is not None:
+            self.framed.limit_frames(listener.token_max_bytes)
+
+    def _secured(self, certificate: bytes | None) -> None:
+        """The TLS handshake has ended; `certificate` is the client's."""
+        if self.authentication is None:
+            try:
+                self.principal = self.listener.principal_of(certificate)
+            except NoMappingError as error:
+                self.framed.close(str(error))
+
+    def authenticated(self, principal: Principal) -> None:
+        """The user of the connection is known from now on."""
+        self.principal = principal
+        self.framed.limit_frames(self._shared.max_request_bytes)
+
+    def failed_to_authenticate(self, error: SaslError) -> None:
+        """Closes the connection after a failed exchange."""
+        self._shared.authentication_failed(self, error)
+
+    def _on_token(self, view: memoryview, authentication: Authentication) -> bool:
+        """A message of a SASL exchange without a header (KIP-43)."""
+        try:
+            answer = authentication.step(bytes(view))
+        except SaslError as error:
+            self._shared.authentication_failed(self, error)
+            return True
+        if authentication.principal is not None:
+            self.authenticated(authentication.principal)
+        self.active_at = self._shared.monotonic()
+        return self.framed.send([len(answer).to_bytes(4, "big"), answer], len(answer) + 4)
 
     def _on_frame(self, view: memoryview) -> bool:
         if self._in_work and bytes(view[:2]) != _PRODUCE:
             return self.framed.put_back()
         shared = self._shared
+        if self.authentication is not None:
+            authentication = self.authentication
+            if authentication.state is State.TOKENS:
+                return self._on_token(view, authentication)
+            if not authentication.takes(int.from_bytes(view[:2], "big", signed=True)):
+                self.framed.close("a request that is not for this state of the authentication")
+                return True
         received_at = self.active_at = shared.monotonic()
         try:
             served, version, correlation_id, client_id, request = shared.gate.admit(view, self.client_host)

@@ -8,9 +8,10 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from jesenska.base.clock import Clock
+from jesenska.broker.requests.authentication import ListenerSecurity
 from jesenska.broker.requests.connection import Connection, SharedByConnections
 from jesenska.broker.requests.connection_limits import ConnectionLimits
 from jesenska.broker.requests.families import Families
@@ -21,7 +22,7 @@ _SECONDS_BETWEEN_WARNINGS = 10.0
 
 
 class Dispatcher:
-    """All connections of a broker, whose handlers get `families`."""
+    """All connections of a broker, whose handlers get `families`. `security` has the listeners by name."""
 
     def __init__(
         self,
@@ -31,8 +32,10 @@ class Dispatcher:
         clock: Clock,
         max_request_bytes: int,
         limits: ConnectionLimits,
+        security: Mapping[str, ListenerSecurity],
     ) -> None:
         self.limits = limits
+        self._security = security
         self._shared = SharedByConnections(families, partition_count, loop, clock, max_request_bytes, self._forget)
         self._monotonic = clock.monotonic
         self.gate = self._shared.gate
@@ -58,7 +61,8 @@ class Dispatcher:
         self.limits.size_buffers(sock, client_host)
         self.limits.watch_peer(sock)
         self._by_host[client_host] += 1
-        self.connections[Connection(self._shared, sock, client_host, listener_name)] = None
+        connection = Connection(self._shared, sock, client_host, listener_name, self._security[listener_name])
+        self.connections[connection] = None
 
     def _forget(self, connection: Connection, reason: str) -> None:
         if connection in self.connections:

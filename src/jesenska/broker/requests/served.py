@@ -43,6 +43,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     33: (0, 2),  # AlterConfigs
     34: (0, 2),  # AlterReplicaLogDirs
     35: (0, 5),  # DescribeLogDirs
+    36: (0, 2),  # SaslAuthenticate
     37: (0, 3),  # CreatePartitions
     42: (0, 2),  # DeleteGroups
     43: (0, 2),  # ElectLeaders

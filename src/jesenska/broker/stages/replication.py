@@ -17,6 +17,7 @@ from jesenska.broker.replicas.starts import Starts
 from jesenska.broker.settings.derived_settings import link_settings_of
 from jesenska.broker.settings.settings_runtime import SettingsRuntime
 from jesenska.broker.shared_parts import SharedParts
+from jesenska.broker.stages.secured_listeners import PeerListener
 from jesenska.broker.stages.storage import Storage
 from jesenska.broker.stages.tree import TreePlace
 from jesenska.controller.changes.change_state import first_of
@@ -47,7 +48,7 @@ class Replication:
 
 
 async def load(
-    core: SharedParts, place: TreePlace, storage: Storage, inter_broker_name: str, on_progress: Progress | None
+    core: SharedParts, place: TreePlace, storage: Storage, peer_listener: PeerListener, on_progress: Progress | None
 ) -> Replication:
     """Loads the logs; JesenskaError with one sentence if the tree is older than they are, or a log cannot be read."""
     facts, view = place.facts, core.view
@@ -55,7 +56,7 @@ async def load(
     settings = SettingsRuntime(core, place.store, machine, place.home.change_max_bytes)
     core.in_force.on_change(storage.reconfigure)
     core.in_force.change(settings.config)
-    peers = Peers(core, inter_broker_name)
+    peers = Peers(core, peer_listener.name, peer_listener.security)
 
     def log_changed(topic_partition: TopicPartition) -> None:
         """A followed partition has more records, or other offsets."""

@@ -27,6 +27,7 @@ from jesenska.cli.shared.several_directories import broker_directory, brokers_wi
 from jesenska.cli.shared.stopping import lock_holder
 from jesenska.cli.shared.tool import directory, print_json, seconds
 from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 
 _NO_ANSWER_SECONDS = 10.0
@@ -67,7 +68,7 @@ def status(options: argparse.Namespace) -> int:
 
 
 async def _status(options: argparse.Namespace) -> int:
-    cluster = Cluster(options.bootstrap_server, request_timeout_seconds=options.timeout_seconds)
+    cluster = Cluster(options.bootstrap_server, ClientConfig(request_timeout_seconds=options.timeout_seconds))
     try:
         async with asyncio.timeout(options.timeout_seconds):
             topics = await cluster.topics()

@@ -293,6 +293,7 @@ async def cluster_of(
     """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that
     of the settings."""
     from jesenska.cli.shared.zookeeper_option import brokers_in
+    from jesenska.client.client_config import client_config
     from jesenska.client.cluster import Cluster
 
     settings = read_properties(getattr(options, "command_config", None)) | (settings or {})
@@ -309,41 +310,11 @@ async def cluster_of(
             bootstrap = settings.get("bootstrap.servers")
     if not bootstrap:
         raise JesenskaError("No broker is named: give --bootstrap-server host:port, for example 127.0.0.1:9092.")
-    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
-    if protocol != "PLAINTEXT":
-        raise JesenskaError(
-            f"security.protocol={protocol} is not built yet: only PLAINTEXT connections are, and none is made in its "
-            f"place."
-        )
-    cluster = Cluster(bootstrap, **connection_options(table, settings))
+    cluster = Cluster(bootstrap, client_config(table, settings))
     try:
         yield cluster
     finally:
         await cluster.close()
-
-
-def connection_options(table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
-    """What a `Cluster` takes of a client's settings, defaults included; InvalidConfigError for a value that is not
-    valid. Sizes of buffers that are not given are the system's."""
-    given = table.parse({name: text for name, text in texts.items() if name in table})
-    values: dict[str, Any] = {setting.name: setting.default for setting in table} | given
-    options = {
-        "client_id": values["client.id"] if "client.id" in given else "jesenska",
-        "request_timeout_seconds": values["request.timeout.ms"] / 1000,
-        "connect_timeout_seconds": values["socket.connection.setup.timeout.ms"] / 1000,
-        "connect_timeout_max_seconds": values["socket.connection.setup.timeout.max.ms"] / 1000,
-        "retry_backoff_seconds": values["retry.backoff.ms"] / 1000,
-        "retry_backoff_max_seconds": values["retry.backoff.max.ms"] / 1000,
-        "reconnect_backoff_seconds": values["reconnect.backoff.ms"] / 1000,
-        "reconnect_backoff_max_seconds": values["reconnect.backoff.max.ms"] / 1000,
-        "connections_max_idle_seconds": values["connections.max.idle.ms"] / 1000,
-        "metadata_max_age_seconds": values["metadata.max.age.ms"] / 1000,
-        "send_buffer_bytes": given.get("send.buffer.bytes", -1),
-        "receive_buffer_bytes": given.get("receive.buffer.bytes", -1),
-    }
-    if "metadata.max.idle.ms" in values:
-        options["metadata_max_idle_seconds"] = values["metadata.max.idle.ms"] / 1000
-    return options
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:

@@ -35,6 +35,7 @@ from typing import NamedTuple
 from jesenska import __version__
 from jesenska.base.errors import JesenskaError, KafkaError
 from jesenska.cli.shared.tool import Parser, run_async, telling
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.metadata.store import ChrootStore, Store
 from jesenska.metadata.tree_operations import (
@@ -152,7 +153,9 @@ async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
 
 
 async def _is_a_broker(host: str, port: int) -> bool:
-    cluster = Cluster(f"[{host}]:{port}" if ":" in host else f"{host}:{port}", request_timeout_seconds=_ANSWER_SECONDS)
+    cluster = Cluster(
+        f"[{host}]:{port}" if ":" in host else f"{host}:{port}", ClientConfig(request_timeout_seconds=_ANSWER_SECONDS)
+    )
     try:
         await cluster.any_channel()
     except KafkaError:

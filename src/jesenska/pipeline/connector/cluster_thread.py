@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from jesenska.base.clock import Clock, SystemClock
 from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.pipeline.connector.options import ClientOptions
 
@@ -44,17 +45,19 @@ class ClusterThread:
         options = self.options
         return Cluster(
             options.bootstrap,
-            client_id=options.client_id,
-            request_timeout_seconds=options.request_timeout_ms / 1000,
-            connect_timeout_seconds=options.connect_timeout_ms / 1000,
-            connect_timeout_max_seconds=options.connect_timeout_max_ms / 1000,
-            retry_backoff_seconds=options.retry_backoff_ms / 1000,
-            retry_backoff_max_seconds=options.retry_backoff_max_ms / 1000,
-            reconnect_backoff_seconds=options.reconnect_backoff_ms / 1000,
-            reconnect_backoff_max_seconds=options.reconnect_backoff_max_ms / 1000,
-            send_buffer_bytes=options.send_buffer_bytes,
-            receive_buffer_bytes=options.receive_buffer_bytes,
-            metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
+            ClientConfig(
+                client_id=options.client_id,
+                request_timeout_seconds=options.request_timeout_ms / 1000,
+                connect_timeout_seconds=options.connect_timeout_ms / 1000,
+                connect_timeout_max_seconds=options.connect_timeout_max_ms / 1000,
+                retry_backoff_seconds=options.retry_backoff_ms / 1000,
+                retry_backoff_max_seconds=options.retry_backoff_max_ms / 1000,
+                reconnect_backoff_seconds=options.reconnect_backoff_ms / 1000,
+                reconnect_backoff_max_seconds=options.reconnect_backoff_max_ms / 1000,
+                send_buffer_bytes=options.send_buffer_bytes,
+                receive_buffer_bytes=options.receive_buffer_bytes,
+                metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
+            ),
             clock=self.clock,
         )
 

@@ -24,6 +24,7 @@ from jesenska.base.errors import ErrorCode, KafkaError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.administration.group_admin import GroupAdmin
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
@@ -55,10 +56,12 @@ def cluster_of(bootstrap: str, client_id: str) -> Cluster:
     """A client's view of the cluster with short retry times."""
     return Cluster(
         bootstrap,
-        client_id=client_id,
-        request_timeout_seconds=_REQUEST_SECONDS,
-        retry_backoff_max_seconds=_BACKOFF_MAX_SECONDS,
-        reconnect_backoff_max_seconds=_BACKOFF_MAX_SECONDS,
+        ClientConfig(
+            client_id=client_id,
+            request_timeout_seconds=_REQUEST_SECONDS,
+            retry_backoff_max_seconds=_BACKOFF_MAX_SECONDS,
+            reconnect_backoff_max_seconds=_BACKOFF_MAX_SECONDS,
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from jesenska.base.errors import KafkaError, TopicAlreadyExistsError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.broker.server import Broker
 from jesenska.client.administration.admin import Admin, NewTopic
+from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.client.consumer import Consumer
 from jesenska.client.group import GroupConsumer
@@ -37,9 +38,7 @@ def cluster_of(process: Process, bootstrap: str) -> Cluster:
     """A client's view of the cluster, in that process."""
     return Cluster(
         bootstrap,
-        client_id=process.name,
-        request_timeout_seconds=5.0,
-        connect_timeout_seconds=2.0,
+        ClientConfig(client_id=process.name, request_timeout_seconds=5.0, connect_timeout_seconds=2.0),
         clock=process.clock,
         chance=process.world.random.random,
         network=process.network,

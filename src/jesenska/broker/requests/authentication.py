@@ -1,0 +1,174 @@
+"""The security of listeners, and the authentication of their connections.
+
+    PLAINTEXT         everybody is User:ANONYMOUS
+    SSL               the name of the client's certificate by ssl.principal.mapping.rules; ANONYMOUS without one
+    SASL_PLAINTEXT    the user that a SASL exchange has proved
+    SASL_SSL          the same over TLS; certificates of clients count only where the listener's own
+                      ssl.client.auth asks for them
+
+A SASL connection, by what it sends (KIP-43, KIP-152, KIP-368):
+
+    state        ApiVersions    SaslHandshake 0    SaslHandshake 1    SaslAuthenticate    a token    other requests
+    HANDSHAKE    answered       -> TOKENS          -> MESSAGES        refused             -          refused
+    MESSAGES     answered       refused            refused            next step           -          refused
+    TOKENS       -              -                  -                  -                   next step  -
+    DONE         answered       refused            -> AGAIN           refused             -          served
+    AGAIN        answered       refused            refused            next step           -          refused
+
+Refused means that the connection is closed. A step that ends the exchange leads to DONE; in AGAIN it keeps the user
+and the mechanism, or the connection is closed. Until DONE, requests are small and one at a time. A failed exchange is
+answered after connection.failed.authentication.delay.ms with one sentence for all reasons, then the connection is
+closed. A session that has a lifetime serves nothing after it but authentication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final
+
+from jesenska.base.errors import ErrorCode
+from jesenska.net.tls_transport import HandshakeTurns, tls_server
+from jesenska.net.transport import TransportFor
+from jesenska.security.mechanisms import MechanismServer, ServerOf
+from jesenska.security.principal import ANONYMOUS, USER, MappingRule, NoMappingError, Principal, mapped_name
+from jesenska.security.sasl import SaslError
+from jesenska.security.tls import TlsContexts
+from jesenska.security.x500 import DerError, subject_name
+
+API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
+
+
+class ListenerSecurity:
+    """How connections of one listener are secured. `mechanisms` None: without SASL."""
+
+    def __init__(
+        self,
+        protocol: str,
+        contexts: TlsContexts | None = None,
+        turns: HandshakeTurns | None = None,
+        rules: tuple[MappingRule, ...] = (),
+        mechanisms: Mapping[str, ServerOf] | None = None,
+        reauthenticate_ms: int = 0,
+        token_max_bytes: int = 524_288,
+        failure_delay_ms: int = 100,
+    ) -> None:
+        self.protocol = protocol
+        self.contexts = contexts
+        self._turns = turns
+        self._rules = rules
+        self.mechanisms = mechanisms
+        self.reauthenticate_ms = reauthenticate_ms
+        self.token_max_bytes = token_max_bytes
+        self.failure_delay_ms = failure_delay_ms
+
+    def transport_for(self, on_secured: Callable[[bytes | None], None]) -> TransportFor | None:
+        """Makes the transport of a connection; None for one without TLS."""
+        if self.contexts is None or self._turns is None:
+            return None
+        return tls_server(self.contexts.current, self._turns, on_secured)
+
+    def principal_of(self, certificate: bytes | None) -> Principal:
+        """The user of a certificate in DER; NoMappingError if no rule has a name for it."""
+        if certificate is None:
+            return ANONYMOUS
+        try:
+            return Principal(USER, mapped_name(subject_name(certificate), self._rules))
+        except DerError as error:
+            raise NoMappingError(str(error)) from error
+
+
+#: A listener where everybody is anonymous.
+PLAINTEXT: Final = ListenerSecurity("PLAINTEXT")
+
+
+class State(Enum):
+    """The states of a SASL connection (the table is at the top of this file)."""
+
+    HANDSHAKE = "handshake"
+    MESSAGES = "messages"
+    TOKENS = "tokens"
+    DONE = "done"
+    AGAIN = "again"
+
+
+#: The requests that each state takes; DONE takes all but those of an exchange.
+_TAKES: Final[Mapping[State, frozenset[int]]] = {
+    State.HANDSHAKE: frozenset({API_VERSIONS, SASL_HANDSHAKE}),
+    State.MESSAGES: frozenset({API_VERSIONS, SASL_AUTHENTICATE}),
+    State.AGAIN: frozenset({API_VERSIONS, SASL_AUTHENTICATE}),
+    State.TOKENS: frozenset(),
+}
+
+
+class Authentication:
+    """The SASL exchanges of one connection. `now` is a monotonic clock in seconds."""
+
+    def __init__(self, listener: ListenerSecurity, now: Callable[[], float]) -> None:
+        assert listener.mechanisms is not None
+        self.listener = listener
+        self._mechanisms = listener.mechanisms
+        self._now = now
+        self.state = State.HANDSHAKE
+        self.mechanism = ""
+        self.principal: Principal | None = None
+        self._server: MechanismServer | None = None
+        self._ends_at: float | None = None
+
+    @property
+    def is_done(self) -> bool:
+        return self.state is State.DONE
+
+    def takes(self, key: int) -> bool:
+        """True if a request with this API key may be served now."""
+        if self.state is not State.DONE:
+            return key in _TAKES[self.state]
+        if self._ends_at is not None and key != SASL_HANDSHAKE and self._now() > self._ends_at:
+            return key == API_VERSIONS
+        return key != SASL_AUTHENTICATE
+
+    def handshake(self, mechanism: str, version: int) -> ErrorCode:
+        """Begins an exchange, or says why it does not."""
+        if self.state is State.DONE and version == 0:
+            return ErrorCode.ILLEGAL_SASL_STATE
+        make = self._mechanisms.get(mechanism)
+        if make is None:
+            return ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        if self.state is State.DONE and mechanism != self.mechanism:
+            return ErrorCode.SASL_AUTHENTICATION_FAILED
+        self._server = make()
+        self.mechanism = mechanism
+        if self.state is State.DONE:
+            self.state = State.AGAIN
+        else:
+            self.state = State.MESSAGES if version else State.TOKENS
+        return ErrorCode.NONE
+
+    def step(self, message: bytes) -> bytes:
+        """The answer to the next message of the exchange; SaslError if it has failed."""
+        server = self._server
+        if server is None:
+            raise SaslError("no exchange has begun")
+        answer = server.step(message)
+        if server.principal is not None:
+            if self.principal is not None and server.principal != self.principal:
+                raise SaslError("another user than before")
+            self.principal = server.principal
+            self._server = None
+            self.state = State.DONE
+            lifetime_ms = self.listener.reauthenticate_ms
+            self._ends_at = self._now() + lifetime_ms / 1000 if lifetime_ms > 0 else None
+        return answer
+
+    @property
+    def session_lifetime_ms(self) -> int:
+        """How long the session lasts from its authentication on; 0 without a limit, or before it."""
+        return self.listener.reauthenticate_ms if self.state is State.DONE else 0
+
+    @property
+    def failure(self) -> str:
+        """The sentence that a client gets for each failure."""
+        return (
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            f"{self.mechanism}"
+        )

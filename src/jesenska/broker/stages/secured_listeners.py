@@ -1,0 +1,201 @@
+"""The security of each listener, from the settings: before anything is bound, so that a missing certificate is reported
+first.
+
+A listener's own settings (`listener.name.NAME.…`) win over the plain ones, and a mechanism's JAAS login
+(`listener.name.NAME.plain.sasl.jaas.config`) over both and over the file of java.security.auth.login.config (the
+variable KAFKA_OPTS, as Kafka's scripts have it)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import InvalidConfigError
+from jesenska.broker.requests.authentication import PLAINTEXT, ListenerSecurity
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Endpoint, Listeners
+from jesenska.net.tls_transport import HandshakeTurns
+from jesenska.security.client_security import ClientSecurity, client_security
+from jesenska.security.jaas import Login, parse_login, parse_login_file
+from jesenska.security.mechanisms import SERVED, CredentialOf, PlainServer, ScramExchange, ServerOf
+from jesenska.security.principal import parse_mapping_rules
+from jesenska.security.tls import TlsContexts, TlsSettings, tls_settings
+
+logger = logging.getLogger(__name__)
+
+#: The entries of a JAAS file that a broker's listener reads: NAME.KafkaServer first.
+_SERVER_ENTRY: Final = "KafkaServer"
+_LOGIN_FILE = re.compile(r"-Djava\.security\.auth\.login\.config=(\S+)")
+
+
+class JaasFile:
+    """The logins of the file that KAFKA_OPTS names; none without it."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        found = _LOGIN_FILE.search(environment.get("KAFKA_OPTS", ""))
+        self._entries: dict[str, list[Login]] = {}
+        if found is not None:
+            try:
+                self._entries = parse_login_file(Path(found[1]).read_text())
+            except OSError as error:
+                raise InvalidConfigError(f"The JAAS file {found[1]} cannot be read: {error.strerror}.") from error
+
+    def login(self, listener: str, mechanism: str) -> Login | None:
+        """The login of a listener for a mechanism; None without one."""
+        for name in (f"{listener.lower()}.{_SERVER_ENTRY}", _SERVER_ENTRY):
+            for login in self._entries.get(name, ()):
+                if login.mechanism and mechanism.startswith(login.mechanism):
+                    return login
+        return None
+
+
+class ListenerSettings:
+    """The settings of one listener."""
+
+    def __init__(self, config: BrokerConfig, endpoint: Endpoint, jaas: JaasFile) -> None:
+        self._config = config
+        self._jaas = jaas
+        self.endpoint = endpoint
+        self._prefix = f"listener.name.{endpoint.name.lower()}."
+
+    def value(self, name: str) -> object:
+        """The listener's own value of a setting, else the plain one."""
+        return self._config.value(self._prefix + name)
+
+    def is_own(self, name: str) -> bool:
+        """True if the listener has its own value."""
+        return self._config.is_set(self._prefix + name)
+
+    def login(self, mechanism: str) -> Login | None:
+        """The JAAS login of a mechanism; InvalidConfigError if it is malformed."""
+        own = f"{self._prefix}{mechanism.lower()}.sasl.jaas.config"
+        text = self._config.value(own) if self._config.is_set(own) else self.value("sasl.jaas.config")
+        if text is None:
+            return self._jaas.login(self.endpoint.name, mechanism)
+        login = parse_login(str(text))
+        return login if login.mechanism and mechanism.startswith(login.mechanism) else None
+
+    def tls(self) -> TlsSettings:
+        """The TLS settings. Of a SASL listener, only its own ssl.client.auth counts, as in Kafka."""
+        settings = tls_settings(self.value)
+        if self.endpoint.protocol == "SASL_SSL" and not self.is_own("ssl.client.auth"):
+            return settings._replace(client_auth="none")
+        return settings
+
+
+def secured_listeners(
+    config: BrokerConfig,
+    endpoints: tuple[Endpoint, ...],
+    environment: Mapping[str, str],
+    credential_of: CredentialOf,
+    random_bytes: Callable[[int], bytes],
+) -> dict[str, ListenerSecurity]:
+    """The security of the listeners by name; InvalidConfigError with one sentence if a setting cannot be used."""
+    jaas, secret = JaasFile(environment), random_bytes(32)
+    turns = HandshakeTurns(asyncio.get_running_loop())
+    return {
+        endpoint.name: _secured(ListenerSettings(config, endpoint, jaas), turns, credential_of, random_bytes, secret)
+        for endpoint in endpoints
+    }
+
+
+class PeerListener(NamedTuple):
+    """The listener that brokers use among themselves, and how they secure their connections to it."""
+
+    name: str
+    security: ClientSecurity | None
+
+
+def peer_listener(
+    config: BrokerConfig,
+    listeners: Listeners,
+    environment: Mapping[str, str],
+    secret_bytes: Callable[[int], bytes],
+) -> PeerListener:
+    """The listener between brokers; InvalidConfigError with one sentence if a setting cannot be used. The login is that
+    of the listener for sasl.mechanism.inter.broker.protocol: its options username and password."""
+    endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
+    settings = ListenerSettings(config, endpoint, JaasFile(environment))
+    mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))
+    own = {"security.protocol": endpoint.protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": None}
+    login = settings.login(mechanism) if endpoint.protocol.startswith("SASL_") else None
+    security = client_security(
+        lambda name: own[name] if name in own else settings.value(name), secret_bytes, login=login
+    )
+    return PeerListener(endpoint.name, security)
+
+
+def _secured(
+    settings: ListenerSettings,
+    turns: HandshakeTurns,
+    credential_of: CredentialOf,
+    random_bytes: Callable[[int], bytes],
+    secret: bytes,
+) -> ListenerSecurity:
+    protocol, name = settings.endpoint.protocol, settings.endpoint.name
+    if protocol == "PLAINTEXT":
+        return PLAINTEXT
+    contexts = None
+    if protocol in ("SSL", "SASL_SSL"):
+        contexts = TlsContexts(settings.tls(), lambda sentence: logger.error("listener %s: %s", name, sentence))
+    mechanisms = None
+    if protocol.startswith("SASL_"):
+        mechanisms = _mechanisms(settings, credential_of, random_bytes, secret)
+    rules = parse_mapping_rules(str(settings.value("ssl.principal.mapping.rules") or "DEFAULT"))
+    return ListenerSecurity(
+        protocol,
+        contexts,
+        turns,
+        rules,
+        mechanisms,
+        _number(settings, "connections.max.reauth.ms"),
+        _number(settings, "sasl.server.max.receive.size"),
+        _number(settings, "connection.failed.authentication.delay.ms"),
+    )
+
+
+def _number(settings: ListenerSettings, name: str) -> int:
+    value = settings.value(name)
+    assert isinstance(value, int)
+    return value
+
+
+def _mechanisms(
+    settings: ListenerSettings, credential_of: CredentialOf, random_bytes: Callable[[int], bytes], secret: bytes
+) -> dict[str, ServerOf]:
+    enabled = settings.value("sasl.enabled.mechanisms")
+    assert isinstance(enabled, tuple)
+    found: dict[str, ServerOf] = {}
+    for name in (str(item).strip() for item in enabled):
+        if name == "PLAIN":
+            found[name] = _plain(settings)
+        elif name in SERVED:
+            found[name] = _scram(name, credential_of, random_bytes, secret)
+        else:
+            raise InvalidConfigError(
+                f"Listener {settings.endpoint.name} asks for the SASL mechanism {name}, which is not served: set "
+                f"sasl.enabled.mechanisms to some of {', '.join(SERVED)}."
+            )
+    return found
+
+
+def _plain(settings: ListenerSettings) -> ServerOf:
+    login = settings.login("PLAIN")
+    if login is None:
+        raise InvalidConfigError(
+            f"Listener {settings.endpoint.name} serves PLAIN and has no users: set listener.name."
+            f"{settings.endpoint.name.lower()}.plain.sasl.jaas.config to a login of PlainLoginModule with user_NAME "
+            "options."
+        )
+    passwords = login.users()
+    return lambda: PlainServer(passwords)
+
+
+def _scram(
+    mechanism: str, credential_of: CredentialOf, random_bytes: Callable[[int], bytes], secret: bytes
+) -> ServerOf:
+    return lambda: ScramExchange(mechanism, random_bytes(18).hex(), credential_of, secret)

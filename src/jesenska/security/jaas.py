@@ -1,0 +1,119 @@
+"""Logins in the form of Java's JAAS configuration, as `sasl.jaas.config` and the file of
+`java.security.auth.login.config` have them.
+
+    org.apache.kafka.common.security.plain.PlainLoginModule required username="admin" password="secret" user_anna="x";
+
+    KafkaServer {                    a file has entries by name
+      ...LoginModule required ...;
+    };
+
+The module's class says the mechanism; nothing is loaded by its name. An option is `name=value`, the value in quotes or
+not, with backslashes before quotes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from jesenska.base.errors import InvalidConfigError
+
+#: A JAAS text is a few lines.
+_MAX_CHARACTERS: Final = 1_000_000
+_TOKEN = re.compile(
+    r'\s+|//[^\n]*|/\*.*?\*/|#[^\n]*|(?P<quoted>"(?:\\.|[^"\\])*")|(?P<mark>[{};=])|(?P<word>[^\s{};="]+)', re.S
+)
+_FLAGS: Final = frozenset({"required", "requisite", "sufficient", "optional"})
+_MODULES: Final = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
+    "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
+    "com.sun.security.auth.module.Krb5LoginModule": "GSSAPI",
+}
+
+
+class Login(NamedTuple):
+    """One login module with its options. `mechanism` is PLAIN, SCRAM, OAUTHBEARER or GSSAPI; empty for another
+    class."""
+
+    mechanism: str
+    module: str
+    options: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Login({self.module})"
+
+    def required(self, name: str) -> str:
+        """The value of an option; InvalidConfigError if it is missing."""
+        value = self.options.get(name)
+        if value is None:
+            raise InvalidConfigError(f"The JAAS login of {self.module} has no option {name}.")
+        return value
+
+    def users(self) -> dict[str, str]:
+        """Passwords by user: the options user_NAME="PASSWORD" of PLAIN's server."""
+        return {name[5:]: value for name, value in self.options.items() if name.startswith("user_") and name[5:]}
+
+
+def parse_login(text: str) -> Login:
+    """The one login of `sasl.jaas.config`; InvalidConfigError with one sentence that holds no secret."""
+    tokens = _tokens(text)
+    logins = _logins(tokens)
+    if tokens or len(logins) != 1:
+        raise InvalidConfigError("sasl.jaas.config has one login module that ends with a semicolon; this one has not.")
+    return logins[0]
+
+
+def parse_login_file(text: str) -> dict[str, list[Login]]:
+    """The logins of a file by the names of its entries."""
+    tokens = _tokens(text)
+    found: dict[str, list[Login]] = {}
+    while tokens:
+        name = tokens.pop(0)
+        _expect(tokens, "{")
+        found[name] = _logins(tokens)
+        _expect(tokens, "}")
+        _expect(tokens, ";")
+    return found
+
+
+def _tokens(text: str) -> list[str]:
+    """The tokens of a text; a value in quotes keeps its first quote, so that it is no mark."""
+    if len(text) > _MAX_CHARACTERS:
+        raise InvalidConfigError("A JAAS configuration is too long.")
+    tokens: list[str] = []
+    position = 0
+    while position < len(text):
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise InvalidConfigError("A JAAS configuration has a quote that does not end.")
+        position = found.end()
+        if found["quoted"] is not None:
+            tokens.append('"' + re.sub(r"\\(.)", r"\1", found["quoted"][1:-1], flags=re.S))
+        elif found["mark"] or found["word"]:
+            tokens.append(found["mark"] or found["word"])
+    return tokens
+
+
+def _logins(tokens: list[str]) -> list[Login]:
+    """Takes logins from the beginning of the tokens, as many as there are."""
+    logins = []
+    while len(tokens) > 1 and tokens[0] not in "{};=":
+        module, flag = tokens.pop(0), tokens.pop(0)
+        if flag.lower() not in _FLAGS:
+            raise InvalidConfigError(f"The JAAS login of {module} has no control flag: write {module} required … ;")
+        options: dict[str, str] = {}
+        while tokens and tokens[0] != ";":
+            name = tokens.pop(0)
+            _expect(tokens, "=")
+            if not tokens:
+                break
+            options[name] = tokens.pop(0).removeprefix('"')
+        _expect(tokens, ";")
+        logins.append(Login(_MODULES.get(module, ""), module, options))
+    return logins
+
+
+def _expect(tokens: list[str], mark: str) -> None:
+    if not tokens or tokens.pop(0) != mark:
+        raise InvalidConfigError(f"A JAAS configuration lacks {mark!r}.")
