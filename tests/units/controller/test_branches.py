@@ -16,7 +16,7 @@ from jesenska.base.errors import (
     KafkaStorageError,
     LeaderNotAvailableError,
 )
-from jesenska.base.identifiers import uuid_from_text
+from jesenska.base.identifiers import TopicPartition, uuid_from_text
 from jesenska.controller.context import ConfigView, PartitionView
 from jesenska.controller.events import CreateTopic, LeaderAndIsrDone
 from jesenska.controller.plans.branches import BRANCH_OF, BranchPoint, branch_point, once_made
@@ -25,6 +25,7 @@ from jesenska.controller.plans.topics import TopicCreation, TopicPlan
 from jesenska.metadata import nodes, paths
 from jesenska.metadata.tree_operations import SetData
 from tests.units.controller.test_machine import create, delete, state, up
+from tests.units.controller.test_offline_replicas import say
 from tests.units.controller.world import World
 
 TOPIC_ID = uuid_from_text("9tbXHgBvRzO0K-63RUy5HQ")
@@ -146,6 +147,27 @@ def test_the_next_controller_tells_that_a_branch_is_made() -> None:
     for broker_id in (0, 1):
         world.come(broker_id)
     world.settle()
+    assert settings(world, "trial") == {BRANCH_OF: "orders"}
+    world.judge()
+
+
+def test_a_leader_that_can_make_its_log_only_later_makes_the_branch_then() -> None:
+    world = filled(2)
+    led = state(world, "orders").leader
+    branch(world, "orders", "trial")
+    while not (world.brokers[0].orders and world.brokers[1].orders):
+        world.under_way()[0]()
+    world.take_over()
+    world.brokers[led].offline.add(TopicPartition("trial", 0))
+    for broker_id in (0, 1):
+        world.come(broker_id)
+    world.settle()
+    assert state(world, "trial").leader == -1
+    assert state(world, "trial").isr == (led,)
+    assert branch_point(settings(world, "trial")) is not None
+    world.brokers[led].offline.clear()
+    say(world, nodes.encode_log_dir_event(led))
+    assert state(world, "trial").leader == led
     assert settings(world, "trial") == {BRANCH_OF: "orders"}
     world.judge()
 

@@ -1,8 +1,8 @@
 """The replicas of this broker, and its metadata for clients: carries out the controller's orders, on the disk and in
 the view.
 
-    lead_and_follow     missing logs are made, those of a branch from its source (controller.branches); partitions lead
-                        or follow by their states
+    lead_and_follow     missing logs are made, those of a branch from its source (controller.branches) and after it;
+                        partitions lead or follow by their states
     stop                replicas are given up. Data of a topic that is being deleted are renamed, and deleted after
                         file.delete.delay.ms
     update_metadata     brokers and topics come into the view, change in it, go from it
@@ -51,6 +51,9 @@ from jesenska.replication.replicas import Replicas
 
 logger = logging.getLogger(__name__)
 
+#: How long one order waits at most until this broker knows what was committed of sources that it leads: after an
+#: election their followers are to fetch first. No other order is carried out meanwhile.
+_SOURCES_SECONDS, _LOOK_SECONDS = 2.0, 0.01
 #: Partitions added to the view because one UpdateMetadata names only partitions with higher numbers.
 _UNTOLD_PARTITIONS_MAX = 10_000
 
@@ -89,6 +92,8 @@ class ReplicaManager:
         self._lacking: set[TopicPartition] = set()
         #: Those of them that are branches being made.
         self._branching: set[TopicPartition] = set()
+        #: Where the logs of their sources ended when they were to be made.
+        self._source_ends: dict[TopicPartition, int] = {}
         #: One of them was made since `make_missing_logs` was called last.
         self._has_branched = False
         #: Replicas that have lost data, and are not led here.
@@ -121,20 +126,37 @@ class ReplicaManager:
         errors: dict[TopicPartition, ErrorCode] = {}
         await self._read_settings(topics)
         await self._find_data(topics)
-        for topic, numbers in topics:
-            config = self._settings_of(topic.name)
-            log_config, point = log_config_of(config), branch_point(config.overrides)
-            for number in numbers:
-                await slices()
-                if topic.partitions[number].state.leader == self._core.broker_id:
-                    await self._let_cut_end(TopicPartition(topic.name, number))
-                if point is not None and self._core.broker_id in topic.node.replicas[number]:
-                    await self._branch(TopicPartition(topic.name, number), topic.topic_id, log_config, point)
-                error = self._lead_or_follow(topic, number, config, log_config)
-                if error != ErrorCode.NONE:
-                    errors[TopicPartition(topic.name, number)] = error
-            if topic.name in self._keepers and topic.name in self._core.view.topics:
-                self._keepers[topic.name].take_over()
+        branches: list[tuple[TopicPartitions, TopicConfig]] = []
+        for part in topics:
+            config = self._settings_of(part.topic.name)
+            if branch_point(config.overrides) is None:
+                errors |= await self._take(part, config, slices)
+            else:
+                branches.append((part, config))
+        # Their sources are led or followed by now.
+        until = asyncio.get_running_loop().time() + _SOURCES_SECONDS
+        for part, config in branches:
+            errors |= await self._take(part, config, slices, until)
+        return errors
+
+    async def _take(
+        self, part: TopicPartitions, config: TopicConfig, slices: Slices, until: float = 0.0
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Takes the replicas of one topic. A branch that is being made waits for its source no longer than `until`."""
+        topic = part.topic
+        errors: dict[TopicPartition, ErrorCode] = {}
+        log_config, point = log_config_of(config), branch_point(config.overrides)
+        for number in part.numbers:
+            await slices()
+            if topic.partitions[number].state.leader == self._core.broker_id:
+                await self._let_cut_end(TopicPartition(topic.name, number))
+            if point is not None and self._core.broker_id in topic.node.replicas[number]:
+                await self._branch(topic, number, log_config, point, until)
+            error = self._lead_or_follow(topic, number, config, log_config)
+            if error != ErrorCode.NONE:
+                errors[TopicPartition(topic.name, number)] = error
+        if topic.name in self._keepers and topic.name in self._core.view.topics:
+            self._keepers[topic.name].take_over()
         return errors
 
     def _lead_or_follow(self, topic: TopicView, number: int, config: TopicConfig, log_config: LogConfig) -> ErrorCode:
@@ -165,8 +187,14 @@ class ReplicaManager:
                 # A newer ISR is taken nevertheless.
                 error = ErrorCode.STALE_CONTROLLER_EPOCH
         else:
-            leads = topic.partitions[number].state.leader == self._core.broker_id
-            log = self._log(topic_partition, topic.topic_id, log_config, config, leads=leads)
+            state = topic.partitions[number].state
+            log = self._log(
+                topic_partition,
+                topic.topic_id,
+                log_config,
+                config,
+                is_whole=self._begins_whole(state.leader, state.isr),
+            )
             if log is None:
                 error = ErrorCode.KAFKA_STORAGE_ERROR
                 if topic_partition in self._core.directories.offline:
@@ -305,6 +333,7 @@ class ReplicaManager:
     def _delete(self, topic_partition: TopicPartition, partition: Partition | None) -> bool:
         """Deletes a replica's data. True if they are gone, or are about to be."""
         self._lacking.discard(topic_partition)
+        self._source_ends.pop(topic_partition, None)
         made = self._new.get(topic_partition.topic)
         if made is not None:
             made.pop(topic_partition.partition, None)
@@ -416,17 +445,53 @@ class ReplicaManager:
         if partition.is_to_be_synced:
             self._core.isr_syncs.ask(partition)
 
+    def _begins_whole(self, leader: int, isr: Collection[int]) -> bool:
+        """True if this broker leads a branch with this state, or would be elected. Then its log has all that was
+        committed of the source, or is not made. Else its log may be short or empty: this broker is not in sync before
+        it has fetched the rest."""
+        return leader in (NO_LEADER, self._core.broker_id) and self._core.broker_id in isr
+
+    def _has_all_committed(self, topic_partition: TopicPartition, source: TopicPartition) -> bool:
+        """True if this broker's high watermark of the source is certainly no lower than it was where the source was led
+        when the branch was asked for. A leader knows that when its followers have fetched. Another broker may know an
+        older one, or lack records, for example after a crash. It has to be in sync, and all that it had then has to be
+        committed."""
+        partition, log = self._known(source), self._core.directories.get(source)
+        if partition is None or log is None or not partition.has_log:
+            return False
+        if partition.leads:
+            return partition.knows_high_watermark
+        if self._core.broker_id not in partition.isr:
+            return False
+        # What comes meanwhile is not waited for: under load there is always more.
+        end_offset = self._source_ends.setdefault(topic_partition, log.next_offset)
+        return log.high_watermark >= min(end_offset, log.next_offset)
+
     async def _branch(
-        self, topic_partition: TopicPartition, topic_id: uuid.UUID | None, log_config: LogConfig, point: BranchPoint
+        self, topic: TopicView, number: int, log_config: LogConfig, point: BranchPoint, until: float
     ) -> None:
-        """Makes the log of a partition of a branch from that of its source, if it does not exist and the source
-        does."""
-        if self._core.directories.get(topic_partition) is None and topic_partition not in self._branching:
-            made = asyncio.get_running_loop().create_future()
-            self._begin_branch(
-                topic_partition, topic_id, log_config, point, lambda log: None if made.done() else made.set_result(None)
-            )
-            await made
+        """Makes the log of a partition of a branch from that of its source, if there is none and the source allows it.
+        Where this broker leads the source it waits until it knows what was committed, but not longer than `until`."""
+        topic_partition, state = TopicPartition(topic.name, number), topic.partitions[number].state
+        if self._core.directories.get(topic_partition) is not None or topic_partition in self._branching:
+            return
+        if self._begins_whole(state.leader, state.isr):
+            source = TopicPartition(point.source, number)
+            self._source_ends.pop(topic_partition, None)
+            while not self._has_all_committed(topic_partition, source):
+                partition = self._known(source)
+                if partition is None or not partition.is_served or asyncio.get_running_loop().time() >= until:
+                    return
+                await asyncio.sleep(_LOOK_SECONDS)
+        made = asyncio.get_running_loop().create_future()
+        self._begin_branch(
+            topic_partition,
+            topic.topic_id,
+            log_config,
+            point,
+            lambda log: None if made.done() else made.set_result(None),
+        )
+        await made
 
     def _begin_branch(
         self,
@@ -447,6 +512,7 @@ class ReplicaManager:
 
         def made(outcome: PartitionLog | KafkaError) -> None:
             self._branching.discard(topic_partition)
+            self._source_ends.pop(topic_partition, None)
             if isinstance(outcome, KafkaError):
                 logger.error(
                     "%s has no log: %s",
@@ -466,10 +532,10 @@ class ReplicaManager:
         log_config: LogConfig,
         config: TopicConfig,
         *,
-        leads: bool,
+        is_whole: bool,
     ) -> PartitionLog | None:
-        """The partition's log, made if it does not exist; None, which is logged, if the disk prevents it, or this
-        broker is to lead a branch of which it has no log."""
+        """The partition's log, made if it does not exist; None, which is logged, if the disk prevents it, or if it is
+        to be a whole branch and there is no log."""
         if topic_partition in self._core.directories.offline:
             logger.error(
                 "%s has no log here while a log directory is offline",
@@ -478,10 +544,11 @@ class ReplicaManager:
             )
             return None
         point = branch_point(config.overrides)
-        if point is not None and leads and self._core.directories.get(topic_partition) is None:
+        if point is not None and is_whole and self._core.directories.get(topic_partition) is None:
             logger.error(
-                "%s has no log: it is to be a branch of %s, and this broker could make none of what it has of that. "
-                "Delete topic %s, and branch again.",
+                "%s has no log: it is to be a branch of %s, and this broker cannot make one, or does not know yet "
+                "that it has all that was committed. It is tried again every second. If that goes on, delete topic "
+                "%s, and branch again.",
                 topic_partition,
                 point.source,
                 topic_partition.topic,
@@ -525,9 +592,15 @@ class ReplicaManager:
             if point is None:
                 make(None)
                 made = made or partition.has_log
-            elif topic_partition not in self._branching:
+            elif topic_partition not in self._branching and self._may_branch(partition, point):
                 self._begin_branch(topic_partition, topic.topic_id, log_config, point, make)
         return made
+
+    def _may_branch(self, partition: Partition, point: BranchPoint) -> bool:
+        source = TopicPartition(point.source, partition.topic_partition.partition)
+        return not self._begins_whole(partition.leader, partition.isr) or self._has_all_committed(
+            partition.topic_partition, source
+        )
 
     def _make_missing_log(
         self, partition: Partition, log_config: LogConfig, config: TopicConfig, branched: PartitionLog | None
@@ -538,7 +611,13 @@ class ReplicaManager:
             if branched is not None and not partition.has_log:
                 self._core.directories.delete(topic_partition, self._core.clock.now_ms())  # its topic is gone
             return
-        log = branched or self._log(topic_partition, partition.topic_id, log_config, config, leads=partition.leads)
+        log = branched or self._log(
+            topic_partition,
+            partition.topic_id,
+            log_config,
+            config,
+            is_whole=self._begins_whole(partition.leader, partition.isr),
+        )
         if log is not None:
             self._lacking.discard(topic_partition)
             partition.found_log(log)

@@ -142,11 +142,15 @@ class Leadership:
             self._asked[number] = held
             self._shared.put(LeaderAndIsr(number, broker_id, held))
 
-    def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """A broker has answered an order, for example of `ask_for_replicas`."""
-        held = self._asked.pop(event.number, None)
-        if held is not None and event.broker_id in self._context.brokers:
+    def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Asking:
+        """A broker has answered an order, for example of `ask_for_replicas`. Returns the replicas that it was asked
+        for; none if it is gone."""
+        held = self._asked.pop(event.number, ())
+        if event.broker_id not in self._context.brokers:
+            return ()
+        if held:
             yield from self.replicas_found(event.broker_id, held, event.without_log)
+        return held
 
     def replicas_found(
         self, broker_id: int, held: Sequence[TopicPartitions], without_log: Collection[TopicPartition]

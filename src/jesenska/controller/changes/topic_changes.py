@@ -200,15 +200,22 @@ class TopicChanges:
         self._shared.put(LeaderAndIsr(number, broker_id, held))
 
     def leader_and_isr_done(self, event: LeaderAndIsrDone) -> Steps:
-        """A broker has the replicas that were ordered, except those without a log."""
-        yield from self._leadership.leader_and_isr_done(event)
+        """A broker has the replicas that it was ordered or asked for, except those without a log."""
+        held: Sequence[TopicPartitions] = yield from self._leadership.leader_and_isr_done(event)
         if event.number in self._beginnings:
             _, beginning, _ = self._beginnings[event.number]
-            for part in (held_by(event.broker_id, part) for part in beginning.topics):
-                for number in part.numbers if self._is_being_branched(part.topic.name) else ():
-                    if TopicPartition(part.topic.name, number) not in event.without_log:
-                        self._branched.setdefault(TopicPartition(part.topic.name, number), set()).add(event.broker_id)
+            held = [held_by(event.broker_id, part) for part in beginning.topics]
+        branches = [part for part in held if self._is_being_branched(part.topic.name)]
+        for part in branches:
+            for number in part.numbers:
+                if TopicPartition(part.topic.name, number) not in event.without_log:
+                    self._branched.setdefault(TopicPartition(part.topic.name, number), set()).add(event.broker_id)
+        if event.number in self._beginnings:
             yield from self._answered(event.number, event.without_log)
+            return
+        for name in [part.topic.name for part in branches if self._leaders_have_branched(part.topic.name)]:
+            # A leader had no log when it was told to begin, and has made it since.
+            yield from self._branch_is_made(name)
 
     def broker_gone(self, broker_id: int) -> Steps:
         """The broker will not answer its orders any more."""
@@ -246,7 +253,7 @@ class TopicChanges:
             elif beginning.is_creation:
                 told = KafkaStorageError(
                     f"Topic '{name}' was not created: a broker could not make its part of the branch. See the log of "
-                    f"the brokers that lead its source."
+                    "the brokers that lead its source. After an election there, try again."
                 )
                 self._forget_branched(name)
                 yield from self._deletions.begin(name, beginning.token, told=told)
