@@ -70,7 +70,7 @@ from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
 from jesenska.replication.leader.isr_syncs import IsrSyncs
-from jesenska.security.scram import ScramCredential
+from jesenska.security.scram import ScramCredential, parse_credential
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 
 logger = logging.getLogger(__name__)
@@ -209,7 +209,16 @@ class Broker:
 
     def _credential_of(self, mechanism: str, user: str) -> ScramCredential | None:
         """The SCRAM credential of a user; None if there is none, or the users are not known yet."""
-        return None
+        text = None
+        if self._serving is not None:
+            text = self._serving.replication.settings.user_settings(user).get(mechanism)
+        if text is None:
+            return None
+        try:
+            return parse_credential(text)
+        except ValueError:
+            logger.error("user %s: the credential for %s in the tree cannot be read", user, mechanism)
+            return None
 
     # --- starting ----------------------------------------------------------------------------------------------------
 
@@ -247,7 +256,7 @@ class Broker:
         replication = await load(core, place, storage, self._peer_listener, on_progress)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
-        dispatcher = self._dispatcher(core, self._families(core, place, controlling, coordinating))
+        dispatcher = self._dispatcher(core, self._families(core, place, replication, controlling, coordinating))
         listeners = tuple(self._listener(dispatcher, port) for port in ports)
         self._serving = Serving(place, core, replication, controlling, coordinating, dispatcher, listeners)
         storage.bell.listen(replication.failures.look)
@@ -285,7 +294,12 @@ class Broker:
         )
 
     def _families(
-        self, core: SharedParts, place: TreePlace, controlling: Control, coordinating: Coordinators
+        self,
+        core: SharedParts,
+        place: TreePlace,
+        replication: Replication,
+        controlling: Control,
+        coordinating: Coordinators,
     ) -> Families:
         """The values of the families for the handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
@@ -305,7 +319,7 @@ class Broker:
             PeerFamily(
                 clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, controller
             ),
-            SecurityFamily(),
+            SecurityFamily(controller, replication.settings),
         )
         return {type(value): value for value in values}
 

@@ -60,6 +60,14 @@ class AlterBrokerSettings(NamedTuple):
     validate_only: bool = False
 
 
+class AlterUserSettings(NamedTuple):
+    """A client changes settings of a user; None removes one."""
+
+    token: int
+    user: str
+    changes: Mapping[str, str | None]
+
+
 class TopicsNew(NamedTuple):
     """A broker hears of topics that it did not know. Answered when it knows their settings."""
 
@@ -176,6 +184,7 @@ Change = (
     | DeleteTopic
     | AlterTopicSettings
     | AlterBrokerSettings
+    | AlterUserSettings
     | ElectUncleanly
     | ElectPreferred
     | BalanceLeaders

@@ -66,9 +66,11 @@ async def load_topic(store: Store, name: str, *, deleting: bool = False, at_once
 
 
 async def entities(store: Store) -> list[str]:
-    """Topics and brokers that have settings: `topics/<name>`, `brokers/<id>`."""
+    """Topics, brokers and users that have settings: `topics/<name>`, `brokers/<id>`, `users/<name>`."""
     return [
-        f"{kind}/{name}" for kind in ("topics", "brokers") for name in await _children(store, f"{paths.CONFIG}/{kind}")
+        f"{kind}/{name}"
+        for kind in ("topics", "brokers", "users")
+        for name in await _children(store, f"{paths.CONFIG}/{kind}")
     ]
 
 

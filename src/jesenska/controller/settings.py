@@ -11,10 +11,17 @@ from collections.abc import Callable, Mapping
 from jesenska.config.layers import BrokerConfig, TopicConfig
 from jesenska.controller.changes.change_machine import ChangeMachine
 from jesenska.controller.changes.change_state import ChangeState, Steps, refusal, write
-from jesenska.controller.changes.config_looks import ConfigLooks, config_in
+from jesenska.controller.changes.config_looks import ENTITY_KINDS, ConfigLooks, config_in
 from jesenska.controller.context import ConfigView, ControllerContext
 from jesenska.controller.effects import Get, Read, SettingsChanged
-from jesenska.controller.events import EVERYTHING, AlterBrokerSettings, AlterTopicSettings, Look, TopicsNew
+from jesenska.controller.events import (
+    EVERYTHING,
+    AlterBrokerSettings,
+    AlterTopicSettings,
+    AlterUserSettings,
+    Look,
+    TopicsNew,
+)
 from jesenska.controller.plans.config_changes import (
     ConfigPlan,
     ToldChanges,
@@ -22,6 +29,7 @@ from jesenska.controller.plans.config_changes import (
     plan_broker_config_replaced,
     plan_topic_config,
     plan_topic_config_replaced,
+    plan_user_config,
 )
 from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError
@@ -44,12 +52,13 @@ class Settings(ChangeMachine):
         self._shared = shared = ChangeState(broker_id, context, config)
         self._is_topic = is_topic
         self._told_changes = ToldChanges()
-        self._looks = ConfigLooks(shared, self._found, self._told_of)
+        self._looks = ConfigLooks(shared, self._found, self._told_of, (*ENTITY_KINDS, "users"))
         super().__init__(
             shared,
             {
                 AlterTopicSettings: self._alter_topic,
                 AlterBrokerSettings: self._alter_broker,
+                AlterUserSettings: self._alter_user,
                 TopicsNew: self._read,
                 Look: self._look,
             },
@@ -63,6 +72,19 @@ class Settings(ChangeMachine):
     def topic_config(self, name: str) -> TopicConfig:
         """A topic's settings in force."""
         return self._shared.topic_config(name)
+
+    def user_settings(self, user: str) -> Mapping[str, str]:
+        """A user's settings in the tree: SCRAM credentials and quotas."""
+        found = self._context.configs.get(f"users/{paths.sanitize(user)}")
+        return found.settings if found is not None else {}
+
+    def users(self) -> dict[str, Mapping[str, str]]:
+        """The settings of all users that have any."""
+        return {
+            paths.desanitize(entity.removeprefix("users/")): found.settings
+            for entity, found in self._context.configs.items()
+            if entity.startswith("users/")
+        }
 
     # --- what clients ask --------------------------------------------------------------------------------------------
 
@@ -84,6 +106,10 @@ class Settings(ChangeMachine):
             return plan_broker_config(context, event.name, event.change, broker_id, config)
 
         yield from self._carry_out(plan, event.validate_only)
+        self._shared.answer(event.token)
+
+    def _alter_user(self, event: AlterUserSettings) -> Steps:
+        yield from self._carry_out(lambda: plan_user_config(self._context, event.user, event.changes), False)
         self._shared.answer(event.token)
 
     def _carry_out(self, make: Callable[[], ConfigPlan], validate_only: bool) -> Steps:
@@ -151,7 +177,8 @@ class Settings(ChangeMachine):
     def _act(self, entity: str) -> None:
         if entity.startswith("brokers/"):
             self._shared.settings_changed()
-        self._shared.put(SettingsChanged(entity))
+        if not entity.startswith("users/"):
+            self._shared.put(SettingsChanged(entity))
 
     def _take_old_away(self) -> Steps:
         old = self._told_changes.due(self._shared.now_ms)

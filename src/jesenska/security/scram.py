@@ -30,6 +30,8 @@ from jesenska.security.sasl import SaslError
 
 #: The hashes by the name of the mechanism.
 MECHANISMS: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+#: The mechanisms by their numbers in requests (KIP-554).
+MECHANISM_CODES: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 MIN_ITERATIONS: Final = 4096
 MAX_ITERATIONS: Final = 16384
 _CLIENT_FIRST = re.compile(

@@ -9,7 +9,7 @@ request, as its first argument, and so can be tested without a broker.
     TransactionFamily    producer ids and transactions
     TopicFamily          topics created, changed, deleted; leaders elected; replicas moved
     PeerFamily           requests between brokers and controllers
-    SecurityFamily       users, rights and quotas, which are not kept yet
+    SecurityFamily       users with their credentials, rights and quotas
 
 A broker fills them at its start (`broker.server`); nothing in them is set later."""
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from jesenska.base.errors import ClusterAuthorizationFailedError
+from jesenska.controller.events import AlterUserSettings
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from jesenska.broker.metadata_cache import MetadataCache
     from jesenska.broker.pool import Pool
     from jesenska.broker.replicas.order_receiver import OrderReceiver
+    from jesenska.broker.settings.settings_runtime import SettingsRuntime
     from jesenska.broker.waiting import WaitingRoom
     from jesenska.log.log_directories import LogDirectories
     from jesenska.metadata.producer_ids import ProducerIds
@@ -149,4 +151,11 @@ class PeerFamily:
 
 @dataclass(frozen=True, slots=True)
 class SecurityFamily:
-    """Empty: there are no users, rights or quotas yet."""
+    """Users and their credentials."""
+
+    controller: ControllerClient
+    settings: SettingsRuntime
+
+    async def alter_user(self, user: str, changes: Mapping[str, str | None]) -> None:
+        """Changes settings of a user in the tree; None removes one."""
+        await self.settings.ask(lambda token: AlterUserSettings(token, user, changes))

@@ -53,6 +53,7 @@ VERSIONS: Final[Mapping[int, tuple[int, int]]] = {
     47: (0, 0),  # OffsetDelete
     48: (0, 1),  # DescribeClientQuotas
     50: (0, 0),  # DescribeUserScramCredentials
+    51: (0, 0),  # AlterUserScramCredentials
     56: (0, 3),  # AlterPartition
     57: (0, 2),  # UpdateFeatures
     60: (0, 2),  # DescribeCluster

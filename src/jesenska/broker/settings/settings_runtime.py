@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jesenska.base.errors import BrokerNotAvailableError
 from jesenska.broker.effects_runtime import EffectsRuntime
@@ -34,6 +34,14 @@ class SettingsRuntime(EffectsRuntime):
     def topic_config(self, name: str) -> TopicConfig:
         """A topic's settings in force."""
         return self._settings.topic_config(name)
+
+    def user_settings(self, user: str) -> Mapping[str, str]:
+        """A user's settings in the tree: SCRAM credentials and quotas."""
+        return self._settings.user_settings(user)
+
+    def users(self) -> dict[str, Mapping[str, str]]:
+        """The settings of all users that have any."""
+        return self._settings.users()
 
     async def read(self, topics: Sequence[str]) -> None:
         """Reads the settings of new topics; TreeError, KafkaStorageError if the tree cannot be reached."""

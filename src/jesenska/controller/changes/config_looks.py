@@ -13,16 +13,21 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, decode_config, decode_config_change
 from jesenska.metadata.tree_operations import NoNodeError
 
-_ENTITY_KINDS: Final = ("topics", "brokers")
+ENTITY_KINDS: Final = ("topics", "brokers")
 
 
 class ConfigLooks:
-    """The looks of one machine. `found` is called with changed settings of `topics/<name>` or `brokers/<id>`, `told`
-    with the path of each node under /config/changes."""
+    """The looks of one machine, at entities of these kinds. `found` is called with changed settings of `topics/<name>`,
+    `brokers/<id>` or `users/<name>`, `told` with the path of each node under /config/changes."""
 
     def __init__(
-        self, shared: ChangeState, found: Callable[[str, ConfigView], Steps], told: Callable[[str], None]
+        self,
+        shared: ChangeState,
+        found: Callable[[str, ConfigView], Steps],
+        told: Callable[[str], None],
+        kinds: Sequence[str] = ENTITY_KINDS,
     ) -> None:
+        self._kinds = tuple(kinds)
         self._shared = shared
         self._context = shared.context
         self._found = found
@@ -31,9 +36,9 @@ class ConfigLooks:
 
     def everything(self) -> Steps:
         """Settings of all topics and brokers."""
-        kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in _ENTITY_KINDS))
+        kinds = yield Read(tuple(Children(f"{paths.CONFIG}/{kind}") for kind in self._kinds))
         yield from self.entities(
-            [f"{kind}/{name}" for kind, names in zip(_ENTITY_KINDS, kinds, strict=True) for name in names or ()]
+            [f"{kind}/{name}" for kind, names in zip(self._kinds, kinds, strict=True) for name in names or ()]
         )
 
     def changes(self) -> Steps:
@@ -58,7 +63,7 @@ class ConfigLooks:
             except NodeFormatError as error:
                 self._shared.say("error", f"{path} is ignored: {error}")
                 continue
-            if entity.startswith(("topics/", "brokers/")):
+            if entity.partition("/")[0] in self._kinds and entity.count("/") == 1:
                 changed[entity] = None
         yield from self.entities(list(changed))
         self._last_change = max([self._last_change, *(number for number, _ in new)])

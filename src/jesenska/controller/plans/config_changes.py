@@ -237,6 +237,19 @@ def _parts(text: str) -> list[str]:
     return [] if "," in text and parts == [""] else parts
 
 
+def plan_user_config(view: ControllerContext, user: str, changes: Mapping[str, str | None]) -> ConfigPlan:
+    """The plan that sets settings of a user, such as SCRAM credentials; None removes one."""
+    entity = f"users/{paths.sanitize(user)}"
+    known = view.configs.get(entity)
+    settings = dict(known.settings) if known is not None else {}
+    for name, value in changes.items():
+        if value is None:
+            settings.pop(name, None)
+        else:
+            settings[name] = value
+    return _plan(view, entity, settings)
+
+
 def _topic_plan(
     view: ControllerContext, topic: str, settings: dict[str, str], broker_config: BrokerConfig, exists: bool | None
 ) -> ConfigPlan:

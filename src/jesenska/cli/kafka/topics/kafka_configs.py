@@ -30,6 +30,7 @@ from jesenska.cli.kafka.topics.config_listing import (
     with_near_miss,
 )
 from jesenska.cli.kafka.topics.quota_listing import quotas_of
+from jesenska.cli.kafka.topics.scram_credentials import alter_credentials, are_credentials
 from jesenska.cli.shared.tool import (
     Parser,
     add_bootstrap,
@@ -110,11 +111,14 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
                 return await _describe_quotas(cluster, entities, options)
             return await _describe(cluster, entities[0], options)
     changes = _changes(parser, options)
+    if len(entities) == 1 and entities[0].kind == "users" and entities[0].name and are_credentials(changes):
+        async with cluster_of(options) as cluster, telling("Waiting for the broker"):
+            return await _alter_credentials(cluster, entities[0].name, changes, options)
     if entities[0].kind in QUOTAS:
         kinds = " and ".join(item.kind for item in entities)
         raise JesenskaError(
-            f"Quotas and credentials of {kinds} cannot be changed: quotas are not built yet; --describe shows those "
-            f"of a cluster that has them."
+            f"Quotas of {kinds} cannot be changed: quotas are not built yet; --describe shows those of a cluster that "
+            "has them."
         )
     async with cluster_of(options) as cluster, telling("Waiting for the broker"):
         return await _alter(cluster, entities[0], changes, options)
@@ -190,6 +194,18 @@ async def _alter(cluster: Cluster, entity: Entity, changes: list[ConfigChange], 
         print("Completed updating default config for brokers in the cluster.")
     else:
         print(f"Completed updating config for {_one(entity.kind)} {entity.name}.")
+    return 0
+
+
+async def _alter_credentials(
+    cluster: Cluster, user: str, changes: list[ConfigChange], options: argparse.Namespace
+) -> int:
+    await alter_credentials(cluster, user, changes)
+    if options.output == "json":
+        names = {item.name: "deleted" if item.value is None else "set" for item in changes}
+        print_json({"entityType": "users", "entityName": user, "credentials": names})
+    else:
+        print(f"Completed updating config for user {user}.")
     return 0
 
 
