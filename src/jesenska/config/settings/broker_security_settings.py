@@ -1,4 +1,4 @@
-"""Settings of the broker about who may connect and do what: TLS, SASL, delegation tokens, the authorizer.
+"""The broker's settings about access: TLS, SASL, delegation tokens, the authorizer.
 
 No setting has an effect yet; `safety` stops a start that would need one of them."""
 
