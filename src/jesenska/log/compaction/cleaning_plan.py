@@ -57,7 +57,7 @@ class CleanablePart(NamedTuple):
 
 def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> int:
     """Returns the start of the dirty part: the checkpoint, or the log's start if the checkpoint is outside of the log,
-    or there is none."""
+    or missing."""
     if checkpoint is None or checkpoint < log_start_offset or checkpoint > log_end_offset:
         return log_start_offset
     return checkpoint

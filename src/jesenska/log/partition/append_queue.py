@@ -308,7 +308,7 @@ class AppendQueue:
             self.writer.writer.submit(run, done)
 
     def holding(self, offset: int) -> PendingAppend | None:
-        """Returns the queued append that contains an offset; None if there is none."""
+        """Returns the queued append that contains an offset; None if there is no such append."""
         for pending in self.waiting:
             if isinstance(pending, PendingAppend) and pending.batches[0].base_offset <= offset < pending.end_offset:
                 return pending

@@ -375,7 +375,7 @@ def _resumed(
     segment: CheckedSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]
 ) -> int:
     """Returns the position at which good batches go on after a bad one: the end of the bad batch by its length, any
-    byte nearby, or one of the positions; the end of the segment if there is none."""
+    byte nearby, or one of the positions; the end of the segment if no good batch follows."""
     header = _header_in(segment.read_bytes(position, HEADER_SIZE))
     following = end if header is None else position + header.size_bytes
     near = segment.read_bytes(position, min(_SEARCH_BYTES, end - position))

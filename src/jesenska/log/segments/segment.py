@@ -544,8 +544,8 @@ class LogSegment:
         return self._scan(position, -1)
 
     def find(self, offset: int, position: int | None = None) -> BatchPlace | None:
-        """Returns the first batch whose last offset is at least `offset`; None if there is none. The search starts at
-        `position` or at the position from the index."""
+        """Returns the first batch whose last offset is at least `offset`; None if there is no such batch. The search
+        starts at `position` or at the position from the index."""
         return self._scan(self._indexed_position(offset) if position is None else position, offset)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
@@ -674,7 +674,7 @@ class LogSegment:
         return position if self._checked is None else self._checked.behind_damage(position)
 
     def next_damage(self, position: int) -> int:
-        """Returns the start of the next known damage after a position; the end of the segment if there is none."""
+        """Returns the start of the next known damage after a position; the end of the segment if no damage follows."""
         return self.size_bytes if self._checked is None else min(self.size_bytes, self._checked.next_damage(position))
 
     # -- time ---------------------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ class LogTail:
         self._last_offsets: list[int] = []
         #: Position and base offset of each.
         self._places: list[tuple[int, int]] = []
-        #: Base offset of the first known batch; larger than any offset if there is none.
+        #: Base offset of the first known batch; larger than any offset if no batch is known.
         self.first_offset = 1 << 63
 
     def clear(self) -> None:
@@ -63,6 +63,6 @@ class LogTail:
 
     def position_of(self, offset: int) -> int:
         """Returns the position of the batch that holds an offset, or of the first batch after it; the segment's end if
-        there is none."""
+        no batch follows."""
         index = bisect_left(self._last_offsets, offset)
         return self._places[index][0] if index < len(self._places) else self.segment.size_bytes

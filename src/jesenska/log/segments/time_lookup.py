@@ -35,7 +35,7 @@ class TimeLookup:
         self._copies: list[tuple[LogSegment, LogSegment]] = []
 
     def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
-        """Returns the first record whose timestamp is at least `timestamp_ms`; None if there is none."""
+        """Returns the first record whose timestamp is at least `timestamp_ms`; None if there is no such record."""
         for copy in self._each(timestamp_ms):
             try:
                 found = _first_in(copy, self._log_start_offset, timestamp_ms)
