@@ -3,7 +3,7 @@ r"""Java's .properties files: the format of server.properties, producer.properti
     line     = blanks ( comment | entry )? end         comment: begins with # or !
     entry    = key blanks? ( = | : | blank ) blanks? value
     a line that ends with an odd number of backslashes goes on with the next one, whose leading blanks are dropped
-    escapes  = \t \n \r \f \uXXXX, and a backslash before anything else stands for that character
+    escapes  = \t \n \r \f \uXXXX, and a backslash before any other character is that character
 
 A key may occur twice: the last one counts, as in Java. Bytes are read as UTF-8, which people write, or if they are not
 valid UTF-8 as ISO-8859-1, which Java defines. Writing escapes everything that is not printable ASCII, so that either

@@ -97,8 +97,8 @@ class LogDirectories:
         intervals and delays, so that a change of the wall clock does not affect them; by default the `now_ms` of each
         call measures them. With `cleaner_surroundings` logs are compacted; without them `cleaner` is called before
         segments of a log are removed. `on_failure` is called once for each directory that fails, perhaps in the middle
-        of work on one of its logs: it must have `take_offline` called a moment later. Without it the next `tick` calls
-        it. With `move_surroundings` replicas can be moved between the directories."""
+        of work on one of its logs: so the function must not call `take_offline` at once, but a moment later. Without
+        it the next `tick` calls it. With `move_surroundings` replicas can be moved between the directories."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -674,6 +674,6 @@ class LogDirectories:
 
 
 def _disk_error(error: KafkaStorageError | OSError) -> OSError:
-    """Returns the error of the disk because of which a log could not be opened."""
+    """Returns the error of the disk that kept a log from being opened."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return cause if isinstance(cause, OSError) else OSError(f"{error}")

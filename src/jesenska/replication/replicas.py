@@ -1,17 +1,17 @@
 """The rules of one partition's replicas: the leader, the replicas in sync, the high watermark, and the requirements of
 a write with acks=all.
 
-    in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end
-                      offset, or it fetched at the log end offset of its fetch before, and so had the whole log at
-                      that earlier time (KIP-16). A follower that has the whole log need not fetch it again: it has it
-                      until the next append
+    in sync           a follower that has had the whole log within replica.lag.time.max.ms: its fetch was at the log end
+                      offset, or at least at the log end offset of the time of its previous fetch, and then it had the
+                      whole log at that earlier time (KIP-16). A follower that has the whole log need not fetch it
+                      again: it has it until the next append
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch, as reported
                       in its present request. An earlier request does not count: its broker may have crashed since,
                       and have come back with fewer records
     high watermark    the lowest log end offset of all replicas in sync, and of assigned followers that will soon be in
                       sync. It never goes back while one broker leads. It does not move while fewer replicas than
                       min.insync.replicas are in sync, or will be. A follower that has not fetched since this broker
-                      began to lead stops it. With the leader alone it is the log end offset
+                      began to lead keeps it from moving. With the leader alone it is the log end offset
     proposed ISR      is valid until the controller has accepted or refused it. Until then the high watermark waits for
                       the members of both the old and the new ISR, while min.insync.replicas counts the members of the
                       old one (KIP-497). A proposal that is not sent yet, since the tree is not reachable or the disk

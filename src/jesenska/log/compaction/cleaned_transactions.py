@@ -30,7 +30,7 @@ class CleanedTransactions:
         #: By producer: the aborted transactions that have begun; `_met` has the producers with a batch in this pass.
         self._begun: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
-        #: Producers with a batch of a transaction that was or will be committed.
+        #: Producers with a batch of a transaction that is not aborted.
         self._committed: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:

@@ -149,8 +149,8 @@ class _CleanedFile:
 class Cleaning:
     """One compaction. `groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which
     begins at `first_dirty`. `producer_ends` are last offsets of batches that must not be removed as a whole: the last
-    batch of each producer; `producer_epochs` are the epochs of producers of which only markers are known.
-    `transaction_indexes` are copies of the log's. `secret` is 16 random bytes."""
+    batch of each producer; `producer_epochs` are the epochs of producers without a batch in the log's state, which
+    have only markers. `transaction_indexes` are copies of the log's. `secret` is 16 random bytes."""
 
     def __init__(
         self,

@@ -76,7 +76,7 @@ class BranchPlan(NamedTuple):
     path: Path
     #: Sealed and synced, in order.
     linked: Sequence[LogSegment]
-    #: A copy of the next segment, of which the part before `end_offset` is copied; None for no part.
+    #: A copy of the next segment, whose part before `end_offset` is copied; None if nothing is copied.
     copied: LogSegment | None
     #: The offset at which the branch's own records begin.
     end_offset: int

@@ -62,8 +62,9 @@ class BranchWanted(NamedTuple):
 
 
 class Branching:
-    """One running branching. `write_log_starts` writes the checkpoint of the log start offsets; `first_dirty` returns
-    the first offset of the source that compaction has not seen; `done` is called on the owner's thread."""
+    """The branching of one partition while it runs. `write_log_starts` writes the checkpoint of the log start offsets;
+    `first_dirty` returns the first offset of the source that compaction has not seen; `done` is called on the owner's
+    thread."""
 
     def __init__(
         self,

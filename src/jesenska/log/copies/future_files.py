@@ -59,8 +59,8 @@ FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 #: A file in a partition's directory. It names the directory that holds the partition from here on, if that directory
 #: has the partition's name.
 MOVED_TO_FILE: Final = "jesenska-moved-to"
-#: A file in a partition's directory. It counts only if the directory that it names does not have the partition any
-#: more, or has a file that says that the partition has moved here.
+#: A file in a partition's directory. A directory with this file is the partition's only if the directory that the file
+#: names does not have the partition any more, or has a `jesenska-moved-to` that names this one.
 MOVED_FROM_FILE: Final = "jesenska-moved-from"
 _BUFFER_BYTES = 1024 * 1024
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)

@@ -2,7 +2,7 @@
 the files, in another thread; `move_steps` decides the next step.
 
     state      meaning                                            next state
-    WAITING    the largest number of others is being copied       COPYING
+    WAITING    waits for a free thread                            COPYING
     COPYING    pieces are copied; the log is in use               CLOSING, when nothing is missing
     CLOSING    the log takes no appends (they wait in its queue)  COPYING again, if too much has changed meanwhile;
                while the rest is copied and synced                OVER, when the log continues in the new directory

@@ -94,9 +94,9 @@ class ReplicaMoves:
         self._is_busy = is_busy
         #: In the order of the requests.
         self._moves: dict[TopicPartition, ReplicaMove] = {}
-        #: Those of them that have not begun.
+        #: The moves that have not begun.
         self._waiting: dict[TopicPartition, ReplicaMove] = {}
-        #: Number of moves that have begun.
+        #: Number of moves that have begun and are not over.
         self._running = 0
         self._found: list[FoundCopy] = []
         self._paced_until_ms = 0.0

@@ -404,9 +404,9 @@ class LogDirectory:
 
 
 class FailingDirectory:
-    """For a start: a directory fails with an error of the disk in the block, which then ends. If no other directory is
-    left the error is raised (UnusableDirectoryError, KafkaStorageError). `what` is the operation of the block: read,
-    written."""
+    """A context manager for a start: an error of the disk in its block makes the directory fail, and ends the block.
+    If no other directory is left the error is raised (UnusableDirectoryError, KafkaStorageError). `what` is the
+    operation of the block: read, written."""
 
     def __init__(self, directory: LogDirectory, directories: Sequence[LogDirectory], what: str = "read") -> None:
         self._directory = directory

@@ -194,7 +194,7 @@ def _partitions(
 
 
 class _Removed(NamedTuple):
-    """The place of the log of a directory that is not the partition's: the log is in `home`, at `path`."""
+    """The place of a partition's log, for a directory that is not the partition's: the log is in `home`, at `path`."""
 
     home: LogDirectory
     path: Path

@@ -78,7 +78,7 @@ def _append_to_restarted(
 def _append(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """Appends batches of which the first does not begin before the log's end."""
+    """Appends batches that begin at the log's end or later."""
     found = look_at(log.topic_partition, buffer, headers)
     first_offset, end_offset = found.first_offset, found.last_offset + 1
     queues = bool(log.queue.waiting or log.writer.flushes_in_flight)

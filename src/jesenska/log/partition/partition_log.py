@@ -1,5 +1,5 @@
-"""A partition's log: an ordered list of segments, of which the last takes appends. One thread (the broker's loop) owns
-it. Other threads get bytes to write and files to sync from it, never its own state.
+"""A partition's log: an ordered list of segments. The last segment takes the appends. One thread (the broker's loop)
+owns it. Other threads get bytes to write and files to sync from it, never its own state.
 
 Other modules have the operations on a log:
 
@@ -314,8 +314,8 @@ class PartitionLog:
         self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def check_writable(self) -> None:
-        """Raises the reason why the log takes no appends: it is closed, failed, or hindered. First tries again to cut
-        off a torn end."""
+        """Raises the reason why the log takes no appends: it is closed, failed, or hindered. It first tries again to
+        cut off a torn end, and raises for that only if it fails."""
         if self.is_closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self.flushes.failure is not None:

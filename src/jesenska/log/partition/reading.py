@@ -68,9 +68,8 @@ class ReadResult:
         self.log_end_offset = log_end_offset
         #: True if the limit of bytes, or the end of a segment, cut off readable batches.
         self.has_more = has_more
-        #: True if a later read at this offset returns no more than a read without the limit of bytes would return now:
-        #: the segment has ended, and the next records are in another one; or the rest of the segment is not checked
-        #: yet.
+        #: True if a later read at this offset, with the same limit of bytes, returns no more: the segment has ended,
+        #: and the next records are in another one; or the rest of the segment is not checked yet.
         self.is_final = is_final
 
 

@@ -35,7 +35,7 @@ from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET
 CHECK_BYTES = 4 * 1024 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-#: Distance after the begin of damage within which good batches are looked for at every byte.
+#: Distance after the start of damage within which good batches are looked for at every byte.
 _SEARCH_BYTES = 1024 * 1024
 _MAGIC = bytes([MAGIC_V2])
 #: The errors of bytes that are no batch. A magic of 0 or 1 in a log of batches is damage, too.
@@ -363,7 +363,7 @@ def _fault_at(segment: CheckedSegment, position: int, end: int) -> BatchHeader |
 
 
 def _header_in(data: bytes | memoryview) -> BatchHeader | None:
-    """Returns the header at the begin of the data; None if there is no header of a batch."""
+    """Returns the header at the start of the data; None if there is no header of a batch."""
     try:
         header = read_header(data)
     except _NO_BATCH:

@@ -184,7 +184,7 @@ class IndexFile:
 
     def replace(self) -> None:
         """Empties the index in memory, ready to be rebuilt; the next write that trims writes all entries from the
-        begin of the file and cuts it to them."""
+        start of the file and cuts it to them."""
         with self.lock:
             self.generation += 1
         self._clear()

@@ -280,8 +280,8 @@ class ProducerState:
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, is_for_new_clients: bool
     ) -> Verification:
         """Begins the verification of a transaction's first batch, before the leader asks the coordinator if the
-        partition is in the transaction. Until `is_verified` fails for the returned object, no transaction of the
-        producer has ended here since. `sequence` is that of the batch, -1 if a coordinator writes it; with
+        partition is in the transaction. The returned object shows later if a transaction of the producer has ended
+        here since (`is_verified`). `sequence` is that of the batch, -1 if a coordinator writes it; with
         `is_for_new_clients` the coordinator is to add the partition."""
         verification = self._verifications.get(producer_id)
         if verification is None:

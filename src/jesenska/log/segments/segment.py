@@ -130,7 +130,7 @@ class LogSegment:
         self.base_offset = base_offset
         #: Held by another thread that reads or rebuilds the index files of this segment through a copy of the segment.
         self._guard: Lock | None = None
-        #: The segment of which this is a copy; None for a segment of a log.
+        #: The original, if this segment is a copy; None for a segment of a log.
         self._original: LogSegment | None = None
         #: Number of entries of the two indexes that a copy shares with an active segment, until `keep_entries`.
         self._shared_entries: tuple[int, int] | None = None

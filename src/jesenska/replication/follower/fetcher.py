@@ -306,8 +306,8 @@ class GoOn(NamedTuple):
 
 
 def go_on_at(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> GoOn | None:
-    """Returns how a log continues after its leader has reported that it does not have the log's end; None if by now it
-    has it.
+    """Returns how a log continues whose end the leader does not have, by the leader's start and end offsets; None if
+    the leader has that end by now.
 
     A leader whose log ends before was elected without being in sync. A leader whose log starts later has deleted the
     next records."""

@@ -25,7 +25,7 @@ _AT_ONCE: Final = 10
 
 
 class Syncing(Protocol):
-    """A partition of which this broker has a replica."""
+    """A partition with a replica on this broker."""
 
     topic_partition: TopicPartition
 
@@ -40,7 +40,7 @@ class IsrSyncs:
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
-        #: Those whose sync has failed.
+        #: Partitions whose sync has failed.
         self._failed: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
         self._working = 0
         self._begins = False
