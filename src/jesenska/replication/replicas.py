@@ -1,9 +1,9 @@
 """The rules of one partition's replicas: the leader, the replicas in sync, the high watermark, and the requirements of
 a write with acks=all.
 
-    in sync           a follower that has had the whole log within replica.lag.time.max.ms: its fetch was at the log end
-                      offset, or at least at the log end offset of the time of its previous fetch, and then it had the
-                      whole log at that earlier time (KIP-16). A follower that has the whole log need not fetch it
+    in sync           a follower that has had the whole log within replica.lag.time.max.ms: its fetch was at the log
+                      end offset, or at least at the log end offset of the time of its previous fetch, and then it had
+                      the whole log at that earlier time (KIP-16). A follower that has the whole log need not fetch it
                       again: it has it until the next append
     comes back        a follower that has reached the high watermark, and the start of the leader's epoch, as reported
                       in its present request. An earlier request does not count: its broker may have crashed since,
