@@ -51,8 +51,7 @@ def _zookeeper(config: BrokerConfig) -> Iterator[StartRefused]:
 
 
 def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Reads only names and protocols, so that a secured listener is reported even if its address is not valid
-    either."""
+    """Reads only names and protocols, so that a secured listener is named even where its address is broken as well."""
     try:
         protocols = security_protocols(config)
     except InvalidConfigError as error:

@@ -29,7 +29,7 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: Number of logs in one step: a millisecond's work.
+#: Number of logs in one step, so that a step is short.
 _LOGS_AT_ONCE = 500
 _LOGS_RETAINED_AT_ONCE = 20
 

@@ -31,7 +31,7 @@ from jesenska.log.segments.index_file import CorruptIndexError
 from jesenska.records.codec import BatchScan, crc32c
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET, MAGIC_V2, BatchHeader, read_header
 
-#: Bytes that are checked at a time: some milliseconds of work.
+#: Number of bytes that are checked at a time, so that a check is short.
 CHECK_BYTES = 4 * 1024 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
