@@ -34,7 +34,7 @@ class LogConfig:
     compact: bool = False
     #: fsync after this many records.
     flush_messages: int = UNLIMITED
-    #: fsync when the oldest unsynced record is older.
+    #: fsync of unsynced records when this time has passed since the last fsync by time.
     flush_ms: int = UNLIMITED
     #: Segments stay on disk under `.deleted` for this long.
     file_delete_delay_ms: int = 60_000
