@@ -1,5 +1,5 @@
-"""The number meant by an amount with a unit (1h, 10MB) where Kafka takes a bare number, for the sentence that refuses
-it."""
+"""Finds the number meant by an amount with a unit (1h, 10MB) where Kafka takes a bare number, for the error message
+about it."""
 
 from __future__ import annotations
 
@@ -30,12 +30,13 @@ _BYTES = {
     "gb": 1 << 30,
     "gib": 1 << 30,
 }
-#: By the end of a setting's name: its unit, and the units that people write in its place.
+#: By the end of a setting's name: its unit, and the units that users write instead.
 _UNITS = ((".ms", "milliseconds", _MS), (".bytes", "bytes", _BYTES))
 
 
 def meant(name: str, text: str) -> str:
-    """A hint what to write in place of `text`, as the end of a sentence; empty if the meaning is not clear."""
+    """Returns a hint about the number to write instead of `text`, as the end of a sentence; empty if the meaning is
+    not clear."""
     written = _WRITTEN.fullmatch(text.strip())
     for suffix, unit, factors in _UNITS:
         if written is not None and name.endswith(suffix) and (factor := factors.get(written[2].lower())) is not None:

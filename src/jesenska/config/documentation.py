@@ -20,7 +20,7 @@ kept, shown, warned about once at the start; no effect yet. *No meaning*: accept
 
 
 def effect_of(setting: Setting) -> str:
-    """The effect of a setting: "works", or why it has none."""
+    """Returns the effect of a setting: "works", or the reason why it has none."""
     return {
         Effect.WORKS: "works",
         Effect.STORED: f"stored: {setting.reason}",
@@ -43,7 +43,7 @@ def _rows(settings: Iterable[Setting]) -> list[str]:
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Returns the page as Markdown."""
     head = ["| name | default | what it is | effect |", "|---|---|---|---|"]
     parts = [
         _HEAD,

@@ -1,5 +1,4 @@
-"""The layers a setting's value comes from, put together: the value in force, and its source as DescribeConfigs reports
-it.
+"""The layers of a setting's value, put together: the value in force, and its source as DescribeConfigs reports it.
 
     strongest   1  topic's own                /config/topics/<topic>            changes while running
                 2  this broker's dynamic      /config/brokers/<id>              changes while running
@@ -11,8 +10,8 @@ Both configurations are values: a change makes a new one (`with_dynamic`), and a
 values.
 
 Synonyms are listed by Kafka's rule: layer by layer, in each layer every name of the setting in order, and the names
-before the setting's own name are dropped. So `log.retention.ms` lists nothing at all where only `log.retention.hours`
-is set, while `log.retention.minutes` lists the hours."""
+before the setting's own name are dropped. So `log.retention.ms` has no synonyms if only `log.retention.hours` is set,
+while `log.retention.minutes` lists the hours."""
 
 from __future__ import annotations
 
@@ -55,7 +54,7 @@ class Synonym:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A setting as DescribeConfigs answers it. `kind` is the wire's number of the type, 0 where the setting is not
+    """A setting as DescribeConfigs answers it. `kind` is the protocol's number of the type, 0 if the setting is not
     known."""
 
     name: str
@@ -74,7 +73,7 @@ class Described:
 
 
 def documentation(setting: Setting) -> str:
-    """A setting's sentence, with what is to be known about its effect and its default."""
+    """Returns a setting's sentence, with notes about its effect and its default."""
     parts = [setting.doc]
     if setting.effect is Effect.STORED:
         parts.append(f"Stored, without effect yet: {setting.reason}.")
@@ -131,10 +130,9 @@ class _Typed:
 class BrokerConfig(_Typed):
     """A broker's settings: those of its file, and those changed while it ran.
 
-    The maps hold texts as they were given. Unknown names are kept (they are shown, hidden values and all, and returned
-    when asked for). InvalidConfigError if a value of the file is not valid; a dynamic value that is not valid is
-    ignored, as in Kafka, so that a broker of another release cannot keep this one from starting: `refused` names
-    it."""
+    The maps hold texts as they were given. Unknown names are kept (they are listed, with hidden values, and returned
+    on request). InvalidConfigError if a value of the file is not valid; a dynamic value that is not valid is ignored,
+    as in Kafka, so that a broker of another release cannot stop this one from starting: `refused` names it."""
 
     __slots__ = ("_typed", "dynamic_broker", "dynamic_default", "refused", "static")
 
@@ -168,7 +166,7 @@ class BrokerConfig(_Typed):
     def with_dynamic(
         self, *, dynamic_default: Mapping[str, str] | None = None, dynamic_broker: Mapping[str, str] | None = None
     ) -> BrokerConfig:
-        """The same file with other dynamic settings; a layer that is not given stays."""
+        """Returns a configuration with the same file and other dynamic settings; a layer that is not given stays."""
         return BrokerConfig(
             self.static,
             self.dynamic_default if dynamic_default is None else dynamic_default,
@@ -176,7 +174,7 @@ class BrokerConfig(_Typed):
         )
 
     def value(self, name: str) -> Value:
-        """The typed value in force; KeyError for a name that no table knows."""
+        """Returns the typed value in force; KeyError for a name that is not in any table."""
         if name in self._typed:
             return self._typed[name]
         listener, plain = split_listener_prefix(name)
@@ -185,12 +183,12 @@ class BrokerConfig(_Typed):
         return BROKER_SETTINGS[name].default
 
     def is_set(self, name: str) -> bool:
-        """True where any layer but the default gives a value."""
+        """True if a layer other than the default has a value."""
         return name in self._typed
 
     def milliseconds(self, name: str) -> int | None:
-        """A time that may also be given in minutes or hours, in milliseconds: the first of its names that is set, else
-        the default."""
+        """Returns a time that may also be given in minutes or hours, in milliseconds: the first of its names that is
+        set, else the default."""
         names = TIME_SYNONYMS.get(name, (name,))
         for candidate in names:
             value = self._typed.get(candidate)
@@ -203,13 +201,13 @@ class BrokerConfig(_Typed):
         return None
 
     def unused(self) -> list[Setting]:
-        """Settings with a value in the file that have no effect yet: one warning each."""
+        """Returns the settings with a value in the file that have no effect yet: one warning each."""
         found = (broker_setting(name) for name in self.static)
         return [setting for setting in found if setting is not None and setting.effect is Effect.STORED]
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """This broker's settings as DescribeConfigs reports them: all, or those named; a name that is neither known
-        nor set is left out."""
+        """Returns this broker's settings as DescribeConfigs reports them: all, or those named; a name that is neither
+        known nor set is left out."""
         if names is None:
             listed = [
                 setting.name for setting in BROKER_SETTINGS if not setting.internal or self._is_given(setting.name)
@@ -225,7 +223,8 @@ class BrokerConfig(_Typed):
         return [self._described(name) for name in listed]
 
     def describe_default(self, names: Iterable[str] | None = None) -> list[Described]:
-        """The settings for every broker, as DescribeConfigs reports them for the broker named by the empty string."""
+        """Returns the settings for every broker, as DescribeConfigs reports them for the broker named by the empty
+        string."""
         listed = self.dynamic_default if names is None else [name for name in names if name in self.dynamic_default]
         answers = []
         for name in listed:
@@ -247,7 +246,8 @@ class BrokerConfig(_Typed):
         return answers
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """Every place that gives the setting a value, the strongest first (the rule is at the top of this file)."""
+        """Returns every source with a value for the setting, the strongest first (the rule is at the top of this
+        file)."""
         listener, plain = split_listener_prefix(name)
         names = (
             (name, *TIME_SYNONYMS.get(plain, (plain,))) if listener is not None else TIME_SYNONYMS.get(name, (name,))
@@ -304,31 +304,31 @@ class TopicConfig(_Typed):
         self._typed = typed
 
     def with_broker(self, broker: BrokerConfig) -> TopicConfig:
-        """The same topic over other settings of the broker."""
+        """Returns the same topic over other settings of the broker."""
         return TopicConfig(self.overrides, broker)
 
     def value(self, name: str) -> Value:
-        """The typed value in force; KeyError for a name that no topic has."""
+        """Returns the typed value in force; KeyError for a name that is not a topic setting."""
         return self._typed[name]
 
     @property
     def timestamp_before_max_ms(self) -> int:
-        """How far in the past a producer's timestamp may lie: the newer setting where it is set, else the older one
-        for both sides."""
+        """Largest age of a producer's timestamp in ms: the newer setting if it is set, else the older one for both
+        sides."""
         return self._timestamp_limit("message.timestamp.before.max.ms")
 
     @property
     def timestamp_after_max_ms(self) -> int:
-        """How far in the future a producer's timestamp may lie."""
+        """Largest distance of a producer's timestamp into the future in ms."""
         return self._timestamp_limit("message.timestamp.after.max.ms")
 
     def unused(self) -> list[Setting]:
-        """The topic's own settings that have no effect yet."""
+        """Returns the topic's own settings that have no effect yet."""
         return TOPIC_SETTINGS.without_effect(self.overrides)
 
     def describe(self, names: Iterable[str] | None = None) -> list[Described]:
-        """The topic's settings as DescribeConfigs reports them: all, or those named; a name that is not known is left
-        out."""
+        """Returns the topic's settings as DescribeConfigs reports them: all, or those named; a name that is not known
+        is left out."""
         if names is None:
             chosen = [setting for setting in TOPIC_SETTINGS if not setting.internal or setting.name in self.overrides]
         else:
@@ -354,7 +354,7 @@ class TopicConfig(_Typed):
 
 
 def check_broker_values(typed: Mapping[str, Value]) -> None:
-    """Rules between settings, as Kafka has them; InvalidConfigError with its sentence."""
+    """Checks Kafka's rules between settings; InvalidConfigError with Kafka's sentence."""
     both = typed.get("broker.id"), typed.get("node.id")
     if both[0] is not None and both[1] is not None and both[0] != both[1]:
         raise InvalidConfigError(
@@ -386,7 +386,7 @@ def check_broker_values(typed: Mapping[str, Value]) -> None:
 
 
 def check_topic_values(config: TopicConfig) -> None:
-    """Rules between a topic's settings, as Kafka has them; InvalidConfigError with its sentence."""
+    """Checks Kafka's rules between a topic's settings; InvalidConfigError with Kafka's sentence."""
     least, most = config.integer("min.compaction.lag.ms"), config.integer("max.compaction.lag.ms")
     if least > most:
         raise InvalidConfigError(
@@ -403,9 +403,9 @@ def check_topic_values(config: TopicConfig) -> None:
 
 
 def retention_policy_fault(name: str) -> str | None:
-    """The reason why a retention policy is not available, in a sentence; None if it is. Checked when the policy is
-    chosen and not in its table: a topic whose policy is no longer installed keeps the policy, and all its data, and
-    does not fall back to another."""
+    """Returns the reason why a retention policy is not available, in a sentence; None if it is available. It is
+    checked when the policy is chosen and not in its table: a topic whose policy is no longer installed keeps the
+    policy, and all its data, and does not fall back to another."""
     if name == DEFAULT_RETENTION_POLICY:
         return None
     try:
@@ -430,7 +430,7 @@ def _from_broker(setting: Setting, broker: BrokerConfig) -> Value:
 
 
 def _with_both_ids(static: dict[str, str]) -> dict[str, str]:
-    """`broker.id` and `node.id` are one setting: a file that gives either gives both."""
+    """Copies the one of `broker.id` and `node.id` to the other: they are one setting."""
     for given, other in (("broker.id", "node.id"), ("node.id", "broker.id")):
         if given in static and other not in static:
             static[other] = static[given]

@@ -1,5 +1,5 @@
-"""The addresses a broker listens on and those it advertises to clients, from `listeners`, `advertised.listeners` and
-their older forms.
+"""The addresses on which a broker listens and those it advertises to clients, from `listeners`, `advertised.listeners`
+and their older forms.
 
     PLAINTEXT://0.0.0.0:9092,INTERNAL://[::1]:9093,LOCAL://:9094
     name        host         port        a name's protocol is in listener.security.protocol.map; no host: all
@@ -10,7 +10,7 @@ advertised name is among the listeners and never the meta-address 0.0.0.0, the l
 themselves is advertised. Listeners named in `controller.listener.names` belong to a KRaft controller and are not
 opened.
 
-Leaves out: whether a protocol can be served (`safety`), and opening anything (`net`)."""
+Not here: the decision whether a protocol can be served (`safety`), and the opening of addresses (`net`)."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Listeners:
     inter_broker: str
 
     def advertise(self, bound_ports: dict[str, int], host_name: str) -> tuple[Endpoint, ...]:
-        """The addresses to advertise once the system has chosen ports: a port 0 becomes the bound one, an empty host
-        `host_name`."""
+        """Returns the addresses to advertise after the system has chosen ports: a port 0 becomes the bound one, an
+        empty host becomes `host_name`."""
         return tuple(
             Endpoint(item.name, item.protocol, item.host or host_name, item.port or bound_ports.get(item.name, 0))
             for item in self.advertised
@@ -59,8 +59,7 @@ class Listeners:
 
 
 def listeners_of(config: BrokerConfig) -> Listeners:
-    """The addresses that a configuration asks for; InvalidConfigError with the reason where Kafka would refuse
-    them."""
+    """Returns the addresses in a configuration; InvalidConfigError with the reason if Kafka would refuse them."""
     protocols = security_protocols(config)
     controller_names = {
         name.strip().upper() for name in (config.string("controller.listener.names") or "").split(",") if name.strip()
@@ -95,8 +94,8 @@ def listeners_of(config: BrokerConfig) -> Listeners:
 
 
 def security_protocols(config: BrokerConfig) -> dict[str, str]:
-    """Protocol of each listener name, from `listener.security.protocol.map`; InvalidConfigError for an entry that is
-    not valid."""
+    """Returns the protocol of each listener name, from `listener.security.protocol.map`; InvalidConfigError for an
+    entry that is not valid."""
     protocols: dict[str, str] = {}
     for entry in (config.string("listener.security.protocol.map") or "").split(","):
         if not entry.strip():
@@ -210,7 +209,7 @@ def _inter_broker(
             and len(opened) == 1
             and not config.is_set("security.inter.broker.protocol")
         ):
-            name = opened[0].name  # one listener under another name: brokers can only meet there
+            name = opened[0].name  # one listener under another name: brokers reach each other only there
     if name not in {item.name for item in advertised}:
         raise InvalidConfigError(
             f"inter.broker.listener.name must be a listener name defined in advertised.listeners; {name} is none of "

@@ -3,11 +3,11 @@ r"""Java's .properties files: the format of server.properties, producer.properti
     line     = blanks ( comment | entry )? end         comment: begins with # or !
     entry    = key blanks? ( = | : | blank ) blanks? value
     a line that ends with an odd number of backslashes goes on with the next one, whose leading blanks are dropped
-    escapes  = \t \n \r \f \uXXXX, and a backslash before anything else stands for that character
+    escapes  = \t \n \r \f \uXXXX, and a backslash before any other character is that character
 
-A key may come twice: the last one wins, as in Java. Bytes are read as UTF-8, which people write, or if they are not
+A key may occur twice: the last one counts, as in Java. Bytes are read as UTF-8, which people write, or if they are not
 valid UTF-8 as ISO-8859-1, which Java defines. Writing escapes everything that is not printable ASCII, so that either
-reader reads it back."""
+reader reads the same text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PropertiesError(ValueError):
 
 
 def parse_properties(content: bytes | str) -> dict[str, str]:
-    """Keys and values in the order of the file; PropertiesError for a broken \\uXXXX."""
+    """Returns keys and values in the order of the file; PropertiesError for a broken \\uXXXX."""
     text = content if isinstance(content, str) else _decode(content)
     entries: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -42,14 +42,14 @@ def _decode(content: bytes) -> str:
 
 
 def format_properties(entries: Mapping[str, str], comments: tuple[str, ...] = ()) -> str:
-    """The text of a file with these entries, one a line, after comment lines."""
+    """Returns the text of a file with these entries, one a line, after comment lines."""
     lines = ["#" + comment.replace("\r", " ").replace("\n", " ") for comment in comments]
     lines += [f"{_escape(key, is_key=True)}={_escape(value, is_key=False)}" for key, value in entries.items()]
     return "".join(line + "\n" for line in lines)
 
 
 def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
-    """Each entry's text with the number of its first line; comments and blank lines left out."""
+    """Yields each entry's text with the number of its first line, without comments and blank lines."""
     pending: list[str] | None = None
     first = 0
     lines = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -65,7 +65,7 @@ def _logical_lines(content: str) -> Iterator[tuple[int, str]]:
             yield first, "".join(pending)
             pending = None
         elif not any(pending):
-            pending = None  # a lone backslash: nothing has begun, so the next line may still be a comment
+            pending = None  # a lone backslash: no entry has begun, so the next line may still be a comment
     if pending is not None:
         yield first, "".join(pending)
 

@@ -1,7 +1,7 @@
-"""The reasons why a setting has no effect, or none yet, by name, each half a sentence; and the short form in which the
-tables write a row.
+"""The reasons why a setting has no effect, or no effect yet, by name, each half a sentence; and the short form in
+which the tables write a row.
 
-A setting that starts to work changes its row only: `kafka-configs --describe`, the warning at the start and the
+If a setting begins to work, only its row changes: `kafka-configs --describe`, the warning at the start and the
 README's list all read the table."""
 
 from __future__ import annotations
@@ -75,5 +75,5 @@ def row(
     release: str = "1.0",
     internal: bool = False,
 ) -> Setting:
-    """A row of a table; `release` is the Kafka release that the default is from."""
+    """Returns a row of a table; `release` is the Kafka release that the default is from."""
     return Setting(name, kind, default, importance, doc, check, dynamic, effect[0], effect[1], release, internal)

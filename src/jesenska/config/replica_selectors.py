@@ -1,4 +1,4 @@
-"""The values of `replica.selector.class`: Java classes that jesenska has counterparts of, by their full names, as in
+"""The values of `replica.selector.class`: Java classes for which jesenska has counterparts, by their full names, as in
 Apache Kafka."""
 
 from __future__ import annotations

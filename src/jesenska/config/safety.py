@@ -1,9 +1,9 @@
-"""Settings that stop the start: they ask for safety or placement that is not built yet. A start without them would
-give a broker that only looks like the configured one: plaintext in place of a secured listener, everyone allowed where
-rules were meant, records in the wrong places.
+"""Settings that stop the start: they require safety or placement that is not built yet. A start without them would
+give a broker that only looks like the configured one: plaintext instead of a secured listener, everyone allowed
+although there are to be rules, records in the wrong places.
 
-Each rule gives one sentence: the setting, what it would take, and what to do. Settings that are merely without effect
-are warned about instead (`BrokerConfig.unused`)."""
+Each rule gives one sentence: the setting, what it requires, and what to do. Settings that are only without effect
+cause a warning instead (`BrokerConfig.unused`)."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from jesenska.config.layers import BrokerConfig, retention_policy_fault
 from jesenska.config.listeners import security_protocols
 from jesenska.config.replica_selectors import REPLICA_SELECTORS
 
-#: In cordoned.log.dirs: all of them.
+#: In cordoned.log.dirs: all directories.
 EVERY_DIRECTORY = "*"
 
 
 class StartRefused(Exception):
-    """The start must stop; the text is one sentence for the operator. `setting` is the setting that asks for too
-    much."""
+    """The start must stop; the text is one sentence for the operator. `setting` is the setting that requires a missing
+    feature."""
 
     def __init__(self, setting: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -28,14 +28,14 @@ class StartRefused(Exception):
 
 
 def refuse_unsafe(config: BrokerConfig) -> None:
-    """StartRefused for the first setting that asks for a feature that is not built; returns if there is no such
+    """StartRefused for the first setting that requires a feature that is not built; returns if there is no such
     setting."""
     for refusal in refusals(config):
         raise refusal
 
 
 def refusals(config: BrokerConfig) -> Iterator[StartRefused]:
-    """Every reason why this configuration cannot be served as it was meant."""
+    """Yields every reason why this configuration cannot be served as intended."""
     for rule in _RULES:
         yield from rule(config)
 
@@ -63,7 +63,7 @@ def _listener_protocols(config: BrokerConfig) -> Iterator[StartRefused]:
             name, has_name, _ = entry.strip().partition("://")
             name = name.upper()
             if not has_name:
-                # No address at all: `listeners_of` reports it.
+                # An entry without an address: `listeners_of` reports it.
                 continue
             protocol = protocols.get(name)
             if protocol is None:

@@ -1,16 +1,16 @@
-"""The settings a broker starts with, put together from their sources:
+"""The settings with which a broker starts, put together from their sources:
 
     strongest   --override name=value          the command line
-                KAFKA_NAME=value               the environment, as containers set it
+                KAFKA_NAME=value               the environment, for containers
     weakest     name=value                     the file
 
-A variable's name becomes a setting's as the Docker images do it: `KAFKA_LOG_DIRS` is `log.dirs`, `__` means `_` and
-`___` means `-`. (`KAFKA_CFG_` is taken as well, which another image uses.) Variables that belong to start scripts, and
-those that Kubernetes sets for a service named kafka, are left alone.
+A variable's name becomes a setting's as in the Docker images: `KAFKA_LOG_DIRS` is `log.dirs`, `__` means `_` and `___`
+means `-`. (`KAFKA_CFG_` is accepted as well, which another image uses.) Variables that belong to start scripts, and
+those that Kubernetes sets for a service named kafka, are ignored.
 
-Nothing is printed here: warnings are returned as data. A name that no table knows is kept when it is in the file or a
-flag, for Kafka shows such names too; from the environment it is only reported, since such a variable may belong to
-another program."""
+Nothing is printed here: warnings are returned as data. A name that is not in any table is kept if it is in the file or
+a flag, since Kafka lists such names, too; from the environment it is only reported, since such a variable may belong
+to another program."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OverrideError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """Settings as texts, where each was written, and the names that no table knows."""
+    """Settings as texts, the origin of each, and the names that are not in any table."""
 
     settings: dict[str, str]
     origins: dict[str, Origin]
@@ -56,8 +56,8 @@ class Gathered:
 def gather(
     file: bytes | str | None = None, environment: Mapping[str, str] | None = None, overrides: Sequence[str] = ()
 ) -> Gathered:
-    """The settings of a file's content, an environment and `name=value` flags; PropertiesError or OverrideError where
-    one cannot be read."""
+    """Returns the settings of a file's content, an environment and `name=value` flags; PropertiesError or
+    OverrideError if one cannot be read."""
     settings: dict[str, str] = {}
     origins: dict[str, Origin] = {}
     unknown: list[Unknown] = []
@@ -88,7 +88,7 @@ def gather(
 
 
 def setting_of_variable(variable: str, value: str) -> str | None:
-    """The setting that an environment variable means; None if it is not a setting."""
+    """Returns the setting for an environment variable; None if it is not a setting."""
     if not variable.startswith(PREFIX) or _LAUNCHERS.match(variable) or _KUBERNETES.match(variable):
         return None
     if variable.endswith("PORT") and _URL.match(value):

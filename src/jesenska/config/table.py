@@ -1,6 +1,6 @@
-"""A setting and a table of settings: parsing, validation, defaults and how a value is written.
+"""A setting and a table of settings: parsing, validation, defaults and the texts of values.
 
-A value comes as text (from a file, the environment, a flag or a request) and becomes a typed value:
+A value is given as text (in a file, the environment, a flag or a request) and becomes a typed value:
 
     type      value in Python          text
     BOOLEAN   bool                     `true` or `false`, any case
@@ -13,9 +13,8 @@ A value comes as text (from a file, the environment, a flag or a request) and be
     CLASS     str                      name of a class; kept as text, never loaded
     PASSWORD  str                      never shown
 
-Errors carry Kafka's sentences (`Invalid value x for configuration y: ...`), as seen from 3.9.1 and 4.3.1, so that a
-tool shows the same text as before. It leaves out: where a value came from (that is `layers`), and the meaning of
-listeners (that is `listeners`)."""
+Errors have Kafka's sentences (`Invalid value x for configuration y: ...`), as in 3.9.1 and 4.3.1, so that a tool shows
+the same text as before. Not here: the source of a value (`layers`), and the meaning of listeners (`listeners`)."""
 
 from __future__ import annotations
 
@@ -46,7 +45,7 @@ class Type(IntEnum):
 
 
 class Dynamic(Enum):
-    """How a broker's setting can be changed while it runs."""
+    """The ways to change a broker's setting while it runs."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -64,7 +63,7 @@ class Effect(Enum):
 
     WORKS = "works"
     STORED = "stored"  # kept and shown, warned about once if set; no effect yet
-    MEANINGLESS = "meaningless"  # accepted; there is nothing here that it applies to
+    MEANINGLESS = "meaningless"  # accepted; jesenska has nothing to which it applies
 
 
 #: Characters that Java strips from both ends of a value, and Kafka around the commas of a list.
@@ -109,7 +108,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """One of some words; of a list, each element."""
+    """One of some words; for a list, each element."""
 
     words: tuple[str, ...]
     any_case: bool = False
@@ -128,7 +127,7 @@ class OneOf:
 
 
 class _ElementRefused(ValueRefused):
-    """Kafka's sentence names the element of a list that was refused, not the whole list."""
+    """Kafka's sentence names the refused element of a list, not the whole list."""
 
     def __init__(self, element: str, sentence: str, words: tuple[str, ...]) -> None:
         super().__init__(sentence + ", ".join(words))
@@ -137,7 +136,7 @@ class _ElementRefused(ValueRefused):
 
 @dataclass(frozen=True, slots=True)
 class NotEmpty:
-    """A string with at least one character, where it is set at all."""
+    """A string with at least one character, if it is set."""
 
     def __call__(self, name: str, value: Value) -> None:
         if value == "":
@@ -185,8 +184,7 @@ class ThrottledReplicas:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseName:
-    """A release of Kafka as settings write it: `0.10.2`, `1.0-IV0`, `3.9`. Releases that were never made are
-    refused."""
+    """A release of Kafka as in settings: `0.10.2`, `1.0-IV0`, `3.9`. Releases that never existed are refused."""
 
     def __call__(self, name: str, value: Value) -> None:
         if not isinstance(value, str) or release_number(value) is None:
@@ -196,7 +194,7 @@ class ReleaseName:
         return "a release of Apache Kafka from 0.8.0 to 4.3"
 
 
-# Highest internal version (`-IVn`) of each release; ("0.8.0" to "0.9.0" never had one).
+# Highest internal version (`-IVn`) of each release; "0.8.0" to "0.9.0" have no internal version.
 _RELEASES: dict[tuple[int, ...], int | None] = {
     (0, 8, 0): None,
     (0, 8, 1): None,
@@ -235,7 +233,7 @@ _RELEASES: dict[tuple[int, ...], int | None] = {
 
 
 def release_number(text: str) -> tuple[int, ...] | None:
-    """(0, 10, 2) for `0.10.2`, `0.10.2.1` or `0.10.2-IV0`; None where no such release exists."""
+    """Returns (0, 10, 2) for `0.10.2`, `0.10.2.1` or `0.10.2-IV0`; None if there is no such release."""
     matched = re.match(r"([0-9]{1,3}(?:\.[0-9]{1,3}){1,3})(?:-IV([0-9]))?\Z", text)
     if matched is None:
         return None
@@ -253,8 +251,8 @@ def release_number(text: str) -> tuple[int, ...] | None:
 class Setting:
     """One row of a table.
 
-    `default` is a typed value. `internal` settings are listed only where they are set. `release` names the Kafka
-    release that the default is from. `reason` explains an effect other than WORKS, in half a sentence."""
+    `default` is a typed value. `internal` settings are listed only if they are set. `release` names the Kafka release
+    that the default is from. `reason` explains an effect other than WORKS, in half a sentence."""
 
     name: str
     type: Type
@@ -270,7 +268,7 @@ class Setting:
 
     @property
     def sensitive(self) -> bool:
-        """True where the value must never be shown."""
+        """True if the value must never be shown."""
         return self.type is Type.PASSWORD
 
     @property
@@ -279,7 +277,7 @@ class Setting:
         return str(self.check) if self.check is not None else ""
 
     def parse(self, text: str) -> Value:
-        """The typed, checked value of a text; InvalidConfigError with Kafka's sentence otherwise."""
+        """Returns the typed, checked value of a text; InvalidConfigError with Kafka's sentence if it is not valid."""
         try:
             value = _parse(self.type, text.strip(_TRIMMED))
             if self.check is not None:
@@ -292,12 +290,12 @@ class Setting:
         return value
 
     def text(self, value: Value) -> str | None:
-        """How a value is written; None for an unset one."""
+        """Returns the text of a value; None for an unset one."""
         return value_text(value)
 
 
 def invalid_value(name: str, value: str, reason: str) -> InvalidConfigError:
-    """The error for a value that is not valid, in Kafka's words."""
+    """Returns the error for a value that is not valid, in Kafka's words."""
     return InvalidConfigError(f"Invalid value {value} for configuration {name}: {reason}")
 
 
@@ -324,7 +322,7 @@ def _parse(kind: Type, text: str) -> Value:
 
 
 def value_text(value: Value) -> str | None:
-    """How a value is written: `true`, `1.5`, `a,b`; None for an unset one. Numbers are written as Java writes them."""
+    """Returns the text of a value: `true`, `1.5`, `a,b`; None for an unset one. Numbers are written as in Java."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -353,7 +351,7 @@ def _double_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A key that no table knows, with the nearest name that one does."""
+    """A key that is not in any table, with the nearest name in one."""
 
     name: str
     nearest: str | None
@@ -364,7 +362,7 @@ class Unknown:
 
 
 class Table:
-    """All settings of one kind. `kind` is used in sentences (`broker`, `topic`)."""
+    """All settings of one kind. `kind` is used in messages (`broker`, `topic`)."""
 
     __slots__ = ("_settings", "kind")
 
@@ -395,20 +393,20 @@ class Table:
         return self._settings[name].default
 
     def nearest(self, name: str) -> str | None:
-        """The known name most like this one, if one is like it at all."""
+        """Returns the known name most similar to this one; None if there is no similar name."""
         close = difflib.get_close_matches(name, self._settings, n=1, cutoff=0.75)
         return close[0] if close else None
 
     def unknown(self, names: Iterable[str]) -> list[Unknown]:
-        """The names that the table does not know, each with its nearest."""
+        """Returns the names that are not in the table, each with its nearest."""
         return [Unknown(name, self.nearest(name)) for name in names if name not in self._settings]
 
     def parse(self, texts: Mapping[str, str]) -> dict[str, Value]:
-        """Typed values of the known settings among `texts`; unknown names are left to `unknown`."""
+        """Returns typed values of the known settings among `texts`; `unknown` reports the other names."""
         return {name: self._settings[name].parse(text) for name, text in texts.items() if name in self._settings}
 
     def without_effect(self, names: Iterable[str]) -> list[Setting]:
-        """Those of the named settings that are stored only: each deserves one warning."""
+        """Returns the named settings that are stored only: each needs one warning."""
         return [
             self._settings[name]
             for name in names

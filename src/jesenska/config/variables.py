@@ -1,5 +1,5 @@
-"""Tells the environment variables that are settings of a broker (`sources` maps each to its setting). For programs
-that start a broker of their own: the variables of their environment are meant for another broker. Imports no
+"""Recognises the environment variables that are settings of a broker (`sources` maps each to its setting). For
+programs that start their own broker: the variables of their environment are meant for another broker. Imports no
 tables."""
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ PREFIX: Final = "KAFKA_"
 
 
 def without_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that are not settings of a broker."""
+    """Returns the variables that are not settings of a broker."""
     return {name: value for name, value in environment.items() if not name.startswith(PREFIX)}

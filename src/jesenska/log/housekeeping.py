@@ -1,15 +1,14 @@
-"""What is done in a broker's logs from time to time, each job in its own interval: flushes by time, checkpoints,
-retention, forgetting of producers, removal of files whose delay is over. What waits for the disk goes to the
-background.
+"""The periodic jobs on a broker's logs, each with its own interval: flushes by time, checkpoints, retention, expiry of
+producers, removal of files whose delay is over. Work that waits for the disk runs in the background.
 
     every tick      flush.ms of each log; files whose delay is over
     5 s             high watermarks; the files beside the logs (index entries of active segments, leader epochs)
     60 s            recovery points, log start offsets
-    5 min           retention; sooner for a log that was being written when it was asked
-    10 min          producers that have been silent for long
+    5 min           retention; earlier for a log that had queued appends at its turn
+    10 min          producers that have long been silent
 
-These are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, with other work
-of the owner's in between.
+These are the defaults (`DirectorySettings`). With thousands of partitions each job is cut into pieces, and the owner
+has other work between them.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: Logs that a step looks at: a millisecond's work.
+#: Number of logs in one step, so that a step is short.
 _LOGS_AT_ONCE = 500
 _LOGS_RETAINED_AT_ONCE = 20
 
 
 class Housekeeping:
-    """Of the logs in `directories`; `logs` has them all, and is always the present ones. `elapsed_ms` gives, for the
-    `now_ms` of a call, the time that intervals and delays are measured by."""
+    """The jobs on the logs in `directories`; `logs` always has all present logs. `elapsed_ms` returns, for the
+    `now_ms` of a call, the time that measures intervals and delays."""
 
     def __init__(
         self,
@@ -54,14 +53,14 @@ class Housekeeping:
         self._background = background
         self._doomed = doomed
         self._elapsed_ms = elapsed_ms
-        #: When each job is to be done next.
+        #: Time of the next run of each job.
         self._due: dict[str, int] = {}
         self._writing_files = False
-        #: Partitions that retention could not look at, since they were being written.
+        #: Partitions that retention has skipped, since they had queued appends.
         self._retention_waits: set[TopicPartition] = set()
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """Whatever is due, a piece at each step. To be asked about once a second."""
+        """Does all due jobs, a piece at each step. To be called about once a second."""
         settings, elapsed_ms = self._settings, self._elapsed_ms(now_ms)
         for logs in self._pieces(_LOGS_AT_ONCE):
             for log in logs:
@@ -100,7 +99,7 @@ class Housekeeping:
         self._doomed.remove_due(self._elapsed_ms(now_ms))
 
     def _pieces(self, size: int, only: Collection[TopicPartition] | None = None) -> Iterator[list[PartitionLog]]:
-        """The logs, so many at once; those that are deleted meanwhile are left out."""
+        """Yields the logs, `size` at a time, without those that are deleted meanwhile."""
         every = list(self._logs if only is None else only)
         for start in range(0, len(every), size):
             yield [self._logs[key] for key in every[start : start + size] if key in self._logs]
@@ -113,12 +112,12 @@ class Housekeeping:
         return due_ms is not None
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Retention, for all partitions."""
+        """Applies retention to all partitions."""
         self._retain(list(self._logs.values()), now_ms)
 
     def _retain(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Retention. Times of segments that nobody has asked about since the start are read in the background
-        first."""
+        """Applies retention. Times of segments that have not been read since the start are first read in the
+        background."""
         unknown = [segment for log in logs for segment in segments_of_unknown_time(log)]
         if not unknown:
             self._delete_old_segments(logs, now_ms)
@@ -144,8 +143,8 @@ class Housekeeping:
         self._background.submit(read, known)
 
     def _delete_old_segments(self, logs: Sequence[PartitionLog], now_ms: int) -> None:
-        """Where the logs will start is on the disk before anything is renamed. A full disk does not keep retention
-        from making room."""
+        """Writes the future log start offsets to the disk before any file is renamed. A full disk does not stop
+        retention from making room."""
         for directory in self._directories:
             starts: dict[TopicPartition, int] = {}
             for log in logs:
@@ -161,8 +160,8 @@ class Housekeeping:
     def _announced(
         self, directory: LogDirectory, starts: Mapping[TopicPartition, int], now_ms: int, outcome: BaseException | None
     ) -> None:
-        """A log whose disk fails does not keep the others from theirs; one that is busy has its turn at the next
-        tick."""
+        """Deletes old segments after the log start offsets were written. A failure of one log does not stop the
+        others; a log with queued appends is handled at the next tick."""
         for topic_partition in starts:
             log = directory.logs.get(topic_partition)
             if log is None:
@@ -179,7 +178,7 @@ class Housekeeping:
 
     def _write_files(self, writes: Sequence[FileWrite]) -> None:
         """Brings the files beside the logs up to date (index entries of active segments, leader epochs), so that tools
-        that look at them find what is in the log."""
+        that read them find the log's content."""
         if not writes or self._writing_files:
             return
         self._writing_files = True
@@ -187,7 +186,7 @@ class Housekeeping:
         def work() -> list[FileWrite]:
             done = []
             for write in writes:
-                with suppress(OSError):  # a full disk: the next flush, which needs them, says so
+                with suppress(OSError):  # a full disk: the next flush, which needs the files, reports it
                     write.run()
                     done.append(write)
             return done

@@ -2,30 +2,30 @@
 
     <log dir>/
       .lock                               one broker at a time (directory_lock)
-      meta.properties                     whose data this is (meta_properties)
+      meta.properties                     cluster and broker of the data (meta_properties)
       jesenska-starts                     its id, and the broker's last starts on it (directory_starts)
       .kafka_cleanshutdown                the last stop was orderly (checkpoints)
       recovery-point-offset-checkpoint, log-start-offset-checkpoint,
       replication-offset-checkpoint, cleaner-offset-checkpoint
       orders-0/                           a partition (segment, partition_log); partition.metadata names its topic's id
-      orders-0.<32 hex digits>-delete/    a partition whose topic is gone; removed when its time has come, or at the
-                                          next start
-      orders-0.<32 hex digits>-future/    a replica on its way from another directory (moves)
+      orders-0.<32 hex digits>-delete/    a partition whose topic is deleted; removed after its delay, or at the next
+                                          start
+      orders-0.<32 hex digits>-future/    a replica that is moved from another directory (replica_moves)
 
-Nothing of ours is a sub-directory: Apache Kafka refuses to start on one that it does not know.
+jesenska adds no sub-directories of its own: Apache Kafka refuses to start with a sub-directory that it does not know.
 
-Start: lock, check and write meta.properties, settle each partition (partition_loading). Run: `tick` is called about
-once a second (housekeeping); each directory writes its checkpoints (log_directory). Truncate: the ends of many
-followers' logs are taken back together, and none takes appends before its recovery point on the disk has gone back.
-Stop: every log is synced and closed, checkpoints are written, then the marker, then the lock is released.
+Start: lock, check and write meta.properties, load each partition (partition_loading). Run: `tick` is called about once
+a second (housekeeping); each directory writes its checkpoints (log_directory). Truncate: many followers' logs are
+truncated together, and none takes appends before its lower recovery point is on the disk. Stop: every log is synced
+and closed, checkpoints are written, then the marker, then the lock is released.
 
-Failure: a directory whose disk breaks, now or at the start, goes offline by itself (`take_offline`). Its partitions
-have no log until the broker is started again with the directory mended; none of them gets a new log elsewhere. Where
-no directory is left the start is refused.
+Failure: a directory whose disk breaks, now or at the start, goes offline alone (`take_offline`). Its partitions have
+no log until the broker is started again with the directory repaired; they get no new log in another directory. If no
+directory is left the start is refused.
 
-After a crash: no marker, so all logs are recovered from the recovery points; checkpoints are the old or the new ones,
-and being older than the logs only makes recovery longer. A high watermark that is too old is moved by replication, a
-log start offset that is too old shows deleted records again for the checkpoint's interval at most.
+After a crash there is no marker, so all logs are recovered from the recovery points. Checkpoints are the old or the
+new ones; if they are older than the logs, recovery only takes longer. Replication moves a high watermark that is too
+old. A log start offset that is too old shows deleted records again, at most those of the checkpoint's interval.
 """
 
 from __future__ import annotations
@@ -91,14 +91,14 @@ class LogDirectories:
         move_surroundings: MoveSurroundings | None = None,
         move_settings: MoveSettings | None = None,
     ) -> None:
-        """`helpers` makes threads for a start and a stop, so many of that name. `writer_for` gives each directory its
-        writer thread, `background` removes files and writes checkpoints; by default both work at once. `jitter(limit)`
-        gives a random number from 0 to `limit`. `monotonic_ms` is the clock that intervals and delays are measured by,
-        so that a wall clock that is set changes none of them; by default they are measured by the `now_ms` of each
-        call. With `cleaner_surroundings` logs are compacted; without them `cleaner` is told before segments of a log
-        are taken away. `on_failure` is called once for each directory that fails, perhaps in the middle of work on
-        one of its logs: who is told calls `take_offline` a moment later. Without it the next `tick` does. With
-        `move_surroundings` replicas can be moved between the directories."""
+        """`helpers` makes a pool of threads for a start and a stop, with a number and a name. `writer_for` returns the
+        writer thread of each directory, `background` removes files and writes checkpoints; by default both work at
+        once. `jitter(limit)` returns a random number from 0 to `limit`. `monotonic_ms` is the clock that measures
+        intervals and delays, so that a change of the wall clock does not affect them; by default the `now_ms` of each
+        call measures them. With `cleaner_surroundings` logs are compacted; without them `cleaner` is called before
+        segments of a log are removed. `on_failure` is called once for each directory that fails, perhaps in the middle
+        of work on one of its logs: so the function must not call `take_offline` at once, but a moment later. Without
+        it the next `tick` calls it. With `move_surroundings` replicas can be moved between the directories."""
         assert paths, "log.dirs names no directory"
         self._files = files if files is not None else FileLayer()
         self._settings = settings if settings is not None else DirectorySettings()
@@ -113,24 +113,24 @@ class LogDirectories:
             LogDirectory(path, self._files, writer_for(path), self._background, on_failure) for path in paths
         ]
         self._tells_of_failures = on_failure is not None
-        #: Partitions whose logs are in directories that are offline, or may be.
+        #: Partitions whose logs are, or may be, in directories that are offline.
         self.offline: set[TopicPartition] = set()
         self.logs: dict[TopicPartition, PartitionLog] = {}
         self._doomed = DoomedFiles(self._files, self._background)
         self._housekeeping = Housekeeping(
             self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms
         )
-        #: Compacts the logs; None if nobody does.
+        #: Compacts the logs; None without compaction.
         self.cleaner: LogCleaner | None = None
         if cleaner_surroundings is not None:
             settings_of_it = cleaner_settings if cleaner_settings is not None else CleanerSettings()
             self.cleaner = LogCleaner(self.directories, self._files, self._doomed, cleaner_surroundings, settings_of_it)
         self._cleaner: Cleaner = cleaner if self.cleaner is None else self.cleaner
-        #: Logs of partitions that were to be deleted, and whose directories could not be renamed.
+        #: Logs of partitions to be deleted whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
         #: Sources of branches that are being made.
         self._branching: list[TopicPartition] = []
-        #: Moves replicas between directories; None if nobody does.
+        #: Moves replicas between directories; None without moves.
         self.moves: ReplicaMoves | None = None
         if move_surroundings is not None:
             settings_of_moves = move_settings if move_settings is not None else MoveSettings()
@@ -143,14 +143,14 @@ class LogDirectories:
                 self.cleaner,
                 lambda key: key in self._branching,
             )
-        #: Where partitions are wanted that this broker does not have yet.
+        #: Wanted directories of partitions that this broker does not have yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
 
     # -- start --------------------------------------------------------------------------------------------------------
 
     def lock(self) -> list[MetaProperties | None]:
-        """Creates and locks every directory and gives what each says of itself; LogDirectoryError or ForeignDataError,
-        one sentence, if one cannot be used. From here on nobody else writes in them."""
+        """Creates and locks every directory and returns the meta.properties of each; LogDirectoryError or
+        ForeignDataError, one sentence, if one cannot be used. From here on no other broker writes in them."""
         self._found = []
         try:
             for directory in self.directories:
@@ -182,8 +182,8 @@ class LogDirectories:
         return [directory for directory in self.directories if not directory.is_offline]
 
     def claim(self, cluster_id: str, broker_id: int) -> None:
-        """Checks that every directory is this broker's or nobody's, and marks the latter as its own; ForeignDataError
-        otherwise."""
+        """Checks that every directory belongs to this broker or has no owner, and marks directories without an owner
+        as its own; ForeignDataError otherwise."""
         for directory, properties in zip(self.directories, self._found, strict=True):
             check_meta_properties(directory.path, properties, cluster_id, broker_id)
         for directory, properties in zip(self.directories, self._found, strict=True):
@@ -200,7 +200,7 @@ class LogDirectories:
 
     @property
     def has_new_directory(self) -> bool:
-        """Whether this start was the first in one of the directories; known after `lock`."""
+        """True if this start was the first in one of the directories; known after `lock`."""
         return any(
             properties is None and not directory.is_offline
             for directory, properties in zip(self.directories, self._found, strict=True)
@@ -208,7 +208,7 @@ class LogDirectories:
 
     @property
     def had_before(self) -> list[LogDirectory]:
-        """The directories that can be used and that an earlier start has used; known after `lock`."""
+        """The usable directories that an earlier start has used; known after `lock`."""
         return [
             directory
             for directory, properties in zip(self.directories, self._found, strict=True)
@@ -216,13 +216,14 @@ class LogDirectories:
         ]
 
     def lose(self, directory: LogDirectory, topic_partitions: Iterable[TopicPartition]) -> None:
-        """These logs in it are older than what the broker had; a directory that does not take that is offline then."""
+        """Records that these logs of a directory are older than those the broker had; the directory is offline if the
+        write fails."""
         with FailingDirectory(directory, self.directories, "written"):
             directory.lose(topic_partitions)
 
     def started(self, start: UUID, new_uuid: Callable[[], UUID]) -> list[UUID]:
-        """Writes this start into every directory, and gives the ids of those that took it; the others are offline
-        then. UnusableDirectoryError where none does."""
+        """Writes this start into every directory. Returns the ids of those in which the write succeeded; the others
+        are offline then. UnusableDirectoryError if all fail."""
         ids: list[UUID] = []
         for directory in self.usable:
             with FailingDirectory(directory, self.directories, "written"):
@@ -233,24 +234,24 @@ class LogDirectories:
 
     @property
     def cut_logs(self) -> dict[TopicPartition, int]:
-        """The logs that end before what their checkpoints say though the last stop was orderly, and where they ended;
-        known after `load`."""
+        """The logs that end below the offsets in their checkpoints though the last stop was orderly, with their former
+        ends; known after `load`."""
         return {key: ended for directory in self.usable for key, ended in directory.cut_logs.items()}
 
     @property
     def in_checkpoints(self) -> set[TopicPartition]:
-        """The partitions that checkpoints name, with a log or without; known after `load`."""
+        """The partitions in the checkpoints, with or without a log; known after `load`."""
         return {topic_partition for directory in self.usable for topic_partition in directory.in_checkpoints}
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """What the log has lost is not asked for any more."""
+        """Ends the search for the lost records of a log."""
         for directory in self.directories:
             directory.take_as_it_is(topic_partition)
 
     def load(self, known: Known, now_ms: int, progress: Callable[[LoadProgress], None] | None = None) -> None:
-        """Opens the log of every partition that is known. Blocks, for long after a crash; `progress` is called from
-        other threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none
-        is left."""
+        """Opens the log of every known partition. Blocks, for long after a crash; `progress` is called from other
+        threads. A directory that cannot be read is offline then; LogDirectoryError or KafkaStorageError if none is
+        left."""
         copies: list[FoundCopy] = []
         loading = load_partitions(
             self.directories, known, self._settings, self._files, self._helpers, self._doomed, now_ms, progress, copies
@@ -272,14 +273,14 @@ class LogDirectories:
             self.moves.found(copies)
 
     def expect(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """These are the broker's by the metadata. Those without a log may be in a directory that is offline: they get
-        no new one."""
+        """Takes the partitions that the broker has by the metadata. Those without a log may be in a directory that is
+        offline: they get no new log."""
         if len(self.usable) < len(self.directories):
             self.offline.update(key for key in topic_partitions if key not in self.logs)
 
     def take_offline(self, directory: LogDirectory) -> list[TopicPartition]:
-        """Gives up the logs of a directory that has failed, and writes nothing there any more; the partitions that it
-        had. Readers of their files go on as far as the disk lets them."""
+        """Gives up the logs of a directory that has failed, and writes nothing more there. Returns the partitions that
+        it had. Readers of their files go on as far as the disk allows."""
         assert directory.is_offline
         lost, directory.logs = directory.logs, {}
         for topic_partition, log in lost.items():
@@ -326,8 +327,8 @@ class LogDirectories:
     def create(
         self, topic_partition: TopicPartition, topic_id: UUID | None, config: LogConfig, now_ms: int
     ) -> PartitionLog:
-        """A new, empty log: where it is wanted (`move`), else in the directory with the fewest partitions of those
-        that are not cordoned. The one that is there if it exists."""
+        """Makes a new, empty log in the wanted directory (`move`), else in the one with the fewest partitions that is
+        not cordoned. Returns the existing log if there is one."""
         existing = self.logs.get(topic_partition)
         if existing is not None:
             return existing
@@ -351,7 +352,7 @@ class LogDirectories:
             directory.forget_checkpoints(log)
             return log
         except (KafkaStorageError, OSError) as error:
-            # It cannot be listed where no file can be opened; a name can be changed even then.
+            # The directory cannot be listed if no file can be opened; it can be renamed even then.
             doomed = doomed_directory(path, topic_partition)
             with suppress(OSError):
                 self._files.rename(path, doomed)
@@ -374,13 +375,13 @@ class LogDirectories:
         return min(candidates, key=lambda candidate: len(candidate.logs))
 
     def cordon(self, paths: Collection[Path]) -> None:
-        """These directories, and no others, get no new replicas."""
+        """Sets the directories that get no new replicas."""
         for directory in self.directories:
             directory.is_cordoned = directory.path.absolute() in paths
 
     def move(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
-        """The replica is wanted in that directory: it begins to be moved there, under load. Where this broker has none
-        it is remembered for when it gets one, and ReplicaNotAvailableError says so. KafkaStorageError where a
+        """Starts the move of a replica to a directory, while it is in use. If this broker has no replica, the
+        directory is remembered for a later one, and ReplicaNotAvailableError is raised. KafkaStorageError if a
         directory is offline, or the copy cannot be begun."""
         assert self.moves is not None, "this broker moves replicas"
         if topic_partition in self.offline:
@@ -402,16 +403,16 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[PartitionLog | KafkaError], None],
     ) -> None:
-        """A log that begins as the copy of another one, in that one's directory, where files can be shared; the one
-        that is there if it exists. Where that one is at the end of a move this comes to its end before. `done` is
-        called on the owner's thread. After a crash there is all of it or nothing."""
+        """Makes a log that begins as the copy of another one, in the directory of that log, so that files can be
+        shared. If the log exists already, `done` gets it. If the source is at the end of a move, the move ends first.
+        `done` is called on the owner's thread. After a crash there is the whole log or nothing."""
         self._branching.append(source)
 
         def ended(outcome: PartitionLog | KafkaError) -> None:
             self._branching.remove(source)
             done(outcome)
 
-        # No other move of the source ends from here on.
+        # No other move of the source can end from here on.
         if self.moves is None:
             self._branch(source, wanted, now_ms, ended)
         else:
@@ -474,7 +475,7 @@ class LogDirectories:
             directory.forget_checkpoints(log)
             if loaded.log_start_offset > loaded.segments[0].base_offset:
                 directory.write_log_start_offsets()
-            # So that a start after a crash need not check what is shared.
+            # So that a start after a crash need not check the shared files.
             directory.write_recovery_points()
             done(log)
 
@@ -491,8 +492,7 @@ class LogDirectories:
         ).go_on()
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
-        """Writes down the topic's id for a partition whose directory does not name one (it is older than topic
-        ids)."""
+        """Writes the topic's id into a partition's directory that does not name one (it is older than topic ids)."""
         log = self.logs[topic_partition]
         if log.topic_id is None:
             write_topic_id(log.directory, topic_id, self._files, sync=True)
@@ -504,10 +504,10 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[dict[TopicPartition, KafkaError]], None],
     ) -> None:
-        """Cuts followers' logs back to these offsets; `done` is called, on the owner's thread, with what went wrong by
-        partition. None of them takes appends before the recovery points on the disk have gone back with it: otherwise
-        a crash would leave unsynced batches below one. Where they cannot be written the log stays closed to appends
-        until they are, with the next truncation or the next checkpoint."""
+        """Truncates followers' logs to these offsets; `done` is called, on the owner's thread, with the errors by
+        partition. A log takes no appends before its lower recovery point is on the disk: otherwise a crash would leave
+        unsynced batches below the recovery point. If the recovery points cannot be written, the log takes no appends
+        until they are written, with the next truncation or the next checkpoint."""
         self._truncate([(topic_partition, offset, False) for topic_partition, offset in offsets.items()], now_ms, done)
 
     def restart(
@@ -516,7 +516,7 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[dict[TopicPartition, KafkaError]], None],
     ) -> None:
-        """As `truncate`, but the logs forget everything and begin anew at these offsets."""
+        """As `truncate`, but the logs lose all records and restart at these offsets."""
         self._truncate([(topic_partition, offset, True) for topic_partition, offset in offsets.items()], now_ms, done)
 
     def _truncate(
@@ -529,8 +529,8 @@ class LogDirectories:
         batch.go_on()
 
     def _truncated(self, ended: TruncationBatch, done: Callable[[dict[TopicPartition, KafkaError]], None]) -> None:
-        """All logs are cut. Their recovery points and lowered log start offsets are written, a file of each kind for
-        each directory; then they are released."""
+        """Ends a truncation of logs. Their recovery points and lowered log start offsets are written, a file of each
+        kind for each directory; then the logs are released."""
         failures = ended.failures
         affected = [
             directory
@@ -565,7 +565,7 @@ class LogDirectories:
             directory.truncated(held, any(log.topic_partition in ended.lowered for log in held), partial(written, held))
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
-        """Takes a partition away: its directory is renamed at once, its files go after `file.delete.delay.ms`.
+        """Deletes a partition: its directory is renamed at once, its files are removed after `file.delete.delay.ms`.
         `sync_names` makes the name survive a crash of the machine."""
         if topic_partition in self.offline:
             raise KafkaStorageError(
@@ -593,20 +593,19 @@ class LogDirectories:
         self._doomed.add(self._elapsed_ms(now_ms) + log.config.file_delete_delay_ms, [path])
 
     def sync_names(self) -> None:
-        """Syncs the names of the partitions' directories; blocks, so it belongs into another thread."""
+        """Syncs the names of the partitions' directories; blocks, so it runs in another thread."""
         for directory in self.usable:
             self._files.fsync_directory(directory.path)
 
     # -- running ------------------------------------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Whatever is due: flushes by time, checkpoints, retention, forgetting of producers, removal of files."""
+        """Does all due jobs: flushes by time, checkpoints, retention, expiry of producers, removal of files."""
         for _ in self.tick_in_steps(now_ms):
             pass
 
     def tick_in_steps(self, now_ms: int) -> Iterator[None]:
-        """As `tick`, a piece at each step: with thousands of partitions the owner has other things to do in
-        between."""
+        """As `tick`, a piece at each step: with thousands of partitions the owner has other work between them."""
         for directory in self.directories if not self._tells_of_failures else ():
             if directory.is_offline and directory.logs:
                 self.take_offline(directory)
@@ -620,7 +619,7 @@ class LogDirectories:
         return now_ms if self._monotonic_ms is None else self._monotonic_ms()
 
     def delete_old_segments(self, now_ms: int) -> None:
-        """Retention, for all partitions."""
+        """Applies retention to all partitions."""
         self._housekeeping.delete_old_segments(now_ms)
 
     def remove_doomed(self, now_ms: int) -> None:
@@ -642,8 +641,8 @@ class LogDirectories:
     # -- stop ---------------------------------------------------------------------------------------------------------
 
     def close(self, *, clean: bool = True) -> None:
-        """Closes every log and gives the directories up. Clean: synced, checkpointed and marked, so that the next
-        start need not recover; blocks on the disk. The background must have finished what it was given."""
+        """Closes every log and releases the directories. Clean: synced, checkpointed and marked, so that the next
+        start need not recover; blocks on the disk. The background must have finished its work before."""
         if self.cleaner is not None:
             self.cleaner.close()
         if self.moves is not None:
@@ -661,7 +660,7 @@ class LogDirectories:
 
     @property
     def has_work_in_flight(self) -> bool:
-        """A thread writes or syncs for one of the logs, or writes a checkpoint, or will."""
+        """True if a thread writes or syncs for one of the logs, or writes a checkpoint, or will."""
         return (
             bool(self._branching)
             or (self.moves is not None and self.moves.is_at_work)
@@ -675,6 +674,6 @@ class LogDirectories:
 
 
 def _disk_error(error: KafkaStorageError | OSError) -> OSError:
-    """What the disk said, where a log could not be opened."""
+    """Returns the error of the disk that kept a log from being opened."""
     cause = error if isinstance(error, OSError) else error.__cause__
     return cause if isinstance(cause, OSError) else OSError(f"{error}")

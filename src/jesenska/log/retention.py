@@ -1,11 +1,12 @@
-"""Which old segments go. Plain functions over values: no I/O, no clock.
+"""Decides which old segments are deleted. Plain functions over values: no I/O, no clock.
 
-    below the log start    everything in a segment is below the log start offset (records were deleted): it goes
-    retention policy       what else goes, where the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is Kafka's,
-                           packages may bring others (`retention_policies`)
+    below the log start    a segment that is wholly below the log start offset (records were deleted) is deleted
+    retention policy       decides on the others, if the topic's `cleanup.policy` has `delete`; `TIME_AND_SIZE` is
+                           Kafka's, packages may bring others (`retention_policies`)
 
-Segments go oldest first, up to the first that stays, and only below the high watermark, whatever the policy says. The
-active segment may go, too, if it has records; it is rolled first, so that the log keeps a segment to append to.
+Segments are deleted oldest first, up to the first that stays, and only below the high watermark, whatever the policy
+answers. The active segment may be deleted, too, if it has records; it is rolled first, so that the log keeps a segment
+to append to.
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ class SegmentFacts(NamedTuple):
 
 
 class RetentionPolicy(Protocol):
-    """Decides how many of a log's oldest segments are old enough to go."""
+    """Decides how many of a log's oldest segments are old enough to be deleted."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
-        """How many of `segments` (all of the log's, the oldest first) may go, counted from the first, and why: a few
-        words for the log line, as in "older than 1000 ms". `config` has the topic's `retention_ms` and
-        `retention_bytes`, each -1 for no limit; `now_ms` is the time of day in ms since 1970.
+        """Returns how many of `segments` (all of the log's, the oldest first) may be deleted, counted from the first,
+        and the reason: a few words for the log line, as in "older than 1000 ms". `config` has the topic's
+        `retention_ms` and `retention_bytes`, each -1 for no limit; `now_ms` is the time of day in ms since 1970.
 
-        It is asked on the broker's event loop, for each log every `log.retention.check.interval.ms`: it must not wait
-        for anything. Where it fails, nothing goes by it, and the broker logs why."""
+        It is called on the broker's event loop, for each log every `log.retention.check.interval.ms`: it must not
+        block. If it fails, it deletes nothing, and the broker logs the error."""
         ...
 
 
 class TimeAndSize:
-    """Kafka's policy. A segment may go if its largest timestamp is older than `retention.ms`, or if the log without it
-    is still at least `retention.bytes` large."""
+    """Kafka's policy. A segment may be deleted if its largest timestamp is older than `retention.ms`, or if the log
+    without it is still at least `retention.bytes` large."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         by_time = by_size = 0
@@ -62,8 +63,8 @@ class TimeAndSize:
 
 
 class WholeHours:
-    """Keeps whole hours (of UTC): no record goes before the last moment of its hour is older than `retention.ms`.
-    `retention.bytes` has no effect."""
+    """Keeps whole hours (of UTC): no record is deleted before the last moment of its hour is older than
+    `retention.ms`. `retention.bytes` has no effect."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         if config.retention_ms < 0:
@@ -88,7 +89,7 @@ def count_deletable(
     log_start_offset: int,
     policy: RetentionPolicy = TIME_AND_SIZE,
 ) -> tuple[int, str]:
-    """How many of the oldest segments go, and why in a few words."""
+    """Returns the number of the oldest segments to be deleted, and the reason in a few words."""
     below_start = 0
     while (
         below_start < len(segments)
@@ -112,7 +113,7 @@ def count_deletable(
 def _count_old(
     policy: RetentionPolicy, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int
 ) -> tuple[int, str]:
-    """The policy's answer; none go where it makes no sense."""
+    """Returns the policy's answer; 0 segments if it fails or its answer is not valid."""
     if not segments:
         return 0, ""
     try:

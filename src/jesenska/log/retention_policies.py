@@ -1,6 +1,6 @@
-"""The retention policies that topics may name (`jesenska.retention.policy`): those of this package and those that
-other packages bring, in one entry point group. An entry point gives a class, or a function, that is called without
-arguments and gives a `retention.RetentionPolicy`."""
+"""The retention policies that topics may name (`jesenska.retention.policy`): those of this package and those of other
+packages, in one entry point group. An entry point refers to a class, or a function, that is called without arguments
+and returns a `retention.RetentionPolicy`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jesenska.log.retention import TIME_AND_SIZE, RetentionPolicy
 
 
 def policy_named(name: str) -> RetentionPolicy:
-    """The policy of this name; PluginError if no installed package has it (any more)."""
+    """Returns the policy of this name; PluginError if no installed package has it (any more)."""
     return (
         TIME_AND_SIZE if name == DEFAULT_RETENTION_POLICY else cast(RetentionPolicy, plugin(RETENTION_POLICIES, name))
     )

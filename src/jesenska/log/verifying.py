@@ -1,15 +1,14 @@
-"""Reads the segments of log directories from end to end and says what is damaged (`checked_batches.inspect`): by
-CRCs, and by offsets that do not follow one another. Nothing is locked, and nothing is changed, so a broker may be at
-work on them.
+"""Reads the segments of log directories from end to end and reports the damage (`checked_batches.inspect`): wrong
+CRCs, and offsets that do not follow one another. No file is locked or changed, so a broker may be using them.
 
-What a broker does meanwhile is no damage:
+Changes by a running broker are no damage:
 
-    a file has gone, or another one has its name    deleted, compacted: it is left out
-    a file is shorter than it was                   truncated: it is read again
-    the end of a partition's last segment           is being written; after a crash the next start cuts it off
+    a file is gone, or another one has its name    deleted, compacted: it is left out
+    a file is shorter than before                  truncated: it is read again
+    the end of a partition's last segment          is being written; after a crash the next start cuts it off
 
-A start checks what is not synced, and what is first read is checked then. This is for what nobody reads: a follower's
-old segments, before it is the one that leads."""
+A start checks unsynced records, and other records are checked when they are first read. This check is for records that
+are not read: a follower's old segments, before it becomes leader."""
 
 from __future__ import annotations
 
@@ -28,25 +27,25 @@ from jesenska.records.header import MAGIC_OFFSET, MAGIC_V2
 
 _SEGMENT = re.compile(r"\d{20}\.log")
 _INT64_MAX = 2**63 - 1
-#: Hears which file is read, and how many bytes of it, before they are.
+#: Called with a file and a number of bytes before they are read.
 Reads = Callable[[Path, int], None]
 
 
 class VerifiedSegment(NamedTuple):
-    """What was found in one file."""
+    """The result of verifying one file."""
 
     topic: str
     partition: int
     path: Path
     size_bytes: int
     damaged: Sequence[Damage]
-    #: It has messages of a format before 0.11, which are not looked at.
+    #: True if it has messages of a format before 0.11, which are not checked.
     is_old: bool = False
 
 
 def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator[VerifiedSegment]:
-    """Each segment of a log directory, as it is read; OSError where one cannot be. `ends_are_whole`: nobody writes,
-    and the broker was stopped in order."""
+    """Yields each segment of a log directory after it is read; OSError if one cannot be read. `ends_are_whole` is True
+    if no broker writes, and the last one was stopped in order."""
     for place in sorted(directory.iterdir()):
         topic_partition = TopicPartition.of_directory(place.name)
         if topic_partition is None or not place.is_dir():
@@ -59,7 +58,7 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
             assert path is not None
             bound = _INT64_MAX if following is None else int(following.stem)
             with suppress(FileNotFoundError):
-                # What contradicts a broker that is at work is looked at twice: it may just have been changed.
+                # Damage is looked for twice, since a running broker may just have changed the file.
                 for _ in range(2):
                     found = _look(path, bound, reads, is_last=following is None and not ends_are_whole)
                     if found is None or not found[1]:
@@ -69,12 +68,12 @@ def verified(directory: Path, reads: Reads, *, ends_are_whole: bool) -> Iterator
 
 
 def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, Sequence[Damage], bool] | None:
-    """Size, damage, and whether it is of an old format; None for a file that was changed meanwhile."""
+    """Returns size, damage, and if the file has an old format; None for a file that was changed meanwhile."""
     with path.open("rb", buffering=0) as file:
         before = os.fstat(file.fileno())
         size_bytes = before.st_size
         if bound != _INT64_MAX and hasattr(os, "posix_fadvise"):
-            # What the disk has, and not what memory has kept of it.
+            # The content of the disk is to be read, not the page cache.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         segment = _Segment(path, file.fileno(), size_bytes, reads)
         first = segment.read_bytes(0, MAGIC_OFFSET + 1) if size_bytes > MAGIC_OFFSET else b""
@@ -89,7 +88,7 @@ def _look(path: Path, bound: int, reads: Reads, *, is_last: bool) -> tuple[int, 
 
 
 def _indexed(path: Path) -> list[int]:
-    """Where the offset index says that batches begin."""
+    """Returns the starts of batches in the offset index."""
     try:
         data = path.with_suffix(".index").read_bytes()
     except OSError:
@@ -98,9 +97,9 @@ def _indexed(path: Path) -> list[int]:
 
 
 class _Segment:
-    """A file, as `inspect` reads it."""
+    """A file in the form that `inspect` reads."""
 
-    #: No entries are wanted.
+    #: No index entries are needed.
     index_interval_bytes = _INT64_MAX
     offset_index: CheckedIndex
 

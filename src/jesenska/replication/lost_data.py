@@ -1,27 +1,27 @@
-"""Which replicas have lost data that they are known to have had: the disk was replaced or is not mounted, or a part of
-a log was taken away. A decider, asked once in a start, before the broker registers.
+"""The replicas that are known to have lost data: the disk was replaced or is not mounted, or a part of a log was
+removed. A decider, called once in a start, before the broker registers.
 
-    the tree says                             and here                            then
-    this broker is in the ISR, and others     there is no log                     lost, unless there never was one
-    have replicas                             the log ends before the offset      lost
-                                              that its own checkpoint names
-                                              the log is on an older disk         lost
+    the tree has                              this broker has                     result
+    this broker in the ISR, and other         no log                              lost, unless there never was one
+    replicas                                  a log that ends before the offset   lost
+                                              in its own checkpoint
+                                              a log on an older disk              lost
                                               (`older_directories`)
 
-Such a replica is not led, and no log is made for it, until another broker leads: then it is fetched like any other
-(`broker.replicas.replica_manager`). Why that is sound: who is in the ISR has every record that was committed. If a
-replica that has lost some of them led, the others would cut their logs to what it has. While it does not lead, nobody
-cuts anything; and where somebody else is in sync, that one has what it lost.
+Such a replica does not lead, and no log is made for it, until another broker leads: then it is fetched like any other
+(`broker.replicas.replica_manager`). This is safe for the following reason. A replica in the ISR has every committed
+record. If a replica that has lost some of them led, the others would cut their logs to its log. While it does not
+lead, no log is cut; and if another replica is in sync, that replica has the lost records.
 
-There never was a log where nobody has led the partition yet. Nor was there one where no checkpoint of the broker's
-directories names the partition, and every directory is the newest that it has had: its first leader may have been cut
-off from the controller, or have gone, before it made the log, while the controller elected others. A log that a crash
-has taken away before any checkpoint named it is like the end of a log that was not synced (below). Where no other
-broker has a replica nothing can be saved by waiting.
+There never was a log if the partition has never had a leader. Nor was there one if no checkpoint of the broker's
+directories names the partition, and every directory is the newest that the broker has had: the first leader may have
+been cut off from the controller, or have stopped, before it made the log, while the controller elected others. A log
+that a crash has removed before a checkpoint named it is like the unsynced end of a log (below). If no other broker has
+a replica, waiting cannot save anything.
 
-A log is compared with its checkpoint after an orderly stop alone. That has synced everything, so what is missing was
-taken away. After a crash a log may end earlier because the machine has lost what was not synced: then the broker
-leaves every ISR that has another member, and leads alone with what it has, as Apache Kafka's brokers do."""
+A log is compared with its checkpoint only after an orderly stop. That stop has synced everything, so missing records
+were removed later. After a crash a log may end earlier because the machine has lost unsynced records: then the broker
+leaves every ISR that has another member, and leads alone with its remaining records, as Apache Kafka's brokers do."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NO_LEADER: Final = -1
 
 
 class Written(NamedTuple):
-    """What the tree says of a partition: its replicas and its state."""
+    """The replicas and the state of a partition in the tree."""
 
     replicas: Collection[int]
     state: PartitionStateNode
@@ -50,11 +50,10 @@ def lost_replicas(
     *,
     has_other_directory: bool,
 ) -> Iterator[TopicPartition]:
-    """The replicas of this broker that have lost data. `logs`: those that it has, or that may be in a directory that
-    is offline; `cut_logs`: those that end before their checkpoints, or are older than what the broker had;
-    `checkpointed`: the partitions that a checkpoint names.
-    `has_other_directory`: the broker was never before in one of its log directories, or one is older than its last
-    start."""
+    """Yields the replicas of this broker that have lost data. `logs`: the partitions whose logs it has, or that may be
+    in a directory that is offline; `cut_logs`: those whose logs end before their checkpoints, or are older than the
+    broker's earlier ones; `checkpointed`: the partitions in a checkpoint. `has_other_directory`: one of its log
+    directories is new to the broker, or older than its last start."""
     for topic_partition, (replicas, state) in written.items():
         if broker_id not in state.isr or len(replicas) <= 1:
             continue

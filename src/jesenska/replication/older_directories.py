@@ -1,21 +1,21 @@
-"""Which log directories of a broker are older than its last start: the disk was in use before another one, or is a
-copy from then. What such a directory lacks was perhaps acknowledged. A decider, asked once in a start.
+"""The log directories of a broker that are older than its last start: the disk was in use before another one, or is a
+copy from that time. Such a directory may lack acknowledged records. A decider, called once in a start.
 
 Each start has an id. It is written into every directory that the start could use, and then into the tree, where each
 directory has an id:
 
-    the tree has of the directory       and the directory itself knows      then
-    start S                             S, and perhaps later ones           it is the newest
-    start S                             other starts only                   older: a copy of a while ago
-    nothing, but others in its place    whatever it knows                   older: a disk of before
-    nothing, and no others              whatever it knows                   the newest: nothing is known of the broker
+    the tree has of the directory       the directory itself has      result
+    start S                             S, and perhaps later ones     it is the newest
+    start S                             other starts only             older: a copy of an earlier time
+    nothing, but others in its place    anything                      older: an earlier disk
+    nothing, and no others              anything                      the newest: nothing is known of the broker
 
-Starts that the tree has not heard of ended before they led anything. A directory that is offline keeps its start in
-the tree, and so is the newest when it is mended. One that is new is not looked at here (`lost_data`).
+Starts that are not in the tree ended before they led anything. A directory that is offline keeps its start in the
+tree, and so is the newest after its repair. A new directory is not handled here (`lost_data`).
 
-An older directory is the newest for some partitions all the same. Where a start finds that a replica which was alone
-in sync has lost its data, it does not lead (`lost_data`). The tree has it as lacking then, with the directories that
-had its data: these are the newest for it as long as no other replica has led."""
+An older directory may still be the newest for some partitions. If a start finds that a replica which was alone in sync
+has lost its data, the replica does not lead (`lost_data`). The tree then lists it as lacking, with the directories
+that had its data: these are the newest for it until another replica has led."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.log.directory.directory_starts import DirectoryStarts
 from jesenska.metadata.nodes import BrokerStarts, LackingPartitions
 
-#: Directories of which the tree keeps the last start while some are offline.
+#: Largest number of directories whose last start the tree keeps while some are offline.
 _ABSENT_MAX = 100
 
 
 def is_older(found: DirectoryStarts | None, starts: BrokerStarts | None) -> bool:
-    """Whether a directory that the broker has had before is older than its last start. `found`: what the directory
-    knows; `starts`: what the tree has."""
+    """True if a directory that the broker has had before is older than its last start. `found`: the starts in the
+    directory; `starts`: the starts in the tree."""
     if starts is None:
         return False
     return found is None or starts.directories.get(found.directory_id) not in found.starts
 
 
 def newest_in(found: DirectoryStarts | None, starts: BrokerStarts | None) -> frozenset[TopicPartition]:
-    """The partitions that an older directory is the newest for: those that were lacking since, and that it had."""
+    """Returns the partitions for which an older directory is the newest: those that are lacking since, and that it
+    had."""
     groups = () if starts is None else starts.lacking
     return frozenset().union(*(item.partitions for item in groups if _had(found, item)))
 
@@ -58,8 +59,8 @@ def begun(
     *,
     some_are_offline: bool,
 ) -> BrokerStarts:
-    """What the tree is to have from this start on. `usable`: the directories that it can use; `lacking`: the replicas
-    that have lost data and are alone in sync."""
+    """Returns the value for the tree from this start on. `usable`: the directories that the start can use; `lacking`:
+    the replicas that have lost data and are alone in sync."""
     before = {} if starts is None else starts.directories
     directories = dict.fromkeys(usable, start)
     if some_are_offline:
@@ -76,6 +77,6 @@ def begun(
 
 
 def without(starts: BrokerStarts, partitions: Collection[TopicPartition]) -> BrokerStarts:
-    """The same, but these partitions are not lacking any more."""
+    """Returns the same value, with these partitions not lacking any more."""
     groups = (LackingPartitions(item.directories, item.partitions.difference(partitions)) for item in starts.lacking)
     return BrokerStarts(starts.directories, tuple(item for item in groups if item.partitions))

@@ -1,13 +1,13 @@
-"""Whether the tree that a broker starts with is older than its logs: its files were put back as they were a while ago.
-A decider, asked once in a start, before the broker registers.
+"""Detects a tree that is older than a broker's logs: its files were restored from an earlier time. A decider, called
+once in a start, before the broker registers.
 
-A leader epoch is in the tree before any broker hears of it, and goes up only. So where a log has heard of a newer
-epoch than the partition has in the tree, the tree has gone back. A cluster that goes on from there elects leaders in
-epochs that logs have already, with sets in sync that are over: replicas cut off what was acknowledged, clients do not
-believe their brokers, and producers get ids that others have. So the broker does not start.
+A leader epoch is in the tree before any broker gets it, and only increases. So if a log has a newer epoch than the
+partition has in the tree, the tree is older. A cluster that continued from there would elect leaders in epochs that
+logs already have, with outdated ISRs: replicas would cut off acknowledged records, clients would reject their brokers'
+metadata, and producers would get ids that others have. So the broker does not start.
 
-Topics are the same if they have one id: one that was made again under its name begins its epochs anew. Where either
-side knows no id, nothing is concluded."""
+Topics are the same if they have the same id: a topic that was made again under its name begins its epochs again. If
+either side has no id, no conclusion is drawn."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jesenska.base.identifiers import TopicPartition
 
 
 class Heard(NamedTuple):
-    """The newest leader epoch of a partition that somebody has heard of, and the id of its topic."""
+    """The newest leader epoch of a partition in the tree or in a log, and the id of its topic."""
 
     topic_id: UUID | None
     leader_epoch: int
@@ -28,7 +28,7 @@ class Heard(NamedTuple):
 def newer_than_tree(
     in_tree: Mapping[TopicPartition, Heard], in_logs: Mapping[TopicPartition, Heard]
 ) -> TopicPartition | None:
-    """The first partition of which a log has heard of a newer leader epoch than the tree; None where there is none."""
+    """Returns the first partition whose log has a newer leader epoch than the tree; None if no log has one."""
     for topic_partition in sorted(in_tree.keys() & in_logs.keys()):
         written, heard = in_tree[topic_partition], in_logs[topic_partition]
         if (

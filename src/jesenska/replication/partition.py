@@ -1,13 +1,13 @@
-"""One partition on this broker: whether it leads, what is committed, and what may be read.
+"""One partition on this broker: its leader, its committed records, and its readable records.
 
     log start offset <= high watermark <= log end offset
 
-Committed is what every in-sync replica has; consumers see nothing beyond it. On a follower they see nothing beyond
-what its leader has told it to be committed. `replication.replicas` holds the rules;
-this carries them out on the log: it appends as the leader, moves the log's high watermark, tells whoever waits for
-something new, and whoever waits for a commit. Nobody else does.
+Committed records are those that every in-sync replica has; consumers see nothing beyond them. On a follower they see
+nothing beyond the high watermark that its leader has sent. `replication.replicas` has the rules; this module applies
+them to the log: it appends as the leader, moves the log's high watermark, and notifies the callers that wait for
+changes or for a commit. No other module does that.
 
-A mover: it holds the log. How long a write with acks=all may take is for whoever writes to say.
+A mover: it holds the log. The caller limits the time of a write with acks=all.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from jesenska.records.decode import ControlMarker, marker_record
 from jesenska.records.encode import encode_batch
 from jesenska.replication.replicas import NO_LEADER, Readable, Replicas
 
-#: What acks=all is in a request.
+#: The value of acks=all in a request.
 ACKS_ALL = -1
 
-#: What became of a write.
+#: Called with the outcome of a write.
 Done = Callable[[AppendResult | KafkaError], None]
-#: Why a log could not be synced; None where it could.
+#: Called when a log is synced (with None), or with the error.
 Synced = Callable[[KafkaError | None], None]
 
 
 class Watcher(Protocol):
-    """Who wants to be told once when something happens to a partition: it has more records, its offsets moved, it is
-    led by another or gone."""
+    """Is notified once of the next change of a partition: it has more records, its offsets moved, its leader changed
+    or it is gone."""
 
     def changed(self) -> None: ...
 
 
 class _Uncommitted(NamedTuple):
-    """A write with acks=all that is in this log, and not yet in every in-sync replica's."""
+    """A write with acks=all that is in this log, but not yet in the log of every in-sync replica."""
 
     result: AppendResult
     done: Done
 
 
 class Partition:
-    """A partition with its replicas. This broker has a log of it, or none: it has no replica, its directory failed, or
-    the topic is being deleted.
+    """A partition with its replicas. This broker has a log of it, or no log: it has no replica, its directory failed,
+    or the topic is being deleted.
 
-    `notify` is called with the partition's name whenever there is something new: records, moved offsets, another
-    leader. `elapsed_ms` is a clock that nobody sets."""
+    `notify` is called with the partition's name at every change: records, moved offsets, another leader. `elapsed_ms`
+    is a monotonic clock."""
 
     __slots__ = (
         "_elapsed_ms",
@@ -82,21 +82,21 @@ class Partition:
         self.topic_id = topic_id
         self._replicas = replicas
         self._log: PartitionLog | None = None
-        #: The log is there, and nobody follows the leader with it.
+        #: True if the log is there, but does not follow the leader.
         self._is_withdrawn = False
-        #: The log's directory has failed.
+        #: True if the log's directory has failed.
         self._is_offline = False
         self._notify = notify
         self._elapsed_ms = elapsed_ms
         self._watchers: dict[Watcher, None] = {}
-        #: None where nothing waits.
+        #: None if no write waits.
         self._uncommitted: list[_Uncommitted] | None = None
 
     # --- what is known of it -----------------------------------------------------------------------------------------
 
     @property
     def leader(self) -> int:
-        """The broker that leads it; -1 for none."""
+        """The broker that leads the partition; -1 if it has no leader."""
         return self._replicas.leader
 
     @property
@@ -105,7 +105,7 @@ class Partition:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """The brokers that are to have it."""
+        """The brokers that are assigned as replicas."""
         return self._replicas.assigned
 
     @property
@@ -120,23 +120,23 @@ class Partition:
 
     @property
     def is_offline(self) -> bool:
-        """True if this broker has had its log in a directory that has failed."""
+        """True if this broker has had the log in a directory that has failed."""
         return self._is_offline
 
     @property
     def leads(self) -> bool:
-        """True if this broker leads it."""
+        """True if this broker leads the partition."""
         return self._replicas.leads
 
     @property
     def is_served(self) -> bool:
-        """True if this broker leads it and has its log."""
+        """True if this broker leads the partition and has its log."""
         return self._log is not None and self._replicas.leads
 
     @property
     def follower_log(self) -> PartitionLog | None:
-        """The log of a partition that another broker leads; None where this broker leads it or nobody does, or where
-        it has no log."""
+        """The log of a partition that another broker leads; None if this broker leads it or it has no leader, or if
+        there is no log."""
         return None if self._replicas.leads or self._replicas.leader == NO_LEADER else self._log
 
     @property
@@ -146,23 +146,25 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        """Up to where it is committed."""
+        """The offset up to which the records are committed."""
         return 0 if self._log is None else self._log.high_watermark
 
     @property
     def knows_high_watermark(self) -> bool:
-        """False while this broker leads and does not know yet what was committed under the leader before."""
+        """False while this broker leads and does not know yet which records were committed under the earlier
+        leader."""
         return self._log is None or self._replicas.knows_high_watermark(self._log.high_watermark)
 
     @property
     def last_stable_offset(self) -> int:
-        """Up to where read_committed consumers read: before the first record of a transaction that is not decided."""
+        """The offset up to which read_committed consumers read: that of the first record of the oldest undecided
+        transaction, or the high watermark."""
         return 0 if self._log is None else self._log.last_stable_offset
 
-    # --- changes of what it is ---------------------------------------------------------------------------------------
+    # --- changes of the state ----------------------------------------------------------------------------------------
 
     def found_log(self, log: PartitionLog) -> None:
-        """This broker has the partition's log."""
+        """Takes the partition's log on this broker."""
         self._log = log
         self._is_offline = False
         log.on_log_start_moved = self.changed
@@ -171,7 +173,7 @@ class Partition:
             self._begin_to_lead(log)
 
     def led_by(self, leader: int, leader_epoch: int, isr: Sequence[int], partition_epoch: int) -> None:
-        """The partition's state as the controller wrote it; one that is not newer than what is known changes
+        """Takes the partition's state as the controller wrote it; a state that is not newer than the known one changes
         nothing."""
         log, replicas = self._log, self._replicas
         end_offset = None if log is None else log.next_offset
@@ -185,29 +187,29 @@ class Partition:
             self._look_again()
 
     def _begin_to_lead(self, log: PartitionLog) -> None:
-        """The leader's epoch begins where its log ends, with what is queued in the epoch before. Clients are told the
-        epoch from now on, and ask where it ends."""
+        """Begins the leader's epoch at the end of the log; queued appends belong to the epoch before. Clients get the
+        epoch from now on, and ask for its end offset."""
         log.begin_to_lead(self._replicas.leader_epoch)
         self._advance(log)
         if log.has_queued_appends:
-            # What this broker was sent as a follower is told to its own followers when it is written.
+            # Records that this broker got as a follower reach its own followers after they are written.
             log.behind_queue(self.changed)
 
     def assign(self, assigned: Sequence[int]) -> None:
-        """The brokers that are to hold replicas are others now."""
+        """Changes the brokers that are to hold replicas."""
         self._replicas.assign(assigned, self._elapsed_ms())
         self._look_again()
 
     def configure(self, log_config: LogConfig, min_in_sync: int) -> None:
-        """Settings of its topic."""
+        """Applies settings of its topic."""
         self._replicas.min_in_sync = min_in_sync
         if self._log is not None:
             self._log.config = log_config
         self._look_again()
 
     def withdraw(self) -> None:
-        """The leader is not followed here any more: consumers are to read elsewhere, until this broker is told again
-        to lead or to follow (`take_part`)."""
+        """Stops the reading on this follower, since it does not follow the leader any more: consumers are to read
+        elsewhere, until this broker gets the order to lead or to follow again (`take_part`)."""
         self._is_withdrawn = True
         self.changed()
 
@@ -215,7 +217,7 @@ class Partition:
         self._is_withdrawn = False
 
     def give_up(self) -> None:
-        """This broker has no replica any more. Who leads is known still, if it is another."""
+        """Drops this broker's replica. If another broker leads, the leader is still known."""
         self._log = None
         if self._replicas.leads:
             self._replicas.forget_leader()
@@ -223,15 +225,16 @@ class Partition:
         self.changed()
 
     def lose_log(self) -> None:
-        """The log's directory has failed: nothing can be read or written here, until the broker is started again."""
+        """Handles a failure of the log's directory: nothing can be read or written here, until the broker is started
+        again."""
         self._log = None
         self._is_offline = True
         self._fail_uncommitted()
         self.changed()
 
     def vanish(self) -> None:
-        """The topic is being deleted: requests that wait for it are told to look for its leader elsewhere, and find
-        that there is none."""
+        """Handles the deletion of the topic: waiting requests get the answer to look for another leader, and then find
+        that the partition has no leader."""
         self._log = None
         self._replicas.forget_leader()
         self._fail_uncommitted()
@@ -240,8 +243,8 @@ class Partition:
     # --- reading and writing -----------------------------------------------------------------------------------------
 
     def leader_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """The log, if this broker leads the partition and the client's epoch is the current one. -1 is none; numbers
-        below it are refused as old epochs."""
+        """Returns the log, if this broker leads the partition and the client's epoch is the current one. -1 is no
+        epoch; numbers below it are refused as old epochs."""
         log, replicas = self._log, self._replicas
         if log is None:
             if not replicas.leads and not self._is_offline:
@@ -254,8 +257,8 @@ class Partition:
         return log
 
     def replica_log(self, current_leader_epoch: int = -1) -> PartitionLog:
-        """The log of the replica that this broker has, whoever leads the partition, if the client's epoch is the
-        current one; the errors of `leader_log`."""
+        """Returns the log of this broker's replica, with any leader, if the client's epoch is the current one; the
+        errors of `leader_log`."""
         log, replicas = self._log, self._replicas
         if log is None:
             return self.leader_log(current_leader_epoch)
@@ -275,18 +278,18 @@ class Partition:
         current_leader_epoch: int = -1,
         of_client: bool = True,
     ) -> AppendResult | None:
-        """Appends checked batches as the leader. The result, if that is done as `acks` asks (all: every in-sync
-        replica has it); None if it is still to wait, and then `done` is called with what became of it.
-        NotEnoughReplicasError before anything is written if acks=all cannot be kept; an error too for whoever takes
-        another leader epoch for the current one (-1: any). What is not `of_client` is a coordinator's: its sequence
-        numbers say nothing."""
+        """Appends checked batches as the leader. Returns the result, if the write is complete by `acks` (all: every
+        in-sync replica has it). Otherwise returns None, and `done` is called with the outcome. NotEnoughReplicasError
+        before anything is written if acks=all cannot be satisfied; an error if the client's leader epoch is not the
+        current one (-1: any). A batch that is not `of_client` comes from a coordinator: its sequence numbers are not
+        checked."""
         log, leader_epoch = self.leader_log(current_leader_epoch), self._replicas.leader_epoch
         if acks == ACKS_ALL:
             self._replicas.require_in_sync()
 
         def written(outcome: AppendResult | KafkaError) -> None:
             if self._log is not log or not self._replicas.leads or self._replicas.leader_epoch != leader_epoch:
-                # Led by another meanwhile, which may cut it off again.
+                # Another leader meanwhile, which may cut the batch off again.
                 done(self._replicas.not_leader() if acks == ACKS_ALL else outcome)
                 return
             self._advance(log)
@@ -308,9 +311,9 @@ class Partition:
         done: Done,
         current_leader_epoch: int = -1,
     ) -> AppendResult | None:
-        """Ends a producer's transaction as the leader, by a control batch that says how: what a transaction
-        coordinator asks for (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log knows a
-        newer epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
+        """Ends a producer's transaction as the leader, by a control batch with the marker, as a transaction
+        coordinator requests it (WriteTxnMarkers). As `append` with acks=all. InvalidProducerEpochError if the log has
+        a newer epoch of the producer, TransactionCoordinatorFencedError if it has a marker of a newer coordinator."""
         batch = encode_batch(
             [marker_record(marker, now_ms)],
             producer_id=producer_id,
@@ -321,7 +324,7 @@ class Partition:
         return self.append(memoryview(batch), [read_header(batch)], ACKS_ALL, now_ms, done, current_leader_epoch, False)
 
     def _is_done(self, log: PartitionLog, acks: int, result: AppendResult, done: Done) -> bool:
-        """Whether a write that is in this log is done; if not, `done` is called when it is committed."""
+        """True if a write that is in this log is complete; otherwise `done` is called when it is committed."""
         if acks != ACKS_ALL or log.high_watermark > result.last_offset:
             return True
         if self._uncommitted is None:
@@ -339,10 +342,10 @@ class Partition:
         leader_only: bool = True,
         stable_only: bool = False,
     ) -> ReadResult:
-        """Committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log, ColdError
-        where that could wait for the disk and is not to. Any epoch below 0 is none, as Kafka takes it in a fetch. A
-        follower gives what it knows to be committed, unless it is `leader_only`. With `stable_only` nothing from the
-        first transaction on that is not decided."""
+        """Reads committed batches from the one that holds `offset` on; OffsetOutOfRangeError outside the log,
+        ColdError if the read could wait for the disk and `wait` is False. Any epoch below 0 is no epoch, as in a fetch
+        of Kafka. A follower returns the batches that it knows to be committed, unless `leader_only` is set. With
+        `stable_only` the read ends before the first undecided transaction."""
         epoch = current_leader_epoch if current_leader_epoch >= 0 else -1
         log = self.leader_log(epoch) if leader_only else self.replica_log(epoch)
         return read_log(
@@ -354,10 +357,11 @@ class Partition:
             wait,
         )
 
-    # --- what is committed -------------------------------------------------------------------------------------------
+    # --- committed records -------------------------------------------------------------------------------------------
 
     def _advance(self, log: PartitionLog) -> None:
-        """The log has grown, or a follower has: what everybody in sync has is committed."""
+        """Moves the high watermark after the log, or a follower's log, has grown: records that every in-sync replica
+        has are committed."""
         replicas = self._replicas
         now_ms = 0 if replicas.is_alone else self._elapsed_ms()
         log.move_high_watermark(replicas.next_high_watermark(log.high_watermark, log.log_end_offset, now_ms))
@@ -366,8 +370,8 @@ class Partition:
         self.changed()
 
     def _look_again(self) -> None:
-        """Advances where the high watermark is another one: a fetch of a follower at the end of the log is no news for
-        anybody."""
+        """Advances only if the high watermark changes: a follower's fetch at the end of the log changes nothing for
+        waiting callers."""
         log, replicas = self._log, self._replicas
         if log is None or not replicas.leads:
             return
@@ -380,7 +384,7 @@ class Partition:
             self._answer_committed(log.high_watermark)
 
     def _answer_committed(self, high_watermark: int) -> None:
-        # Not in the order of their offsets where a batch was sent again.
+        # The list is not in the order of the offsets if a batch was sent again.
         waiting = self._uncommitted or ()
         committed = [write for write in waiting if write.result.last_offset < high_watermark]
         if not committed:
@@ -402,8 +406,9 @@ class Partition:
         return self._replicas.partition_epoch
 
     def log_for(self, broker_id: int, current_leader_epoch: int) -> PartitionLog:
-        """The log, for a broker that has a replica: NotLeaderOrFollowerError for any other, UnknownLeaderEpochError
-        where that one tells the current epoch, and the errors of `leader_log`. Any epoch below 0 is none."""
+        """Returns the log for a broker that has a replica. For any other broker NotLeaderOrFollowerError, or
+        UnknownLeaderEpochError if it sends the current epoch; also the errors of `leader_log`. Any epoch below 0 is no
+        epoch."""
         log = self.leader_log(max(current_leader_epoch, -1))
         if not self._replicas.has_follower(broker_id):
             if current_leader_epoch < 0:
@@ -415,11 +420,11 @@ class Partition:
 
     @property
     def proposed_isr(self) -> tuple[int, ...] | None:
-        """What the controller is to be asked for; None for nothing."""
+        """The ISR that the controller is to be asked for; None if there is no proposal."""
         return self._replicas.proposed_isr
 
     def readable_from(self, offset: int) -> list[Readable]:
-        """The followers of this leader that consumers may read from that offset on."""
+        """Returns the followers of this leader that consumers may read from that offset on."""
         return self._replicas.readable_from(offset)
 
     def follower_fetched(
@@ -432,9 +437,9 @@ class Partition:
         may_join: bool = True,
         log_start_offset: int = -1,
     ) -> bool:
-        """A follower has everything from `log_start_offset` (-1: it does not say) up to `offset`, which may commit
-        something; `leader_end_offset` is where the log ended when its fetch was read. True if the controller is to be
-        asked for another ISR now, which the follower `may_join` where its broker is registered."""
+        """Records a follower's fetch: it has everything from `log_start_offset` (-1: not sent) up to `offset`, which
+        may commit records; `leader_end_offset` is the log end offset at the time of its fetch. True if the controller
+        is to be asked for another ISR now. The follower `may_join` the ISR if its broker is registered."""
         log = self.leader_log(current_leader_epoch)
         proposes = self._replicas.follower_fetched(
             broker_id,
@@ -449,8 +454,7 @@ class Partition:
         return proposes
 
     def look_for_candidates(self, up: Container[int]) -> bool:
-        """True if followers on brokers that are `up` have caught up, and are to join the ISR when their next requests
-        come."""
+        """True if followers on brokers in `up` have caught up, and are to join the ISR with their next requests."""
         log = self._log
         return log is not None and self._replicas.look_for_candidates(
             up, log.log_end_offset, log.high_watermark, self._elapsed_ms()
@@ -458,19 +462,19 @@ class Partition:
 
     @property
     def has_candidates(self) -> bool:
-        """True while such a follower may be there."""
+        """True while there may be such a follower."""
         return self._replicas.has_candidates
 
     def join(self, broker_id: int, fetch_offset: int) -> bool:
-        """A request of a follower came, in a fetch session in which it has said that its log ends there. True if the
-        controller is to be asked for an ISR with it now."""
+        """Handles a request of a follower in a fetch session in which the follower has reported `fetch_offset` as its
+        log's end. True if the controller is to be asked for an ISR with it now."""
         log = self._log
         return log is not None and self._replicas.join(
             broker_id, fetch_offset, log.log_end_offset, log.high_watermark, self._elapsed_ms()
         )
 
     def drop_lagging(self) -> bool:
-        """True if the controller is to be asked for an ISR without those that lag behind."""
+        """True if the controller is to be asked for an ISR without the lagging followers."""
         return (
             self._log is not None
             and not self._replicas.is_alone
@@ -478,32 +482,32 @@ class Partition:
         )
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
-        """The controller has taken what was proposed, or written another ISR."""
+        """Takes the ISR that the controller has accepted, or another one that it has written."""
         if self._replicas.isr_written(isr, leader_epoch, partition_epoch):
             self._look_again()
             self.changed()  # consumers may have a nearer replica to read from
 
     def proposal_sent(self) -> None:
-        """What is proposed is on its way to the controller, or to the tree."""
+        """Records that the proposal is being sent to the controller, or to the tree."""
         self._replicas.proposal_sent()
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> None:
-        """The controller has certainly not taken what was proposed on top of that state."""
+        """Drops a proposal that the controller has certainly refused, on top of that state."""
         if self._replicas.proposal_refused(leader_epoch, partition_epoch):
             self._look_again()
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while its log is to be synced since too few replicas are in sync, or are to be."""
+        """True while its log must be synced, since too few replicas are in sync, or will be."""
         return self._log is not None and self._replicas.is_to_be_synced
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while what is proposed is not to be written, since the log is to be synced before."""
+        """True while the proposal must not be written, since the log must be synced before."""
         return self._log is not None and self._replicas.waits_for_sync
 
     def sync(self, done: Synced) -> None:
-        """Syncs the log, in the background. Where that fails it is to be synced still."""
+        """Syncs the log, in the background. If that fails the log must still be synced."""
         log, standing = self._log, self._replicas.standing
         if log is None:
             done(None)
@@ -519,17 +523,17 @@ class Partition:
         else:
             log.flush(ended)
 
-    # --- who is told -------------------------------------------------------------------------------------------------
+    # --- watchers ----------------------------------------------------------------------------------------------------
 
     def watch(self, watcher: Watcher) -> None:
-        """Tells `watcher` of the next change, once; a second call before that changes nothing."""
+        """Notifies `watcher` of the next change, once; a second call before that changes nothing."""
         self._watchers[watcher] = None
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.pop(watcher, None)
 
     def changed(self) -> None:
-        """There is something new: tells whoever waits for that."""
+        """Notifies all watchers of a change."""
         self._notify(self.topic_partition)
         if self._watchers:
             watchers, self._watchers = self._watchers, {}

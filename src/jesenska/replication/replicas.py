@@ -1,31 +1,31 @@
-"""The rules of one partition's replicas: who leads, who is in sync, up to where all of them have the log, and what a
-write with acks=all asks for.
+"""The rules of one partition's replicas: the leader, the replicas in sync, the high watermark, and the requirements of
+a write with acks=all.
 
-    in sync           a follower that has had the whole log within replica.lag.time.max.ms: it fetched at the log end
-                      offset, or it fetched at the offset where the log ended at its fetch before, and then it had all
-                      of that at the earlier time (KIP-16). One that has the whole log need not fetch it again and
-                      again: it has it until something is appended
-    comes back        a follower that has reached the high watermark, and the start of the leader's epoch, when a
-                      request of its says so. What it had at the one before does not count: its broker may have
-                      crashed since, and have come back with less
-    high watermark    the lowest log end offset of all in sync, and of assigned followers that are about to be. It
-                      never goes back while one broker leads, and does not move while fewer are in sync than
-                      min.insync.replicas asks for, or are to be. A follower that has not fetched since this broker
-                      began to lead holds it where it is. With the leader alone it is the log end offset.
-    proposed ISR      stands until the controller has taken or refused it. Until then the high watermark waits for
-                      everybody who is in the old or in the new one, while min.insync.replicas counts those who are in
-                      the old one (KIP-497). One that nobody has sent yet, since the tree is out of reach or the disk
-                      is slow, has those in it again who would have left and lag no more; where that is the old ISR,
-                      nothing is proposed
-    min.insync        min.insync.replicas, but no more than the partition has replicas
-    to be synced      the log of whoever is in sync where fewer are than min.insync.replicas asks for, or are proposed:
-                      what was acknowledged may be nowhere else. Such a proposal is written when the log is synced.
-                      Nothing is committed between the two
-    epochs            a client that sends a leader epoch is refused if it knows an older or a newer leader (KIP-320).
-                      What the controller writes has a number of its own in each leader epoch, the partition epoch:
-                      what is not newer than what is known changes nothing.
-    read by consumers a follower may be read from an offset on if it is in sync and its log holds that offset, or ends
-                      there (KIP-392). `read_replicas` chooses among them
+    in sync           a follower that has had the whole log within replica.lag.time.max.ms: its fetch was at the log
+                      end offset, or at least at the log end offset of the time of its previous fetch, and then it had
+                      the whole log at that earlier time (KIP-16). A follower that has the whole log need not fetch it
+                      again: it has it until the next append
+    comes back        a follower that has reached the high watermark, and the start of the leader's epoch, as reported
+                      in its present request. An earlier request does not count: its broker may have crashed since,
+                      and have come back with fewer records
+    high watermark    the lowest log end offset of all replicas in sync, and of assigned followers that will soon be in
+                      sync. It never goes back while one broker leads. It does not move while fewer replicas than
+                      min.insync.replicas are in sync, or will be. A follower that has not fetched since this broker
+                      began to lead keeps it from moving. With the leader alone it is the log end offset
+    proposed ISR      is valid until the controller has accepted or refused it. Until then the high watermark waits for
+                      the members of both the old and the new ISR, while min.insync.replicas counts the members of the
+                      old one (KIP-497). A proposal that is not sent yet, since the tree is not reachable or the disk
+                      is slow, gets those leaving members back that do not lag any more; if it then equals the old
+                      ISR, it is dropped
+    min.insync        min.insync.replicas, but at most the number of the partition's replicas
+    to be synced      the log of each replica in sync, if fewer than min.insync.replicas are in sync, or are proposed:
+                      acknowledged records may have no other copy. Such a proposal is written after the log is synced.
+                      Nothing is committed in between
+    epochs            a client that sends a leader epoch is refused if its epoch is older or newer (KIP-320). The
+                      controller's states have their own number in each leader epoch, the partition epoch: a state
+                      that is not newer than the known one changes nothing
+    read by consumers a follower may be read from an offset on if it is in sync and its log contains that offset, or
+                      ends there (KIP-392). `read_replicas` chooses among them
 
 A decider: it knows no log and no clock. Times are milliseconds that the caller takes from a monotonic clock. Sources:
 the chapter "Replication" of the documents, KIP-16, KIP-320, KIP-392, KIP-497, KIP-966.
@@ -49,7 +49,7 @@ _UNKNOWN = -1
 
 
 class Readable(NamedTuple):
-    """A follower that consumers may read from: where its log ends, and when it last had the whole log."""
+    """A follower that consumers may read from, its log end offset, and the last time at which it had the whole log."""
 
     broker_id: int
     log_end_offset: int
@@ -57,7 +57,7 @@ class Readable(NamedTuple):
 
 
 class Follower:
-    """What a leader knows of a follower; -1 where it knows nothing yet."""
+    """The leader's knowledge of a follower; -1 for unknown values."""
 
     __slots__ = (
         "caught_up_at_ms",
@@ -71,11 +71,12 @@ class Follower:
     def __init__(self, caught_up_at_ms: int) -> None:
         self.log_start_offset = _UNKNOWN
         self.log_end_offset = _UNKNOWN
-        #: When it last had the whole log; for one that was in sync when this broker began to lead, that moment.
+        #: The last time at which it had the whole log; for a follower that was in sync when this broker began to lead,
+        #: that time.
         self.caught_up_at_ms = caught_up_at_ms
         self.fetched_at_ms = _UNKNOWN
         self.leader_end_at_fetch = _UNKNOWN
-        #: It is to join the ISR when its next request comes.
+        #: True if it is to join the ISR with its next request.
         self.is_candidate = False
 
     def fetched(self, offset: int, leader_end_offset: int, now_ms: int, log_start_offset: int) -> None:
@@ -95,7 +96,7 @@ _NOBODY: dict[int, Follower] = {}
 
 
 class Replicas:
-    """The replicas of one partition as one broker sees them. Nothing outside changes its fields but `min_in_sync` and
+    """The replicas of one partition as one broker sees them. Other modules change only its fields `min_in_sync` and
     `max_lag_ms`, which are settings."""
 
     __slots__ = (
@@ -139,23 +140,23 @@ class Replicas:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.isr: tuple[int, ...] = ()
-        #: What this leader has asked the controller for; None while it waits for nothing.
+        #: The ISR that this leader has requested from the controller; None without a pending request.
         self.proposed_isr: tuple[int, ...] | None = None
         self._followers = _NOBODY
-        #: Where the log ended when this broker began to lead; None while it has no log.
+        #: The log end offset when this broker began to lead; None while it has no log.
         self._epoch_start_offset: int | None = None
-        #: Where the log ended when that was looked at last.
+        #: The log end offset at the last look at it.
         self._last_end_offset = _UNKNOWN
-        #: What was proposed, and on top of which state, when it was sent last: it may be written, or be on its way.
+        #: The last proposal that was sent, with the state on which it is based: it may be written, or be on its way.
         self._sent: tuple[int, int, tuple[int, ...] | None] | None = None
-        #: True if the log was synced since too few are in sync, or are proposed.
+        #: True if the log was synced because too few replicas are in sync, or are proposed.
         self._is_synced = False
-        #: True if followers may be there that are to join when their next requests come (`join`).
+        #: True if there may be followers that are to join with their next requests (`join`).
         self.has_candidates = False
         #: True if this broker leads and has no followers to wait for.
         self.is_alone = False
 
-    # --- the controller's word ---------------------------------------------------------------------------------------
+    # --- the controller's state --------------------------------------------------------------------------------------
 
     def led_by(
         self,
@@ -166,8 +167,8 @@ class Replicas:
         log_end_offset: int | None,
         now_ms: int,
     ) -> bool:
-        """The partition's state as the controller wrote it, and where this broker's log ends (None without one). True
-        if this broker begins to lead, in this epoch. A state that is not newer than the one that is known changes
+        """Takes the partition's state as the controller wrote it, and this broker's log end offset (None without a
+        log). True if this broker begins to lead, in this epoch. A state that is not newer than the known one changes
         nothing."""
         if (leader_epoch, partition_epoch) <= (self.leader_epoch, self.partition_epoch):
             return False
@@ -188,17 +189,17 @@ class Replicas:
         return begins
 
     def found_log(self, log_end_offset: int) -> None:
-        """This broker, which leads already, has got its log."""
+        """Takes the log end offset of this broker, which leads already, and now has its log."""
         self._epoch_start_offset = log_end_offset
 
     def assign(self, assigned: Sequence[int], now_ms: int) -> None:
-        """The brokers that are to hold replicas are others now."""
+        """Changes the brokers that are to hold replicas."""
         self.assigned = tuple(assigned)
         self._know_followers(now_ms)
 
     def isr_written(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller has taken what was proposed, or written another ISR. False, and nothing is changed, if a
-        newer state is known."""
+        """Takes the ISR that the controller has accepted, or another one that it has written. False, and nothing is
+        changed, if a newer state is known."""
         if leader_epoch != self.leader_epoch or partition_epoch <= self.partition_epoch:
             return False
         self._is_synced = self._is_synced and self.proposed_isr == tuple(isr)
@@ -209,13 +210,13 @@ class Replicas:
         return True
 
     def proposal_sent(self) -> None:
-        """What is proposed is on its way: from now on it stands."""
+        """Records that the proposal is being sent: from now on it cannot be changed."""
         self._sent = self.standing
 
     def proposal_refused(self, leader_epoch: int, partition_epoch: int) -> bool:
-        """The controller has certainly not taken what was proposed on top of that state (INELIGIBLE_REPLICA,
-        OPERATION_NOT_ATTEMPTED): it may be proposed again. Not to be called where that is in doubt. False, and nothing
-        is changed, if a newer state is known."""
+        """Drops a proposal that the controller has certainly refused, on top of that state (INELIGIBLE_REPLICA,
+        OPERATION_NOT_ATTEMPTED): it may be proposed again. Not to be called if the outcome is in doubt. False, and
+        nothing is changed, if a newer state is known."""
         if (leader_epoch, partition_epoch) != (self.leader_epoch, self.partition_epoch):
             return False
         self.proposed_isr, self._is_synced = None, False
@@ -223,7 +224,7 @@ class Replicas:
         return True
 
     def forget_leader(self) -> None:
-        """Nobody leads any more: the topic is being deleted."""
+        """Records that there is no leader any more: the topic is being deleted."""
         self.leader, self.leads = NO_LEADER, False
         self.proposed_isr, self._is_synced = None, False
         self._followers, self.has_candidates = _NOBODY, False
@@ -245,16 +246,16 @@ class Replicas:
             self.leads and not self._followers and self.isr == (self.broker_id,) and self.proposed_isr is None
         )
 
-    # --- who leads ---------------------------------------------------------------------------------------------------
+    # --- the leader --------------------------------------------------------------------------------------------------
 
     def require_epoch(self, current_leader_epoch: int) -> None:
-        """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client knows another epoch (-1: it sent none)."""
+        """FENCED_LEADER_EPOCH or UNKNOWN_LEADER_EPOCH if the client has another epoch (-1: it sent none)."""
         if current_leader_epoch not in (-1, self.leader_epoch):
             kind = FencedLeaderEpochError if current_leader_epoch < self.leader_epoch else UnknownLeaderEpochError
             raise kind(f"{self.topic_partition} is at leader epoch {self.leader_epoch}")
 
     def not_leader(self) -> NotLeaderOrFollowerError:
-        """What is told to whoever took this broker for the leader."""
+        """Returns the error for a client that took this broker for the leader."""
         who = (
             f"{self.topic_partition} has no leader"
             if self.leader == NO_LEADER
@@ -262,7 +263,7 @@ class Replicas:
         )
         return NotLeaderOrFollowerError(who)
 
-    # --- what is committed -------------------------------------------------------------------------------------------
+    # --- committed records -------------------------------------------------------------------------------------------
 
     @property
     def _needed_in_sync(self) -> int:
@@ -270,11 +271,11 @@ class Replicas:
 
     @property
     def _in_either(self) -> dict[int, None]:
-        """Who is in the ISR, in the proposed one, or in both."""
+        """The members of the ISR, of the proposed one, or of both."""
         return dict.fromkeys((*self.isr, *(self.proposed_isr or ())))
 
     def require_in_sync(self) -> None:
-        """NotEnoughReplicasError where a write with acks=all asks for more replicas in sync than there are."""
+        """NotEnoughReplicasError if a write with acks=all requires more replicas in sync than there are."""
         if len(self.isr) < self._needed_in_sync:
             raise NotEnoughReplicasError(
                 f"{self.topic_partition} has {len(self.isr)} in-sync replicas, min.insync.replicas asks for "
@@ -282,7 +283,8 @@ class Replicas:
             )
 
     def next_high_watermark(self, current: int, log_end_offset: int, now_ms: int) -> int:
-        """The high watermark of the leader whose log ends there; `current` is what it is so far."""
+        """Returns the next high watermark of the leader, whose log end offset is `log_end_offset`; `current` is the
+        present one."""
         if self.is_alone:
             return max(current, log_end_offset)
         if log_end_offset != self._last_end_offset:
@@ -299,56 +301,57 @@ class Replicas:
 
     @property
     def _has_too_few(self) -> bool:
-        """Fewer are in sync than are asked for, or are to be."""
+        """True if fewer replicas than required are in sync, or will be."""
         needed, proposed = self._needed_in_sync, self.proposed_isr
         return len(self.isr) < needed or (proposed is not None and len(proposed) < needed)
 
     @property
     def is_to_be_synced(self) -> bool:
-        """True while this broker's log is to be synced, since too few others have what was committed."""
+        """True while this broker's log must be synced, since too few others have the committed records."""
         return not self._is_synced and self._has_too_few and self.broker_id in self.isr
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while what is proposed is not to be written, since the log is to be synced before."""
+        """True while the proposal must not be written, since the log must be synced before."""
         proposed = self.proposed_isr
         return proposed is not None and len(proposed) < len(self.isr) and self.is_to_be_synced
 
     @property
     def standing(self) -> tuple[int, int, tuple[int, ...] | None]:
-        """What `synced` stands on: another value where a state was told or something was proposed since."""
+        """The state to which `synced` refers: it differs after a new state or a new proposal."""
         return self.leader_epoch, self.partition_epoch, self.proposed_isr
 
     def synced(self, standing: tuple[int, int, tuple[int, ...] | None]) -> None:
-        """This broker's log was synced from when things stood like that."""
+        """Records that this broker's log was synced since the state was `standing`."""
         if standing == self.standing and self._has_too_few:
             self._is_synced = True
 
     def _appended(self, log_end_offset: int, now_ms: int) -> None:
-        """Who had the whole log had it until now."""
+        """Updates the times of the followers that had the whole log until this append."""
         before, self._last_end_offset = self._last_end_offset, log_end_offset
         for follower in self._followers.values():
             if follower.log_end_offset == before != _UNKNOWN:
                 follower.caught_up_at_ms = max(follower.caught_up_at_ms, now_ms)
 
     def knows_high_watermark(self, high_watermark: int) -> bool:
-        """False for a leader whose high watermark is below where its epoch began: what lies between may have been
-        committed under the leader before, and is once followers have fetched (KIP-207)."""
+        """False for a leader whose high watermark is below the start of its epoch: the records between may have been
+        committed under the earlier leader, which is known after followers have fetched (KIP-207)."""
         return self._epoch_start_offset is None or high_watermark >= self._epoch_start_offset
 
     def _is_about_to_join(self, number: int, follower: Follower, log_end_offset: int, now_ms: int) -> bool:
-        """An assigned follower that keeps up: if the high watermark did not wait for it, it would be ahead of its
-        fetches for ever."""
+        """True for an assigned follower that keeps up: if the high watermark did not wait for it, it would always be
+        ahead of its fetches."""
         return number in self.assigned and not self._lags(follower, log_end_offset, now_ms)
 
-    # --- who is in sync ----------------------------------------------------------------------------------------------
+    # --- replicas in sync
+    # ---------------------------------------------------------------------------------------------
 
     def has_follower(self, broker_id: int) -> bool:
-        """True for another broker that has a replica of what this one leads."""
+        """True for another broker that has a replica of the partition that this one leads."""
         return broker_id in self._followers
 
     def readable_from(self, offset: int) -> list[Readable]:
-        """The followers that consumers may read from that offset on."""
+        """Returns the followers that consumers may read from that offset on."""
         return [
             Readable(number, follower.log_end_offset, follower.caught_up_at_ms)
             for number, follower in self._followers.items()
@@ -366,10 +369,10 @@ class Replicas:
         may_join: bool = True,
         log_start_offset: int = _UNKNOWN,
     ) -> bool:
-        """A follower has everything from `log_start_offset` (-1: it does not say) up to `offset`; `leader_end_offset`
-        is where this log ended when its fetch was read. True if the follower is now proposed for the ISR, which it
-        `may_join` where its broker is registered.
-        NotLeaderOrFollowerError for a broker that has no replica here."""
+        """Records a follower's fetch: it has everything from `log_start_offset` (-1: not sent) up to `offset`;
+        `leader_end_offset` is this log's end offset at the time of its fetch. True if the follower is now proposed for
+        the ISR. It `may_join` if its broker is registered. NotLeaderOrFollowerError for a broker that has no replica
+        here."""
         follower = self._followers.get(broker_id)
         if follower is None:
             raise NotLeaderOrFollowerError(f"broker {broker_id} has no replica of {self.topic_partition}")
@@ -392,8 +395,9 @@ class Replicas:
         return True
 
     def look_for_candidates(self, up: Container[int], log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """True if followers on brokers that are `up` have had everything that the ISR has. They join when their next
-        requests come (`join`): who has the whole log names the partition no more, so no fetch of it says so again."""
+        """True if followers on brokers in `up` have caught up with the ISR. They join with their next requests
+        (`join`): a follower that has the whole log does not name the partition in its fetches any more, so no later
+        fetch reports it."""
         if not self.leads or self.proposed_isr is not None or len(self.isr) >= len(self.assigned):
             return False
         for number, follower in self._followers.items():
@@ -402,8 +406,8 @@ class Replicas:
         return self.has_candidates
 
     def join(self, broker_id: int, fetch_offset: int, log_end_offset: int, high_watermark: int, now_ms: int) -> bool:
-        """A request of a follower came, in a fetch session in which it has said that its log ends at `fetch_offset`.
-        True if it is a candidate and is now proposed for the ISR."""
+        """Handles a request of a follower in a fetch session in which the follower has reported `fetch_offset` as its
+        log's end. True if it is a candidate and is now proposed for the ISR."""
         follower = self._followers.get(broker_id)
         joins = False
         if (
@@ -430,7 +434,7 @@ class Replicas:
         )
 
     def drop_lagging(self, log_end_offset: int, now_ms: int) -> bool:
-        """Followers that have not had the whole log for `max_lag_ms` are to leave the ISR. True if that is now
+        """Proposes that followers that have not had the whole log for `max_lag_ms` leave the ISR. True if that is now
         proposed."""
         if not self.leads or self.proposed_isr is not None:
             return False
@@ -442,7 +446,8 @@ class Replicas:
         return True
 
     def _keep_caught_up(self, log_end_offset: int, now_ms: int) -> None:
-        """Who would have left the ISR and lags no more stays, where nobody has sent the proposal yet."""
+        """Keeps followers in the ISR that were to leave it and do not lag any more, if the proposal is not sent
+        yet."""
         proposed = self.proposed_isr
         if proposed is None or len(proposed) >= len(self.isr) or self._sent == self.standing:
             return
@@ -452,7 +457,7 @@ class Replicas:
             self._count()
 
     def _who_stays(self, log_end_offset: int, now_ms: int) -> tuple[int, ...]:
-        """Who of the ISR does not lag behind."""
+        """Returns the members of the ISR that do not lag."""
         return tuple(
             number
             for number in self.isr

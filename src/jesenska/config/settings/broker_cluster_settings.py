@@ -1,5 +1,5 @@
-"""Settings of the broker about its cluster: replicas, leadership, ZooKeeper, and what a configuration for KRaft
-holds."""
+"""The broker's settings about its cluster: replicas, leadership, ZooKeeper, and the settings that only a configuration
+for KRaft has."""
 
 from __future__ import annotations
 

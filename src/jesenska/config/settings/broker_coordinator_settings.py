@@ -1,4 +1,4 @@
-"""Settings of the broker about groups, committed offsets, transactions, share groups and streams groups."""
+"""The broker's settings about groups, committed offsets, transactions, share groups and streams groups."""
 
 from __future__ import annotations
 

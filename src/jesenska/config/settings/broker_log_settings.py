@@ -1,4 +1,4 @@
-"""Settings of the broker about its logs: segments, retention, flushing, recovery, compaction, remote storage."""
+"""The broker's settings about its logs: segments, retention, flushing, recovery, compaction, remote storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the broker about who may connect and do what: TLS, SASL, delegation tokens, the authorizer.
+"""The broker's settings about access: TLS, SASL, delegation tokens, the authorizer.
 
 `broker.stages.secured_listeners` reads those of listeners."""
 

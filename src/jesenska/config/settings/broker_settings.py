@@ -1,7 +1,7 @@
 """All settings of the broker in one table, the names that are synonyms, and the settings that a listener may have for
 itself.
 
-A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and wins over the plain
+A listener's own value of a setting is written `listener.name.<name in lower case>.<setting>` and replaces the plain
 one for that listener."""
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ BROKER_SETTINGS = Table(
 
 LISTENER_PREFIX = "listener.name."
 
-#: Names of one setting in different units: the first that is set wins. Milliseconds per unit of each name.
+#: Names of one setting in different units: the first that is set counts. `UNIT_MS` has the milliseconds per unit of a
+#: name.
 TIME_SYNONYMS: dict[str, tuple[str, ...]] = {
     "log.retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     "log.retention.minutes": ("log.retention.minutes", "log.retention.hours"),
@@ -34,24 +35,24 @@ UNIT_MS: dict[str, int] = {
     "log.roll.jitter.hours": 3_600_000,
 }
 
-#: Dynamic settings that a listener may have for itself besides every one of `ssl.` and `sasl.`.
+#: Dynamic settings that a listener may have for itself, besides all that begin with `ssl.` or `sasl.`.
 PER_LISTENER = frozenset(
     {"max.connections", "max.connection.creation.rate", "principal.builder.class", "connections.max.reauth.ms"}
 )
 
 
 def split_listener_prefix(name: str) -> tuple[str | None, str]:
-    """(`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) if there is no such
-    prefix."""
+    """Returns (`plaintext`, `max.connections`) for `listener.name.plaintext.max.connections`; (None, name) if there is
+    no such prefix."""
     if not name.startswith(LISTENER_PREFIX):
         return None, name
     listener, dot, rest = name.removeprefix(LISTENER_PREFIX).partition(".")
-    # A SASL mechanism may come between the listener and the setting: listener.name.internal.plain.sasl.jaas.config
+    # A SASL mechanism may be between the listener and the setting: listener.name.internal.plain.sasl.jaas.config
     if rest and rest not in BROKER_SETTINGS and "." in rest and rest.partition(".")[2] in BROKER_SETTINGS:
         rest = rest.partition(".")[2]
     return (listener, rest) if dot else (None, name)
 
 
 def broker_setting(name: str) -> Setting | None:
-    """The row of a setting, also for a name with a listener's prefix; None if it is not known."""
+    """Returns the row of a setting, also for a name with a listener's prefix; None if it is not known."""
     return BROKER_SETTINGS.get(split_listener_prefix(name)[1])

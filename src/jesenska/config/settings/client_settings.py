@@ -1,6 +1,6 @@
 """Settings of the clients: producer, consumer and admin. Names and defaults are those of the current Java clients, so
-that a producer.properties or a `kafka.`-prefixed Spark option means here what it means there; settings of the 0.8
-clients will be added with those clients' tools."""
+that a producer.properties or a `kafka.`-prefixed Spark option has the same meaning here; settings of the 0.8 clients
+will be added with those clients' tools."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Settings of a topic: those of 1.0 and of every release since, and the broker's settings from which each takes its
-default."""
+"""Settings of a topic: those of 1.0 and of every release since, and the broker's settings that are their defaults."""
 
 from __future__ import annotations
 
@@ -105,8 +104,8 @@ TOPIC_SETTINGS = Table("topic", (
 ))
 # fmt: on
 
-#: The broker's settings that a topic's setting takes its default from, the strongest first. Times in minutes and hours
-#: follow the one in milliseconds; a value of minutes or hours is multiplied before it is used.
+#: The broker's settings from which a topic's setting takes its default, the strongest first. Times in minutes and
+#: hours follow the one in milliseconds; a value of minutes or hours is multiplied before it is used.
 BROKER_SYNONYMS: dict[str, tuple[str, ...]] = {
     "cleanup.policy": ("log.cleanup.policy",),
     "compression.gzip.level": ("compression.gzip.level",),

@@ -1,15 +1,15 @@
-"""What a compaction does with transactions, told batch by batch in the log's order. A pure decider.
+"""The handling of transactions by a compaction, batch by batch in the log's order. A pure decider.
 
-    records of an aborted transaction    go, and never stand for the newest of their keys
+    records of an aborted transaction    are removed, and never count as the newest of their keys
     records of a committed one           are like any others
-    an abort or commit marker            stays while a batch of its transaction was met in this pass. After that it may
-                                         go, once `delete.retention.ms` have passed: readers that are in the midst of
-                                         the transaction must find it
-    an aborted transaction's entry in    goes with the last batch of the transaction
+    an abort or commit marker            stays if a batch of its transaction was found in this pass. Otherwise it is
+                                         removed after `delete.retention.ms`: readers in the middle of the
+                                         transaction must find it
+    an aborted transaction's entry in    is removed with the last batch of the transaction
       the transaction index
 
-The part that is compacted ends below the last stable offset, so each transaction in it is decided, perhaps by a marker
-that stands behind it.
+The compacted part ends below the last stable offset, so each transaction in it has ended, perhaps by a marker after
+that part.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from jesenska.records.header import BatchHeader
 
 
 class CleanedTransactions:
-    """Of one pass over a log; `aborted` are those that may have records in it."""
+    """The transactions of one pass over a log; `aborted` are those that may have records in it."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
-        #: Those that begin later, the next one last.
+        #: Aborted transactions that begin later, in descending order, so that the last one is the next.
         self._later = sorted(aborted, key=lambda transaction: transaction.first_offset, reverse=True)
-        #: By producer: those that have begun, and of which of them a batch was met.
+        #: By producer: the aborted transactions that have begun; `_met` has the producers with a batch in this pass.
         self._begun: dict[int, AbortedTransaction] = {}
         self._met: set[int] = set()
-        #: Producers with a batch of a transaction that is to be committed.
+        #: Producers with a batch of a transaction that is not aborted.
         self._committed: set[int] = set()
 
     def is_aborted(self, header: BatchHeader) -> bool:
@@ -45,8 +45,8 @@ class CleanedTransactions:
         return False
 
     def end(self, header: BatchHeader, marker: ControlMarker | None) -> tuple[bool, AbortedTransaction | None]:
-        """For a control batch, and what it says (None if it has no record left): whether it may go, and the entry that
-        the transaction index keeps for it."""
+        """For a control batch and its marker (None if it has no record left). Returns True if the batch may be
+        removed, and the entry that the transaction index keeps for it."""
         self._begin_up_to(header.last_offset)
         producer_id = header.producer_id
         if marker is None:

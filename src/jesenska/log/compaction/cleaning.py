@@ -1,22 +1,22 @@
-"""One compaction of one log: what of its segments stays is copied to new files, which take the place of the old ones.
+"""One compaction of one log: the remaining records of its segments are copied to new files, which replace the old
+ones.
 
-    index       the dirty part is read, and the newest offset of each key noted (records.codec.KeyOffsets says what
-                stays)
-    copy        group by group of segments: what stays goes to files named `.cleaned`, which are synced and then named
-                `.swap`
-    replace     the log's owner takes the group's segments out and the new one in (`PartitionLog.replace_segments`);
-                then the names are synced
+    index       reads the dirty part and notes the newest offset of each key (records.codec.KeyOffsets decides which
+                records stay)
+    copy        for each group of segments: copies the remaining records to files named `.cleaned`, which are synced
+                and then named `.swap`
+    replace     the log's owner replaces the group's segments by the new one (`PartitionLog.replace_segments`); then
+                the names are synced
 
-All but the replacing is done in another thread, a piece at a time: `steps` gives, after each piece, how many bytes
-were read and written, and for each group that is copied a `Replacement`. It reads the files by their names and touches
-nothing of the log.
+Everything except the replacement runs in another thread, a piece at a time: `steps` yields, after each piece, the
+number of bytes read and written, and a `Replacement` for each copied group. It reads the files by their names and does
+not touch the log.
 
-After a crash: `.cleaned` files are removed by the next start, and a `.swap` file, which is whole, takes the place of
-the segments that it covers. So does one that has its name already, where the disk has forgotten that the others have
-lost theirs.
+After a crash: the next start removes `.cleaned` files. A `.swap` file, which is whole, replaces the segments that it
+covers. So does a result that already has its final name, if the disk has lost the renaming of the covered segments.
 
-What becomes of transactions `cleaned_transactions` says. A batch stays without records if it is the last of a
-producer, or the last of the part that is compacted: so that the log keeps its sequence numbers, and its end.
+`cleaned_transactions` describes the handling of transactions. A batch stays without records if it is the last of a
+producer, or the last of the compacted part, so that the log keeps its sequence numbers and its end.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from jesenska.records.encode import reseal_batch
 from jesenska.records.header import HEADER_SIZE, Attributes, BatchHeader, Buffer, read_header
 
 _INT32_MAX = 2**31 - 1
-#: Bytes of a place in the table of keys.
+#: Bytes of an entry in the table of keys.
 _SLOT_BYTES = 24
 _BUFFER_BYTES_MIN = 64 * 1024
 
 
 class CleaningSettings(NamedTuple):
-    """What one compaction may take. The names are those of the broker's settings, less `log.cleaner.`."""
+    """The resources of one compaction. The names are those of the broker's settings, without `log.cleaner.`."""
 
     dedupe_buffer_bytes: int = 128 * 1024 * 1024
     io_buffer_bytes: int = 512 * 1024
@@ -59,15 +59,15 @@ class CleaningSettings(NamedTuple):
 
 
 class CancelledError(Exception):
-    """The log's owner wants the compaction no more."""
+    """The log's owner has cancelled the compaction."""
 
 
 class NotCompactedError(Exception):
-    """The log is one that is not compacted; the sentence says why."""
+    """The log cannot be compacted; the message has the reason."""
 
 
 class Replacement(NamedTuple):
-    """A group of segments, by their base offsets, and the one that has what stays of them; its files are named
+    """A group of segments, by their base offsets, and the segment with their remaining records; its files are named
     `.swap`."""
 
     base_offsets: tuple[int, ...]
@@ -75,19 +75,19 @@ class Replacement(NamedTuple):
 
 
 class _CleanedFile:
-    """The segment in the making: batches are gathered and written in pieces."""
+    """A segment that is being made: batches are gathered and written in pieces."""
 
     def __init__(self, segment: LogSegment, files: FileLayer, buffer_bytes: int) -> None:
         self.segment = segment
         self.buffer = bytearray(buffer_bytes)
-        #: Bytes of the buffer that are in use.
+        #: Number of bytes of the buffer that are in use.
         self.filled = 0
         self._files = files
         self._position = 0
         self._scan = BatchScan(segment.base_offset, segment.index_interval_bytes, _INT32_MAX)
 
     def put(self, batch: Buffer) -> int:
-        """Appends a batch; how many bytes were written to the file meanwhile."""
+        """Appends a batch; returns the number of bytes written to the file meanwhile."""
         written = 0
         if len(batch) > len(self.buffer) - self.filled:
             written = self.write()
@@ -97,14 +97,14 @@ class _CleanedFile:
         return written
 
     def make_room(self, size_bytes: int) -> None:
-        """The empty buffer gets at least this size."""
+        """Makes the empty buffer at least this large."""
         assert not self.filled, "the buffer is in use"
         if size_bytes > len(self.buffer):
             self.buffer = bytearray(size_bytes)
 
     def write(self) -> int:
-        """Writes what was gathered; how many bytes. Batches are checked once more on the way, and counted for the
-        indexes."""
+        """Writes the gathered batches; returns the number of bytes. Batches are checked again before the write, and
+        recorded for the indexes."""
         segment, at = self.segment, 0
         while at < self.filled:
             good = self._scan.feed(self.buffer, at, self.filled, self._position + at)
@@ -123,7 +123,7 @@ class _CleanedFile:
         return at
 
     def seal(self) -> None:
-        """Everything is written: the indexes are, too."""
+        """Writes the indexes after all batches are written."""
         segment, scan = self.segment, self._scan
         segment.size_bytes = self._position
         segment.note_scanned(
@@ -133,7 +133,7 @@ class _CleanedFile:
         segment.trim()
 
     def sync(self, modified_ms: float) -> None:
-        """Syncs the files and closes them. Retention goes by `modified_ms` where no record has a timestamp."""
+        """Syncs the files and closes them. Retention uses `modified_ms` if no record has a timestamp."""
         segment, files = self.segment, self._files
         files.set_modified_ms(segment.file.path, modified_ms)
         files.fsync(segment.file.handle().fileno())
@@ -147,10 +147,10 @@ class _CleanedFile:
 
 
 class Cleaning:
-    """`groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which begins at
-    `first_dirty`. `producer_ends` are last offsets of batches that must not go as a whole: the last of each producer;
-    `producer_epochs` are the epochs of those of which only markers are known. `transaction_indexes` are copies of the
-    log's. `secret` is 16 random bytes."""
+    """One compaction. `groups` are the segments to be compacted, oldest first, up to the end of the dirty part, which
+    begins at `first_dirty`. `producer_ends` are last offsets of batches that must not be removed as a whole: the last
+    batch of each producer; `producer_epochs` are the epochs of producers without a batch in the log's state, which
+    have only markers. `transaction_indexes` are copies of the log's. `secret` is 16 random bytes."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Cleaning:
         self._now_ms = now_ms
         self._producer_ends = frozenset(producer_ends)
         self._producer_epochs = producer_epochs
-        #: Last offsets of the batches that must not go as a whole, for the pass that copies.
+        #: Last offsets of the batches that must not be removed as a whole, for the pass that copies.
         self._ends = array("q")
         self._transaction_indexes = transaction_indexes
         self._transactions = CleanedTransactions(())
@@ -185,7 +185,7 @@ class Cleaning:
         )
         slots = min(max(2, settings.dedupe_buffer_bytes // _SLOT_BYTES), 2 * most)
         self._keys = KeyOffsets(max(slots, most + 1), most, secret)
-        #: Has no keys, so that no record goes by it.
+        #: Has no keys, so that it removes no record.
         self._no_keys = KeyOffsets(2, 1, secret)
         self._buffer_bytes = max(_BUFFER_BYTES_MIN, settings.io_buffer_bytes // 2)
         self._buffer = bytearray(self._buffer_bytes)
@@ -193,23 +193,23 @@ class Cleaning:
         self._is_cancelled = False
         #: The segment whose files are named `.cleaned`.
         self._making: LogSegment | None = None
-        #: The one whose files are named `.swap`, until the owner has taken it.
+        #: The segment whose files are named `.swap`, until the owner has taken it.
         self._swap: LogSegment | None = None
 
     @property
     def cleaned_up_to(self) -> int:
-        """The first offset that is still dirty when all groups are replaced. Known when the first one is copied."""
+        """The first offset that is still dirty after all groups are replaced. Known when the first group is copied."""
         return self._keys.latest_offset + 1
 
     # -- on the owner's thread ----------------------------------------------------------------------------------------
 
     def hand_over(self) -> None:
-        """The group that was given last is the log's: its files are left alone from here on."""
+        """Gives the files of the newest group to the log: they are not changed from here on."""
         self._swap = None
 
     def cancel(self) -> None:
-        """Ends the compaction: no file of the log is made or renamed once this has returned, and what was to take the
-        place of segments is gone. Harmless a second time."""
+        """Ends the compaction: after the return no file of the log is made or renamed, and the files that were to
+        replace segments are removed. Harmless if repeated."""
         with self._lock:
             self._is_cancelled = True
             self._remove_made()
@@ -219,9 +219,9 @@ class Cleaning:
     # -- in another thread --------------------------------------------------------------------------------------------
 
     def steps(self) -> Generator[int | Replacement, None, None]:
-        """Does the work, a piece at each step: gives how many bytes were moved, or a group that can be replaced.
-        OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. To be closed
-        if it is not gone through to the end."""
+        """Does the work, a piece at each step: yields the number of bytes moved, or a group that can be replaced.
+        OSError from the disk, CancelledError, NotCompactedError, or a KafkaError if the log is damaged. The generator
+        must be closed if it is not run to its end."""
         aborted = [transaction for index in self._transaction_indexes for transaction in index.entries()]
         self._transactions = CleanedTransactions(
             [transaction for transaction in aborted if transaction.last_offset >= self._first_dirty]
@@ -260,7 +260,7 @@ class Cleaning:
                         )
                     return
         if keys.latest_offset < self._groups[-1][-1].end_offset - 1:
-            # Nothing stands at the end of the last segment.
+            # The last segment may have no batch at its end.
             keys.note_batch(self._groups[-1][-1].end_offset - 1)
 
     def _add_special(self, header: BatchHeader) -> None:
@@ -273,12 +273,12 @@ class Cleaning:
         self._keys.note_batch(header.last_offset)
 
     def _body(self, header: BatchHeader) -> bytearray | memoryview:
-        """The records of the batch that begins at `_at`, decompressed."""
+        """Returns the records of the batch that begins at `_at`, decompressed."""
         verify_crc(self._buffer, self._at, header)
         return records_of(self._buffer, self._at, header)
 
     def _marker(self, header: BatchHeader) -> ControlMarker | None:
-        """What the control batch that begins at `_at` says."""
+        """Returns the marker of the control batch that begins at `_at`."""
         verify_crc(self._buffer, self._at, header)
         return read_marker(self._buffer[self._at : self._at + header.size_bytes])
 
@@ -314,7 +314,7 @@ class Cleaning:
                 self._making, self._swap = None, segment
             self._files.fsync_directory(self._directory)
             yield Replacement(tuple(facts.base_offset for facts in group), segment)
-            # Before the next group, and before what is clean is written down.
+            # Before the next group, and before the cleaner checkpoint is written.
             self._files.fsync_directory(self._directory)
         finally:
             segment.file.close()
@@ -322,7 +322,7 @@ class Cleaning:
                 self._remove_made()
 
     def _remove_made(self) -> None:
-        """Removes the files of a group that comes to nothing; the lock is held."""
+        """Removes the files of a group that is not used; the lock is held."""
         made, self._making = self._making, None
         if made is not None:
             for path in made.own_paths():
@@ -330,7 +330,7 @@ class Cleaning:
                     self._files.unlink(path)
 
     def _keep(self, cleaned: _CleanedFile) -> int:
-        """Copies what stays of the batches in the buffer; how many bytes were written."""
+        """Copies the remaining records of the batches in the buffer; returns the number of bytes written."""
         written = 0
         while True:
             taken, cleaned.filled = self._keys.keep_batches(
@@ -358,7 +358,8 @@ class Cleaning:
                 written += cleaned.write()
 
     def _keep_control(self, header: BatchHeader, segment: LogSegment) -> Buffer | None:
-        """What stays of a control batch; None for nothing. An entry of the transaction index goes to `segment`."""
+        """Returns the remaining part of a control batch; None if it is removed. An entry of the transaction index is
+        added to `segment`."""
         whole = self._buffer[self._at : self._at + header.size_bytes]
         may_go, entry = self._transactions.end(header, self._marker(header))
         if entry is not None:
@@ -380,7 +381,7 @@ class Cleaning:
         return self._without_records(header) if is_last or self._must_stay(header) else None
 
     def _must_stay(self, header: BatchHeader) -> bool:
-        """True for a batch that does not go as a whole."""
+        """True for a batch that must not be removed as a whole."""
         return header.last_offset in self._producer_ends or header.last_offset == self._keys.latest_offset
 
     def _without_records(self, header: BatchHeader) -> Buffer:
@@ -388,7 +389,8 @@ class Cleaning:
         return reseal_batch(bytearray(HEADER_SIZE), header, attributes, 0, header.base_timestamp, header.max_timestamp)
 
     def _keep_special(self, header: BatchHeader) -> Buffer | None:
-        """What stays of a batch that is compressed or belongs to a transaction; None for nothing."""
+        """Returns the remaining part of a batch that is compressed or belongs to a transaction; None if it is
+        removed."""
         start, keys = self._at, self._keys
         if self._transactions.is_aborted(header):
             return self._without_records(header) if self._must_stay(header) else None
@@ -417,8 +419,8 @@ class Cleaning:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def _pieces(self, facts: SegmentFacts) -> Iterator[int]:
-        """Reads a segment's file: at each step the buffer holds, from `_at` to `_held`, batches to be gone through,
-        and the answer is how many bytes were read. Whole batches must be gone through before the next step."""
+        """Reads a segment's file: at each step the buffer holds, from `_at` to `_held`, batches to be handled. Yields
+        the number of bytes read. Whole batches must be handled before the next step."""
         path = self._path(facts)
         descriptor = self._files.open(path, os.O_RDONLY)
         try:
@@ -448,8 +450,8 @@ class Cleaning:
         return self._directory / file_name(facts.base_offset, LOG_SUFFIX)
 
     def _wanted_bytes(self, available: int) -> int:
-        """How large the buffer must be for the batch at `_at`; CorruptMessageError if it does not end within the bytes
-        that are available."""
+        """Returns the buffer size needed for the batch at `_at`; CorruptMessageError if the batch does not end within
+        the bytes that are available."""
         if self._held - self._at < HEADER_SIZE:
             return self._buffer_bytes
         with memoryview(self._buffer) as view:
@@ -459,7 +461,7 @@ class Cleaning:
         return max(self._buffer_bytes, size_bytes)
 
     def _whole_batch(self) -> BatchHeader | None:
-        """The header of the batch at `_at`; None if it is not in the buffer as a whole."""
+        """Returns the header of the batch at `_at`; None if the batch is not in the buffer as a whole."""
         if self._held - self._at < HEADER_SIZE:
             return None
         with memoryview(self._buffer) as view:

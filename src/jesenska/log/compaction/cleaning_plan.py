@@ -1,15 +1,15 @@
-"""Which log is compacted next, which part of it, and which segments become one. Plain functions over values: no I/O,
-no clock.
+"""Decides which log is compacted next, which part of it, and which segments are merged. Plain functions over values:
+no I/O, no clock.
 
-    0            clean              first dirty offset        dirty        end        must stay as it is
+    0            clean              first dirty offset        dirty        end        must stay unchanged
     |------------------------------------|--------------------------------|------------------------|
 
-What lies before the first dirty offset was compacted before: each key stands there once. The dirty part is compacted
-next. It ends with the last whole segment below the last stable offset, and never takes the active segment, nor one
-that has a record younger than min.compaction.lag.ms. What is not synced yet may be taken: the result is synced.
+The part before the first dirty offset was compacted before: each key is there once. The dirty part is compacted next.
+It ends with the last whole segment below the last stable offset. It never includes the active segment, nor a segment
+that has a record younger than min.compaction.lag.ms. It may include unsynced records: the result is synced.
 
 A log is compacted if the dirty part is more than min.cleanable.dirty.ratio of both parts together, or if the oldest
-record in it is older than max.compaction.lag.ms; the log with the largest share first.
+record in it is older than max.compaction.lag.ms; the log with the largest share comes first.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ class SegmentFacts(NamedTuple):
     #: Base offset of the next segment.
     end_offset: int
     size_bytes: int
-    #: Largest timestamp, or the file's modification time where records have none; 0 where no lag is set.
+    #: Largest timestamp, or the file's modification time if the records have none; 0 if no lag is set.
     timestamp_ms: int = 0
-    #: Largest timestamp of the first batch; -1 where it has none.
+    #: Largest timestamp of the first batch; -1 if it has none.
     first_timestamp_ms: int = -1
 
 
 class CleanablePart(NamedTuple):
-    """What a compaction of a log would take."""
+    """The part of a log that a compaction would include."""
 
     first_dirty_offset: int
-    #: The base offset of the first segment that stays as it is.
+    #: The base offset of the first segment that stays unchanged.
     end_offset: int
     clean_bytes: int
     dirty_bytes: int
-    #: A record in it is older than max.compaction.lag.ms.
+    #: True if a record in the dirty part is older than max.compaction.lag.ms.
     is_overdue: bool
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty part's share of both; 0 for nothing."""
+        """The dirty part's share of both parts; 0 if both are empty."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
 
 def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_offset: int) -> int:
-    """Where the dirty part begins: at the checkpoint, or at the log's start if the checkpoint is outside of the log,
-    or there is none."""
+    """Returns the start of the dirty part: the checkpoint, or the log's start if the checkpoint is outside of the log,
+    or missing."""
     if checkpoint is None or checkpoint < log_start_offset or checkpoint > log_end_offset:
         return log_start_offset
     return checkpoint
@@ -66,8 +66,8 @@ def first_dirty_offset(checkpoint: int | None, log_start_offset: int, log_end_of
 def cleanable_part(
     segments: Sequence[SegmentFacts], config: LogConfig, *, first_dirty: int, stable_end: int, now_ms: int
 ) -> CleanablePart:
-    """What a compaction would take of sealed segments (all but the active one). `stable_end` is an offset from which
-    on nothing may be touched."""
+    """Returns the part of sealed segments (all but the active one) that a compaction would include. Everything from
+    offset `stable_end` on must stay unchanged."""
     end = segments[-1].end_offset if segments else first_dirty
     for facts in segments:
         is_young = (
@@ -101,13 +101,13 @@ def is_due(part: CleanablePart, config: LogConfig) -> bool:
 
 
 def dirtiest(candidates: Iterable[tuple[T, CleanablePart]]) -> tuple[T, CleanablePart] | None:
-    """The log with the largest dirty share; the first of several; None of none."""
+    """Returns the log with the largest dirty share, the first of several; None if there are no candidates."""
     return max(candidates, key=lambda candidate: candidate[1].dirty_ratio, default=None)
 
 
 def groups(segments: Sequence[SegmentFacts], config: LogConfig) -> list[list[SegmentFacts]]:
-    """Segments, oldest first, that become one each: as many in a row as their bytes and index entries fit into one
-    segment, and their offsets into its indexes."""
+    """Groups segments, oldest first; each group is merged into one segment. A group is as many in a row as fit into
+    one segment by their bytes and index entries, and into its indexes by their offsets."""
     result: list[list[SegmentFacts]] = []
     size_bytes = entries = 0
     most_entries = max(1, config.segment_index_bytes // _TIME_INDEX_ENTRY_BYTES)

@@ -1,17 +1,17 @@
-"""Compaction of all logs of a broker, on the owner's thread: which log is next, what its compaction hands back, how
-fast it may be.
+"""Compaction of all logs of a broker, on the owner's thread: chooses the next log, takes over the results of its
+compaction, and limits the speed.
 
-    look            every second: if fewer compactions run than may, the dirtiest log is compacted
-    a step ends     the next one is asked for, later if `log.cleaner.io.max.bytes.per.second` wants that; a group of
-                    segments that is copied takes its place in the log
-    the last ends   the first dirty offset is written down (`cleaner-offset-checkpoint`)
-    abort           segments of a log are about to be taken away: its compaction comes to nothing
+    look            every second: if fewer compactions run than are allowed, the dirtiest log is compacted
+    a step ends     the next one is started, delayed if `log.cleaner.io.max.bytes.per.second` requires it; a copied
+                    group of segments replaces its sources in the log
+    the last ends   the first dirty offset is written (`cleaner-offset-checkpoint`)
+    abort           segments of a log are about to be removed: its compaction is cancelled
 
-What is decided is in `cleanable`; the reading and copying is in `cleaning`. Times of segments that nobody has asked
-about since the start are read in another thread first, for topics that have a compaction lag.
+`cleaning_plan` makes the decisions; `cleaning` reads and copies. For topics with a compaction lag, the times of
+segments that have not been read since the start are first read in another thread.
 
-A log that is damaged, or of a kind that is not compacted, is left alone until the settings change or the next start,
-and named once. One whose disk fails has its turn again after `log.cleaner.backoff.ms`.
+A log that is damaged, or of a kind that is not compacted, is skipped until the settings change or the next start, and
+logged once. A log whose disk fails is tried again after `log.cleaner.backoff.ms`.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ from jesenska.log.segments.segment import LogSegment
 
 logger = logging.getLogger(__name__)
 
-#: Steps that are done in a row while nobody asks for anything else: to go to the thread and back takes longer than a
-#: small one.
+#: Bytes that are moved in one call in the thread: going to the thread and back takes longer than a small step.
 _BYTES_AT_ONCE = 4 * 1024 * 1024
 
 Moved = int | Replacement | None
@@ -54,7 +53,7 @@ Moved = int | Replacement | None
 
 @dataclass(frozen=True, slots=True)
 class CleanerSettings:
-    """The broker's settings about compaction. Defaults are Kafka's; names, too, less `log.cleaner.`."""
+    """The broker's settings about compaction. The defaults are Kafka's; so are the names, without `log.cleaner.`."""
 
     enable: bool = True
     threads: int = 1
@@ -66,7 +65,7 @@ class CleanerSettings:
 
     @property
     def of_each(self) -> CleaningSettings:
-        """What each of the compactions that run at a time may take."""
+        """The resources of each of the compactions that run at a time."""
         threads = max(1, self.threads)
         return CleaningSettings(
             self.dedupe_buffer_size // threads, self.io_buffer_size // threads, self.io_buffer_load_factor
@@ -75,21 +74,21 @@ class CleanerSettings:
 
 @dataclass(slots=True)
 class CleanerSurroundings:
-    """What the cleaner is given: threads, time, chance."""
+    """The cleaner's dependencies: threads, time, random numbers."""
 
-    #: Where steps are done, as many at a time as compactions run.
+    #: Runs the steps, as many at a time as there are compactions.
     background: Background
-    #: Calls a function on the owner's thread after so many seconds.
+    #: Calls a function on the owner's thread after a number of seconds.
     later: Callable[[float, Callable[[], None]], object]
     monotonic_ms: Callable[[], int]
-    #: Milliseconds since the epoch: the time that records have.
+    #: Milliseconds since the epoch, as in the records' timestamps.
     now_ms: Callable[[], int]
     #: 16 random bytes.
     new_secret: Callable[[], bytes]
 
 
 class _Run:
-    """A compaction that is under way."""
+    """A running compaction."""
 
     __slots__ = ("begun_ms", "cleaning", "directory", "is_over", "log", "part", "sources", "steps")
 
@@ -109,7 +108,7 @@ class _Run:
         self.sources = sources
         self.steps = cleaning.steps()
         self.begun_ms = begun_ms
-        #: Nothing of what it gives counts any more.
+        #: True if further results of the steps are ignored.
         self.is_over = False
 
 
@@ -125,18 +124,18 @@ class LogCleaner:
         settings: CleanerSettings,
     ) -> None:
         self.settings = settings
-        #: Logs that are not compacted, and why.
+        #: Logs that are not compacted, with the reason.
         self.uncleanable: dict[TopicPartition, str] = {}
         self._directories = directories
         self._files = files
         self._doomed = doomed
         self._around = surroundings
         self._running: dict[TopicPartition, _Run] = {}
-        #: Logs that are not compacted for now.
+        #: Logs whose compaction is paused.
         self._paused: set[TopicPartition] = set()
-        #: When to look for a log again.
+        #: Time of the next look for a log.
         self._look_at_ms = 0
-        #: When the bytes that were moved so far have had their time.
+        #: Time at which the bytes moved so far conform to the limit of the speed.
         self._paced_until_ms = 0.0
         self._reads_times = False
         self._closed = False
@@ -146,7 +145,7 @@ class LogCleaner:
         return bool(self._running)
 
     def reconfigure(self, settings: CleanerSettings) -> None:
-        """From the next compaction on. Logs that could not be compacted have their turn again."""
+        """Applies new settings from the next compaction on. Logs that could not be compacted are tried again."""
         if settings != self.settings:
             self.settings = settings
             self.uncleanable.clear()
@@ -155,13 +154,13 @@ class LogCleaner:
     # -- which log ----------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begins compactions that are due, as many as may run. To be asked about once a second."""
+        """Begins due compactions, as many as may run. To be called about once a second."""
         while not self._closed and self.settings.enable and len(self._running) < self.settings.threads:
             if self._around.monotonic_ms() < self._look_at_ms or self._reads_times or not self._begin_next():
                 return
 
     def _begin_next(self) -> bool:
-        """Begins the compaction of the dirtiest log; False if none is dirty enough, or that is not known yet."""
+        """Begins the compaction of the dirtiest log; False if no log is dirty enough, or that is not known yet."""
         self._look_at_ms = self._around.monotonic_ms() + self.settings.backoff_ms
         candidates: list[tuple[tuple[LogDirectory, PartitionLog], CleanablePart]] = []
         unknown: list[LogSegment] = []
@@ -201,7 +200,7 @@ class LogCleaner:
         )
 
     def _read_times(self, segments: Sequence[LogSegment]) -> None:
-        """Reads the times of segments in another thread, and looks again."""
+        """Reads the times of segments in another thread, then looks again."""
         self._reads_times = True
         copies = [segment.copy() for segment in segments]
 
@@ -250,7 +249,7 @@ class LogCleaner:
 
     def _go_on(self, run: _Run) -> None:
         if run.is_over and self._closed:
-            # No thread takes anything any more.
+            # The threads take no more work.
             run.steps.close()
         elif run.is_over:
             self._around.background.submit(run.steps.close, log_failure)
@@ -275,7 +274,7 @@ class LogCleaner:
         self._around.later(self._pause_seconds(moved_bytes), partial(self._go_on, run))
 
     def _pause_seconds(self, moved_bytes: int) -> float:
-        """How long the next step waits, so that no more bytes are moved in a second than may be."""
+        """Returns the delay of the next step, so that the bytes moved per second stay within the limit."""
         now_ms = self._around.monotonic_ms()
         self._paced_until_ms = (
             max(self._paced_until_ms, now_ms) + moved_bytes * 1000 / self.settings.io_max_bytes_per_second
@@ -283,8 +282,8 @@ class LogCleaner:
         return max(0.0, self._paced_until_ms - now_ms) / 1000
 
     def _replace(self, run: _Run, replacement: Replacement) -> bool:
-        """A group is copied: the log gets the new segment. False if its segments are not the log's any more, or the
-        disk fails."""
+        """Replaces a copied group in the log by the new segment. False if the log does not have these segments any
+        more, or the disk fails."""
         log = run.log
         sources = [run.sources[base_offset] for base_offset in replacement.base_offsets]
         if not log.has_segments(sources):
@@ -299,7 +298,7 @@ class LogCleaner:
         return True
 
     def _done(self, run: _Run) -> None:
-        """Everything is copied, and in its place."""
+        """Ends a compaction whose groups are all copied and replaced."""
         run.is_over = True
         log = run.log
         self._running.pop(log.topic_partition, None)
@@ -340,22 +339,22 @@ class LogCleaner:
             log_failure(error)
 
     def _give_up(self, run: _Run) -> None:
-        """What the compaction has not handed over comes to nothing."""
+        """Cancels a compaction: all results that are not handed over are removed."""
         run.is_over = True
         run.cleaning.cancel()
         if self._running.get(run.log.topic_partition) is run:
             del self._running[run.log.topic_partition]
 
-    # -- what others say ----------------------------------------------------------------------------------------------
+    # -- calls of others ----------------------------------------------------------------------------------------------
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Segments of this log are about to be taken away (`truncation.Cleaner`)."""
+        """Cancels the compaction of a log whose segments are about to be removed (`truncation.Cleaner`)."""
         run = self._running.get(topic_partition)
         if run is not None:
             self._give_up(run)
 
     def pause(self, topic_partition: TopicPartition) -> None:
-        """The log is not compacted until `go_on`: its files are being copied."""
+        """Stops compactions of the log until `go_on`: its files are being copied."""
         self._paused.add(topic_partition)
         self.abort(topic_partition)
 
@@ -363,7 +362,7 @@ class LogCleaner:
         self._paused.discard(topic_partition)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """The partition is deleted."""
+        """Forgets a deleted partition."""
         self.abort(topic_partition)
         self.uncleanable.pop(topic_partition, None)
         for directory in self._directories:
@@ -371,7 +370,7 @@ class LogCleaner:
                 directory.write_cleaner_offsets()
 
     def truncated(self, directory: LogDirectory, logs: Sequence[PartitionLog]) -> None:
-        """Logs were cut: nothing past their ends is compacted."""
+        """Lowers the first dirty offsets of logs that were truncated: nothing past their ends is clean."""
         offsets, lowered = directory.cleaner_offsets, False
         for log in logs:
             known = offsets.get(log.topic_partition)
@@ -382,15 +381,15 @@ class LogCleaner:
             directory.write_cleaner_offsets()
 
     def close(self) -> None:
-        """No compaction goes on, and none begins."""
+        """Cancels all compactions; no new one begins."""
         self._closed = True
         for run in list(self._running.values()):
             self._give_up(run)
 
 
 def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
-    """Steps in a row, in another thread: how many bytes they moved, and what the last one gave, None if it was the
-    last of all."""
+    """Runs steps in a row, in another thread. Returns the number of bytes that they moved, and the result of the last
+    one; None if the steps have ended."""
     moved_bytes = 0
     for moved in steps:
         if isinstance(moved, Replacement):
@@ -402,7 +401,7 @@ def _step(steps: Iterator[int | Replacement]) -> tuple[int, Moved]:
 
 
 def _facts_of(log: PartitionLog) -> list[SegmentFacts]:
-    """What `cleanable` wants to know of the sealed segments."""
+    """Returns the facts about the sealed segments that `cleaning_plan` needs."""
     has_lag = _has_lag(log)
     return [
         SegmentFacts(
@@ -417,8 +416,8 @@ def _facts_of(log: PartitionLog) -> list[SegmentFacts]:
 
 
 def _sealed(log: PartitionLog) -> Iterator[tuple[LogSegment, LogSegment]]:
-    """Each sealed segment, with the one behind it. One whose roll still waits for the disk is none, and has what is
-    queued for it."""
+    """Yields each sealed segment with the next one. A segment whose roll still waits for the disk is not sealed: its
+    queued appends are not written yet."""
     return takewhile(lambda pair: pair[0].is_sealed, pairwise(log.segments))
 
 
@@ -427,5 +426,5 @@ def _has_lag(log: PartitionLog) -> bool:
 
 
 def _lacks_times(segment: LogSegment, log: PartitionLog) -> bool:
-    """True if a compaction lag is set and the segment's times would have to be read."""
+    """True if a compaction lag is set and the segment's times are not in memory."""
     return _has_lag(log) and not segment.knows_all_times

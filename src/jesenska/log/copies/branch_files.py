@@ -1,22 +1,23 @@
-"""The files of a branch: a partition's log that begins as the copy of another one's, in the same log directory.
+"""The files of a branch: a partition's log that begins as the copy of another log, in the same log directory.
 
     segments that are whole     hard links (.log, .index, .timeindex, .txnindex, .snapshot)
-    the end of the log          a copy of the batches that belong to the branch, checked, with indexes of its own
-    active segment              new and empty; it begins where the branch parts from its source
+    the end of the log          a copy of the batches that belong to the branch, checked, with its own indexes
+    active segment              new and empty; it begins at the end of the records from the source
     leader-epoch-checkpoint     the source's, up to there
     <end>.snapshot              the source's producers, without their sequences: a producer that writes to both topics
-                                begins the branch at sequence 0, as any partition. Open transactions are open here, too
+                                begins the branch at sequence 0, as in any partition. Open transactions are open here,
+                                too
     partition.metadata          the branch's own topic id
 
-All of it is made in a directory whose name ends in `-delete`: a start, ours or Apache Kafka's, removes what it finds
-under such a name. What holds records is synced, then the names in the directory, then it is renamed, then that name is
-synced. After a crash at any moment there is the whole branch or none. What was not synced (indexes of the copy, the
-epochs, the snapshot) recovery builds anew from the records.
+All files are made in a directory whose name ends in `-delete`: a start, jesenska's or Apache Kafka's, removes
+directories with such a name. The files with records are synced, then the names in the directory; then the directory is
+renamed, and its new name is synced. After a crash at any moment there is the whole branch or no branch. Recovery
+rebuilds the unsynced files (indexes of the copy, the epochs, the snapshot) from the records.
 
-It runs in the directory's writer thread, so no truncation is at work on the same files. Segments that are compacted or
-deleted meanwhile are noticed: each is linked under the lock of its indexes, and one that has left its log ends the
-attempt (`SourceChangedError`). Where the file system has no links, segments are copied, and looked at again after
-that.
+The work runs in the directory's writer thread, so no truncation changes the same files at the same time. Segments that
+are compacted or deleted meanwhile are noticed: each is linked under the lock of its indexes, and a segment that has
+left its log ends the attempt (`SourceChangedError`). If the file system has no links, segments are copied, and checked
+again afterwards.
 """
 
 from __future__ import annotations
@@ -54,52 +55,53 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class SourceChangedError(Exception):
-    """Segments of the source have left it while they were linked: the branch is to be planned anew."""
+    """Segments have left the source while they were linked: the branch must be planned again."""
 
 
 class StaleCheckpointError(Exception):
-    """A checkpoint on the disk has the log start offset of an earlier topic of the name: it is to be written first."""
+    """A checkpoint on the disk has the log start offset of an earlier topic of the same name: the checkpoint must be
+    written first."""
 
 
 class BranchPlan(NamedTuple):
-    """What a branch is made of, as the owner of its source sees it."""
+    """The parts of a branch, as planned by the owner of its source."""
 
     source: TopicPartition
     target: TopicPartition
     topic_id: UUID | None
     config: LogConfig
     log_directory: Path
-    #: Where it is made, and what it is called then.
+    #: The directory in which the branch is made, and its final path.
     staging: Path
     path: Path
-    #: Sealed and synced, one after the other.
+    #: Sealed and synced, in order.
     linked: Sequence[LogSegment]
-    #: A copy of the segment behind them, of which what lies before `end_offset` is copied; None for nothing.
+    #: A copy of the next segment, whose part before `end_offset` is copied; None if nothing is copied.
     copied: LogSegment | None
-    #: Where the branch parts from its source.
+    #: The offset at which the branch's own records begin.
     end_offset: int
     log_start_offset: int
     epochs: Sequence[tuple[int, int]]
     producer_expiration_ms: int
     now_ms: int
-    #: The first offset of the source that compaction had not seen; None where it has seen nothing.
+    #: The first offset of the source that compaction had not seen; None if it has seen nothing.
     first_dirty: int | None
 
 
 class BranchedLog(NamedTuple):
-    """A branch that stands on the disk."""
+    """A branch that is on the disk."""
 
     loaded: LoadedLog
     end_offset: int
     shared_bytes: int
     copied_bytes: int
-    #: The first offset that compaction has not seen; None where it has seen nothing.
+    #: The first offset that compaction has not seen; None if it has seen nothing.
     first_dirty: int | None
 
 
 def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
-    """Blocks, for as long as the end of the log takes to be copied. OSError or KafkaStorageError if it cannot be made;
-    nothing is left of it then but perhaps a directory that the next start removes."""
+    """Makes a branch; blocks while the end of the log is copied. OSError or KafkaStorageError if it cannot be made;
+    then at most a directory is left that the next start removes."""
     try:
         if _names_partition(plan.log_directory / LOG_START_OFFSETS, plan.target, files):
             raise StaleCheckpointError
@@ -111,7 +113,7 @@ def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
             copied_bytes += copied
             shared_bytes += size_bytes if not copied else 0
         if plan.linked and plan.copied is None:
-            # Where the source has the producers as of the end, none of its batches need be read for them.
+            # If the source has a snapshot as of the end, no batch need be read for the producers.
             snapshot = plan.linked[-1].file.path.with_name(file_name(plan.end_offset, SNAPSHOT_SUFFIX))
             with suppress(FileNotFoundError):
                 share(files, snapshot, plan.staging / snapshot.name)
@@ -138,13 +140,13 @@ def make_branch(plan: BranchPlan, files: FileLayer) -> BranchedLog:
     try:
         files.fsync_directory(plan.log_directory)
     except OSError:
-        # Nobody knows whether the name is on the disk: it is made again.
+        # It is unknown if the name is on the disk, so the name is removed.
         files.rename(plan.path, plan.staging)
         _remove(plan.staging, files)
         raise
     for segment in loaded.segments:
         segment.moved(plan.path)
-    # What lies beside the records of the copy is not synced: the first flush takes it along.
+    # The files beside the records of the copy are not synced: the first flush syncs them.
     moved = replace(loaded, directory=plan.path, recovery_point=recovery_point, is_synced=False)
     first_dirty = None if plan.first_dirty is None else min(plan.first_dirty, end_offset)
     return BranchedLog(moved, end_offset, shared_bytes, copied_bytes, first_dirty)
@@ -158,7 +160,7 @@ def _names_partition(checkpoint: Path, topic_partition: TopicPartition, files: F
 
 
 def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> int:
-    """How many bytes were copied, since there are no links."""
+    """Links a segment, or copies it if there are no links. Returns the number of bytes copied."""
     log, *beside = segment.paths()
     with segment.offset_index.lock, segment.time_index.lock:
         if segment.is_gone:
@@ -168,7 +170,7 @@ def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> in
             _share_beside(beside, plan, files)
     if is_linked:
         return 0
-    # It takes long, and the owner may want the lock.
+    # The copy takes long, and the owner may need the lock.
     copied = copy_file(files, log, plan.staging / log.name)
     _share_beside(beside, plan, files)
     if segment.is_gone:
@@ -177,14 +179,16 @@ def _link_segment(segment: LogSegment, plan: BranchPlan, files: FileLayer) -> in
 
 
 def _share_beside(paths: Sequence[Path], plan: BranchPlan, files: FileLayer) -> None:
-    """An index that is missing is built anew; most segments have no aborted transactions."""
+    """Shares the files beside a segment. A missing index is rebuilt later; most segments have no aborted
+    transactions."""
     for path in (*paths, paths[0].with_suffix(SNAPSHOT_SUFFIX)):
         with suppress(FileNotFoundError):
             share(files, path, plan.staging / path.name)
 
 
 def _copy_end(source: LogSegment, plan: BranchPlan, files: FileLayer) -> tuple[int, int]:
-    """Copies the batches before the branch's end; how many bytes, and where it ends: no batch is taken in part."""
+    """Copies the batches before the branch's end. Returns the number of bytes and the end offset: only whole batches
+    are copied."""
     end_offset = shorten_copy(source, plan.end_offset)
     path = plan.staging / file_name(source.base_offset, LOG_SUFFIX)
     copy_file(files, source.file.path, path, source.size_bytes)
@@ -217,7 +221,7 @@ def _copy_end(source: LogSegment, plan: BranchPlan, files: FileLayer) -> tuple[i
 
 
 def _load(plan: BranchPlan, end_offset: int, files: FileLayer) -> LoadedLog:
-    """The log in the staging directory, with a new segment at its end."""
+    """Loads the log in the staging directory, with a new segment at its end."""
     for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         files.close(files.open(plan.staging / file_name(end_offset, suffix), os.O_RDWR | os.O_CREAT))
     epochs = LeaderEpochs(plan.epochs)
@@ -241,7 +245,7 @@ def _forget_sequences(producers: ProducerState) -> None:
 
 
 def _remove(directory: Path, files: FileLayer) -> None:
-    """As far as the disk lets it; the next start removes the rest."""
+    """Removes a directory as far as the disk allows; the next start removes the rest."""
     with suppress(OSError):
         for name in files.names(directory):
             files.unlink(directory / name)

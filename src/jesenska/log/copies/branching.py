@@ -1,20 +1,20 @@
-"""Branching a partition: from what its source is now to a log of its own (`branch_files` makes the files).
+"""Branches a partition: makes a new log from the present state of its source (`branch_files` makes the files).
 
     owner's thread                                    writer thread of the directory
     -----------------------------------------------   -----------------------------------------------
-    wait for what is queued or being cut
-    a large active segment is rolled, so that it can
-    be linked; what is linked is synced before
-    plan: segments, and where the branch ends
+    wait for queued appends and truncations
+    roll a large active segment, so that it can be
+    linked; sync the segments before they are linked
+    plan: segments, and the end of the branch
                                                       make the files, load them
-    the log joins the directory
+    add the log to the directory
 
 The branch ends at the high watermark, and before the first record of a leader epoch that is not below that of the
-branch: all its records are of older epochs than the first one that is written to it. So replicas that branch at
-slightly different ends find out where they part in the usual way (OffsetsForLeaderEpoch).
+branch: all records from the source have older epochs than the first record that is written to the branch. So replicas
+that branch at slightly different ends find the offset at which they differ in the usual way (OffsetsForLeaderEpoch).
 
 An active segment of up to `BRANCH_COPIED_BYTES` is copied, and so is a larger one that has records above the high
-watermark. The source keeps every record; that a segment may end sooner than it would have is all that it can notice.
+watermark. The source keeps every record; the only effect on it is that a segment may end sooner.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: How often a branch is planned anew since its source has changed meanwhile.
+#: Largest number of times a branch is planned again because its source has changed meanwhile.
 _ATTEMPTS_MAX: Final = 20
 
-#: What became of a branch.
+#: Called with the outcome of a branching.
 Branched = Callable[[BranchedLog | KafkaError], None]
 
 
 class BranchWanted(NamedTuple):
-    """A partition that is to begin as the copy of another one. Its first leader's epoch is `first_epoch`."""
+    """A partition that is to begin as a copy of another one. The epoch of its first leader is `first_epoch`."""
 
     target: TopicPartition
     topic_id: UUID | None
@@ -62,8 +62,9 @@ class BranchWanted(NamedTuple):
 
 
 class Branching:
-    """One that is under way. `write_log_starts` writes the checkpoint of the log start offsets; `first_dirty` gives
-    the first offset of the source that compaction has not seen; `done` is called on the owner's thread."""
+    """The branching of one partition while it runs. `write_log_starts` writes the checkpoint of the log start offsets;
+    `first_dirty` returns the first offset of the source that compaction has not seen; `done` is called on the owner's
+    thread."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class Branching:
         self._has_rolled = False
 
     def go_on(self) -> None:
-        """One attempt more."""
+        """Makes an attempt."""
         log = self._source
         self._attempts += 1
         if log.is_closed or log.is_failed:
@@ -112,7 +113,7 @@ class Branching:
                 self._writer.submit(partial(make_branch, plan, self._files), self._made)
 
     def _rolls(self) -> bool:
-        """Whether the active segment is to be sealed, so that it need not be copied."""
+        """True if the active segment is to be sealed, so that it need not be copied."""
         log, active = self._source, self._source.active_segment
         if self._has_rolled or active.size_bytes <= BRANCH_COPIED_BYTES or self._end_offset() < log.log_end_offset:
             return False
@@ -154,7 +155,7 @@ class Branching:
             log.leader_epochs.entries(),
             log.producers.expiration_ms,
             self._now_ms,
-            # As of now: a compaction that ends meanwhile has seen segments that the branch has not.
+            # As of now: a compaction that ends meanwhile has seen segments that the branch does not have.
             self._first_dirty(),
         )
 
@@ -206,5 +207,5 @@ class Branching:
 
 
 def _end_of(log: PartitionLog, plan: BranchPlan) -> int:
-    """Where the segments end that are to be linked."""
+    """Returns the end offset of the segments that are to be linked."""
     return log.ends()[log.segments.index(plan.linked[-1])]

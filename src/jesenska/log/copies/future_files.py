@@ -1,34 +1,34 @@
-"""The files of a replica on its way from one log directory to another: a copy of the log's files, byte by byte, in
+"""The files of a replica that is moved from one log directory to another: a copy of the log's files, byte by byte, in
 
     <target directory>/orders-0.<32 hex digits>-future/
 
-It is filled while the log goes on (`moving` says when what is copied); everything here is done in another thread than
-the log's owner. Segments are copied as they are, files beside them, too: nothing is decoded and no index is built.
-What a start finds under such a name is taken for a part of the copy: its bytes are compared with the log's, and
-written where they differ.
+The copy is filled while the log is in use (`replica_move` and `move_steps` decide the order); all functions here run
+in a thread other than the log owner's. Segments and the files beside them are copied unchanged: nothing is decoded and
+no index is built. Files that a start finds under such a name are used as a part of the copy: their bytes are compared
+with the log's, and written if they differ.
 
-The end, while the log takes no appends:
+The end of a move, while the log takes no appends:
 
-    1  the rest of the active segment is copied, all is synced: the copy is the log. A file in it,
+    1  the rest of the active segment is copied, and everything is synced: the copy equals the log. A file in it,
        `jesenska-moved-from`, names the log's directory
     2  the log's directory gets the file `jesenska-moved-to`, synced, which names the directory of 3
     3  the copy's directory is renamed to the partition's name, and that is synced
-    4  on the owner's thread: the log's old directory is renamed to a name in `-delete`, and the log goes on in the new
-       one
-    5  once the names of 4 are synced, the file of 1 is removed, and the old directory's turn comes to be removed
+    4  on the owner's thread: the log's old directory is renamed to a name in `-delete`, and the log continues in the
+       new one
+    5  after the names of 4 are synced, the file of 1 is removed, and later the old directory
 
 After a crash:
 
-    before 3    the log is where it was, and the move is begun again at the next start: what is copied already is
-                compared, not written
-    before 4    two directories have the partition's name, and hold the same. The one that says where it has moved to
-                gives way to the one that it names, whatever a crash of the machine has left of 4
+    before 3    the log is in its old directory, and the next start begins the move again: bytes that are copied
+                already are compared, not written
+    before 4    two directories have the partition's name, and the same content. The directory with `jesenska-moved-to`
+                is removed, and the directory that it names is used, whatever a crash of the machine has left of 4
     after 4     the log is in the new directory
 
-So one of them is the log at each moment, it has everything that was acknowledged, and nobody has to guess which it is.
-Where 3 fails, the file of 2 is removed before the log takes appends again, and a directory that is left there with the
-file of 1 gives way. `partition_loading` reads the two files; while a directory that one of them names cannot be read
-the partition stays offline.
+So at each moment one known directory is the log, and it has everything that was acknowledged. If 3 fails, the file of
+2 is removed before the log takes appends again, and a directory with the file of 1 that is left there is removed.
+`partition_loading` reads the two files; while a directory that one of them names cannot be read the partition stays
+offline.
 """
 
 from __future__ import annotations
@@ -56,10 +56,11 @@ from jesenska.log.segments.segment import (
 )
 
 FUTURE_DIRECTORY_SUFFIX: Final = "-future"
-#: In a partition's directory: which directory holds the partition from here on, if it has the partition's name.
+#: A file in a partition's directory. It names the directory that holds the partition from here on, if that directory
+#: has the partition's name.
 MOVED_TO_FILE: Final = "jesenska-moved-to"
-#: In a partition's directory: it counts only if the directory that is named has the partition no more, or says that it
-#: has moved here.
+#: A file in a partition's directory. A directory with this file is the partition's only if the directory that the file
+#: names does not have the partition any more, or has a `jesenska-moved-to` that names this one.
 MOVED_FROM_FILE: Final = "jesenska-moved-from"
 _BUFFER_BYTES = 1024 * 1024
 _SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
@@ -71,11 +72,11 @@ class SegmentIsGoneError(Exception):
 
 
 class MoveIsOverError(Exception):
-    """Nobody wants the copy any more."""
+    """The move was ended by its owner."""
 
 
 class SourceFailedError(Exception):
-    """The log's own files could not be read or, `is_in_doubt`, not be left as they have to be."""
+    """The log's own files could not be read or, with `is_in_doubt`, not be restored to the required state."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool = False) -> None:
         super().__init__(str(error))
@@ -84,7 +85,7 @@ class SourceFailedError(Exception):
 
 
 class TargetFailedError(Exception):
-    """The copy could not be written or, `is_in_doubt`, not be synced."""
+    """The copy could not be written or, with `is_in_doubt`, not be synced."""
 
     def __init__(self, error: OSError, *, is_in_doubt: bool) -> None:
         super().__init__(str(error))
@@ -93,32 +94,33 @@ class TargetFailedError(Exception):
 
 
 class LogEnd(NamedTuple):
-    """What the end of a copy is made of."""
+    """The data for the end of a copy."""
 
-    #: The active segment, its file, what is copied of it, and what it has.
+    #: The active segment: base offset, descriptor of its file, bytes that are copied already, and size.
     base_offset: int
     source: int
     copied_bytes: int
     size_bytes: int
-    #: So many bytes the new file is given at once; 0 for none.
+    #: Bytes that are allocated for the new file at once; 0 for no allocation.
     allocated_bytes: int
     epochs: Sequence[tuple[int, int]]
     topic_id: UUID | None
 
 
 def future_directory_name(topic_partition: TopicPartition, unique: UUID) -> str:
-    """The name of the directory, Kafka's; `unique` keeps it from being that of an earlier move."""
+    """Returns Kafka's name for the directory of a copy; `unique` makes it differ from that of an earlier move."""
     return f"{topic_partition}.{unique.hex}{FUTURE_DIRECTORY_SUFFIX}"
 
 
 def moved_to(directory: Path, files: FileLayer) -> Path | None:
-    """Where a partition's directory says that the partition has moved to; None where it says nothing, or not all of
-    it."""
+    """Returns the directory to which a partition has moved, as named in the file in its directory; None if there is no
+    file, or it is incomplete."""
     return _named_in(directory / MOVED_TO_FILE, files)
 
 
 def moved_from(directory: Path, files: FileLayer) -> Path | None:
-    """From where a partition's directory says that it was copied."""
+    """Returns the directory from which a partition's directory was copied, as named in the file in it; None if there
+    is no file, or it is incomplete."""
     return _named_in(directory / MOVED_FROM_FILE, files)
 
 
@@ -131,24 +133,25 @@ def _named_in(path: Path, files: FileLayer) -> Path | None:
 
 
 class FutureFiles:
-    """Those of one move: one thread at a time."""
+    """The files of one move; one thread at a time may use them."""
 
     def __init__(self, current: Path, future: Path, path: Path, files: FileLayer) -> None:
-        """`current` is where the log is, `future` where it is copied to, `path` what that is called in the end."""
+        """`current` is the directory of the log, `future` the directory of the copy, `path` the final name of the
+        copy."""
         self.future = future
         self._current = current
         self._path = path
         self._files = files
-        #: Set by the owner: what is under way ends soon.
+        #: Set by the owner: the running copy ends soon.
         self.is_over = False
-        # There while a copy is made: thousands of them may wait.
+        # Empty except while a copy is made, since thousands of moves may wait.
         self._buffer = self._compared = memoryview(b"")
-        #: The segment that is being copied: base offset, file, and how much the file held before.
+        #: The segment that is being copied: base offset, descriptor, and the size of the file before.
         self._target: tuple[int, int, int] | None = None
 
     def begin(self, topic_id: UUID | None) -> list[int]:
-        """Makes the directory survive a crash, and removes from it what is no segment's; base offsets of the segments
-        that are there already."""
+        """Makes the directory survive a crash, and removes the files in it that are not segments. Returns the base
+        offsets of the segments that are there already."""
         files = self._files
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         try:
@@ -166,7 +169,7 @@ class FutureFiles:
         return found
 
     def remove(self, base_offsets: Collection[int]) -> None:
-        """The log has these segments no more."""
+        """Removes segments that the log does not have any more."""
         if self._target is not None and self._target[0] in base_offsets:
             self._close_target()
         try:
@@ -212,8 +215,8 @@ class FutureFiles:
             return False
 
     def seal(self, copy: LogSegment, original: LogSegment) -> None:
-        """A sealed segment has all its bytes: the files beside it are copied, and everything is synced. `copy` is one
-        of `original` (`LogSegment.copy`)."""
+        """Completes a sealed segment whose bytes are all copied: copies the files beside it, and syncs everything.
+        `copy` is a copy of `original` (`LogSegment.copy`)."""
         base_offset = copy.base_offset
         beside: list[tuple[str, bytes]] = []
         with original.offset_index.lock, original.time_index.lock:
@@ -229,7 +232,7 @@ class FutureFiles:
                     if index is None:
                         continue
                     content = index.content()
-                    with suppress(FileNotFoundError):  # one that is missing is missing there, too
+                    with suppress(FileNotFoundError):  # a file that is missing stays missing in the copy
                         beside.append((suffix, self._files.read_file(index.path) if content is None else content))
                 modified_ms = self._files.modified_ms(copy.file.path)
             except OSError as error:
@@ -239,11 +242,11 @@ class FutureFiles:
         self._cut_and_sync(target, copy.size_bytes)
         self._close_target()
         with suppress(OSError):
-            # Retention goes by it where records have no timestamps.
+            # Retention uses it if records have no timestamps.
             self._files.set_modified_ms(self.future / file_name(base_offset, LOG_SUFFIX), modified_ms)
 
     def _snapshot(self, base_offset: int) -> list[tuple[str, bytes]]:
-        """The producers as of a segment's beginning, where there is such a file."""
+        """Returns the producers' snapshot as of a segment's beginning, if there is such a file."""
         try:
             return [(SNAPSHOT_SUFFIX, self._files.read_file(self._current / file_name(base_offset, SNAPSHOT_SUFFIX)))]
         except FileNotFoundError:
@@ -252,7 +255,7 @@ class FutureFiles:
             raise SourceFailedError(error) from error
 
     def _put(self, base_offset: int, beside: Sequence[tuple[str, bytes]]) -> None:
-        """Writes and syncs files beside a segment. Those of an earlier one of the name go."""
+        """Writes and syncs the files beside a segment. Files of an earlier segment of the same name are removed."""
         files, kept = self._files, {suffix for suffix, _ in beside}
         for suffix, content in beside:
             descriptor = -1
@@ -278,12 +281,12 @@ class FutureFiles:
             raise TargetFailedError(error, is_in_doubt=False) from error
 
     def sync(self, base_offset: int) -> None:
-        """Syncs what is copied of the active segment, so that little is left to be synced in the end."""
+        """Syncs the copied part of the active segment, so that little is left to be synced at the end."""
         target, _ = self._open_target(base_offset)
         self._sync(target)
 
     def finish(self, end: LogEnd) -> int:
-        """Steps 1 to 3 of the end; the open copy of the active segment's file."""
+        """Does steps 1 to 3 of the end; returns the open copy of the active segment's file."""
         self.copy_piece(end.base_offset, end.source, end.copied_bytes, end.size_bytes - end.copied_bytes)
         target, _ = self._open_target(end.base_offset)
         self._put(end.base_offset, [(INDEX_SUFFIX, b""), (TIME_INDEX_SUFFIX, b""), *self._snapshot(end.base_offset)])
@@ -325,7 +328,7 @@ class FutureFiles:
         return target
 
     def stay(self) -> None:
-        """The log stays where it is: nothing may say that it has moved once it takes appends again."""
+        """Keeps the log in its old directory: no file may name another directory after it takes appends again."""
         try:
             self._files.unlink(self._current / MOVED_TO_FILE)
             self._files.fsync_directory(self._current)
@@ -335,8 +338,8 @@ class FutureFiles:
             raise SourceFailedError(error, is_in_doubt=True) from error
 
     def settle(self) -> None:
-        """The log is in the new directory, and its old one has another name, which is synced before anything of it is
-        removed: an old name without the file of 2 would be taken for the log."""
+        """Does step 5 after the log is in the new directory. The new name of the old directory is synced before
+        anything in it is removed: an old name without the file of 2 would be taken for the log."""
         try:
             self._files.fsync_directory(self._current.parent)
         except OSError as error:
@@ -345,7 +348,7 @@ class FutureFiles:
             self._files.unlink(self._path / MOVED_FROM_FILE)
 
     def close(self) -> None:
-        """Nothing more is copied."""
+        """Ends the copying."""
         self._close_target()
         self._buffer = self._compared = memoryview(b"")
 

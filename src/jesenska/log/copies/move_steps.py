@@ -1,15 +1,14 @@
-"""What is to be done next for a copy of a log to become what the log is, while the log goes on changing. Plain
-functions over values: no disk, no clock.
+"""Decides the next step for a copy to become equal to a log that is in use. Plain functions over values: no disk, no
+clock.
 
-    the log has no such segment any more    `Remove`: retention, or a truncation, has taken it
+    the log has no such segment any more    `Remove`: retention, or a truncation, has removed it
     bytes of a segment are missing          `CopyPiece`, the oldest segment first
-    a sealed segment has all its bytes      `Seal`: the files beside it are copied, and everything of it is synced
+    a sealed segment has all its bytes      `Seal`: the files beside it are copied, and all its files are synced
     nothing is missing                      None
 
-What was copied of a segment counts as long as the log has that very segment: its file only grows. Where another one
-has its name (a truncation ends in a new segment of the same base offset, a compaction puts one in the place of
-others) it is copied from its beginning again; bytes that are there already are compared, and written where they
-differ.
+The copied part of a segment is valid as long as the log has that same segment: its file only grows. If another segment
+gets its name (a truncation ends in a new segment of the same base offset, a compaction replaces segments by one) it is
+copied from its beginning again; bytes that are there already are compared, and written if they differ.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ class SegmentNow(NamedTuple):
     """A segment of the log."""
 
     base_offset: int
-    #: Which one it is of those that have had this base offset.
+    #: Identifies the segment among all that have had this base offset.
     identity: object
     #: Bytes that readers may see.
     size_bytes: int
     is_sealed: bool
-    #: Offset behind its last record.
+    #: The offset after the last record.
     end_offset: int
 
 
 class CopiedSegment(NamedTuple):
-    """What the copy has of a segment."""
+    """The part of a segment that the copy has."""
 
-    #: Of which one; None if it was found there, and nobody knows.
+    #: The identity of the copied segment; None for files that were found at a start, whose segment is not known.
     identity: object
     copied_bytes: int
-    #: All of it is there, with the files beside it, and synced.
+    #: True if all of it is there, with the files beside it, and synced.
     is_sealed: bool = False
 
 
@@ -59,7 +58,7 @@ Step = Remove | CopyPiece | Seal
 
 
 def next_step(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment], piece_bytes: int) -> Step | None:
-    """The next step; no piece is larger than `piece_bytes`. None if the copy has everything."""
+    """Returns the next step; no piece is larger than `piece_bytes`. None if the copy has everything."""
     present = {segment.base_offset for segment in segments}
     gone = tuple(sorted(base_offset for base_offset in copied if base_offset not in present))
     if gone:
@@ -75,7 +74,7 @@ def next_step(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment
 
 
 def copied_of(segment: SegmentNow, copied: Mapping[int, CopiedSegment]) -> CopiedSegment:
-    """What the copy has of this very segment."""
+    """Returns the copied part of this segment; 0 bytes if the copy is of another one with this base offset."""
     have = copied.get(segment.base_offset)
     if have is None or have.identity is not segment.identity:
         return CopiedSegment(segment.identity, 0)
@@ -83,7 +82,7 @@ def copied_of(segment: SegmentNow, copied: Mapping[int, CopiedSegment]) -> Copie
 
 
 def only_end_is_missing(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment], limit_bytes: int) -> bool:
-    """True if the copy has everything but some bytes of the last segment, not more than `limit_bytes`."""
+    """True if the copy has everything except at most `limit_bytes` bytes of the last segment."""
     *sealed, active = segments
     if active.size_bytes - copied_of(active, copied).copied_bytes > limit_bytes or set(copied) - {
         segment.base_offset for segment in segments
@@ -93,8 +92,8 @@ def only_end_is_missing(segments: Sequence[SegmentNow], copied: Mapping[int, Cop
 
 
 def copied_end_offset(segments: Sequence[SegmentNow], copied: Mapping[int, CopiedSegment]) -> int:
-    """Up to where the copy has the log's records, about: within a segment offsets are taken to be as large as
-    others."""
+    """Returns the approximate offset up to which the copy has the log's records: within a segment all offsets count as
+    equally large."""
     for segment in segments:
         have = copied_of(segment, copied)
         if have.copied_bytes < segment.size_bytes:

@@ -1,23 +1,23 @@
-"""A replica on its way to another log directory of its broker, from the side of its log's owner. `future_files` has
-what is done to files, in another thread; `move_plan` says what is copied next.
+"""A move of a replica to another log directory of its broker, on the thread of the log's owner. `future_files` changes
+the files, in another thread; `move_steps` decides the next step.
 
-    state      means                                              becomes
-    WAITING    others are copied, as many as may be at a time     COPYING
-    COPYING    a piece after the other; the log goes on           CLOSING, when nothing is missing
-    CLOSING    the log takes no appends (they wait in its queue)  COPYING again, where too much has changed meanwhile;
-               while the rest is copied and synced                OVER, when the log goes on in the new directory
+    state      meaning                                            next state
+    WAITING    waits for a free thread                            COPYING
+    COPYING    pieces are copied; the log is in use               CLOSING, when nothing is missing
+    CLOSING    the log takes no appends (they wait in its queue)  COPYING again, if too much has changed meanwhile;
+               while the rest is copied and synced                OVER, when the log continues in the new directory
     OVER       it has moved, or the move was given up
 
-Segments are copied as files, and only what is missing of the active one while appends wait. To read and append record
-by record, as a follower does, would take a multiple of the time, and a second log with its own indexes, epochs and
-producers to keep right. The price: where a truncation has changed a segment it is compared from its beginning again.
+Segments are copied as files, and appends wait only while the missing part of the active segment is copied. Reading and
+appending each record, as a follower does, would be much slower, and a second log would need its own indexes, epochs
+and producers. The disadvantage: a segment that a truncation has changed is compared from its beginning again.
 Compaction of the log pauses meanwhile, as with Apache Kafka.
 
-The log stays the same object, with its high watermark, producers, epochs and whoever waits for it. Only where its
-files are is another place then (`PartitionLog.go_on_in`), and no offset can move by that.
+The log stays the same object, with its high watermark, producers, epochs and waiting callers. Only the place of its
+files changes (`PartitionLog.go_on_in`), which cannot change an offset.
 
-A copy that finds no room, or no file descriptor, is tried again after a while. Where a directory fails its moves end
-and are begun again when the broker is started with the directory mended.
+A copy for which there is no room, or no file descriptor, is tried again after a while. If a directory fails, its moves
+end; they begin again when the broker is started with the directory repaired.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Copied between two syncs of a segment.
+#: Bytes that are copied between two syncs of a segment.
 _SYNC_BYTES: Final = 64 * 1024 * 1024
-#: Appends wait while so much is copied and synced, and no more.
+#: Largest number of bytes that are copied and synced while appends wait.
 _END_MAX_BYTES: Final = 4 * 1024 * 1024
-#: How long to wait for a disk that has no room, and for a log that is busy or whose move is ending.
+#: Delay after a disk had no room, and for a log that is busy or whose move is ending.
 _BACKOFF_SECONDS: Final = 5.0
 BUSY_SECONDS: Final = 0.05
 _WAIT_MAX_SECONDS: Final = 1.0
@@ -83,41 +83,42 @@ class MoveState(Enum):
 
 @dataclass(slots=True)
 class MoveSurroundings:
-    """What moves are given: threads, time, names."""
+    """The dependencies of moves: threads, time, names."""
 
-    #: Where files are copied, as many at a time as moves run.
+    #: Runs the copying, as many at a time as there are moves.
     background: Background
-    #: Calls a function on the owner's thread after so many seconds.
+    #: Calls a function on the owner's thread after a number of seconds.
     later: Callable[[float, Callable[[], None]], object]
     monotonic_ms: Callable[[], int]
     new_uuid: Callable[[], UUID]
 
 
 class MoveOwner(Protocol):
-    """Who has several moves, and is told of each."""
+    """The owner of several moves; each move calls it."""
 
     def piece_bytes(self) -> int:
-        """How much is copied at once."""
+        """Returns the number of bytes that are copied at once."""
         ...
 
     def moved(self, size_bytes: int) -> None:
-        """So much was copied."""
+        """Counts copied bytes."""
         ...
 
     def wait_seconds(self) -> float:
-        """How long the next piece is to wait."""
+        """Returns the delay of the next piece in seconds."""
         ...
 
     def is_busy(self, topic_partition: TopicPartition) -> bool:
-        """True while the log's directory must not be another one."""
+        """True while the log's directory must not change."""
         ...
 
     def relocated(self, move: ReplicaMove, old_directory: Path) -> None:
-        """The log is in its new directory; the old one has that name now, and is to be removed."""
+        """Called after the log is in its new directory; the old one now has the name `old_directory`, and is to be
+        removed."""
         ...
 
     def ended(self, move: ReplicaMove) -> None:
-        """It is over, well or not."""
+        """Called when the move is over, even if it failed."""
         ...
 
 
@@ -138,21 +139,21 @@ class ReplicaMove:
         self.target = target
         self.future = future
         self.state = MoveState.WAITING
-        #: Where the replica is wanted once this is over, since that was asked for too late to give it up.
+        #: The next directory for the replica; set if it was requested too late to give up this move.
         self.next_target: LogDirectory | None = None
         self._files = files
         self._around = around
         self._owner = owner
         self._copied: dict[int, CopiedSegment] = {}
-        #: True for one that is given up for good: the copy is to be removed.
+        #: True if the move is given up for good: the copy is to be removed.
         self.removes_copy = False
         self._has_begun = False
         self._is_stopping = False
-        #: How often the log has been cut when the checkpoints of the new directory were written; None before that.
+        #: Number of truncations of the log when the checkpoints of the new directory were written; None before that.
         self._prepared: int | None = None
         self._rounds = 0
         self._in_thread = False
-        #: The segment that was at work last.
+        #: The segment of the last step.
         self._at: LogSegment | None = None
         self._unsynced_bytes = 0
         self._begun_ms = 0
@@ -165,18 +166,18 @@ class ReplicaMove:
 
     @property
     def copied_bytes(self) -> int:
-        """How much of the log the copy has."""
+        """Number of bytes of the log that the copy has."""
         copied = self._copied
         return sum(copied_of(segment, copied).copied_bytes for segment in self._segments())
 
     @property
     def end_offset(self) -> int:
-        """Up to which offset, about."""
+        """Approximate offset up to which the copy has the log's records."""
         return copied_end_offset(self._segments(), self._copied)
 
     @property
     def may_be_given_up(self) -> bool:
-        """False while what happens next decides in which directory the log is."""
+        """False while the next event decides in which directory the log is."""
         return not (self.state is MoveState.CLOSING and self._in_thread)
 
     def _segments(self) -> Sequence[SegmentNow]:
@@ -189,7 +190,7 @@ class ReplicaMove:
     # -- copying ------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """There is a thread for it now."""
+        """Begins the copying: a thread is free for it."""
         self.state = MoveState.COPYING
         self._begun_ms = self._around.monotonic_ms()
         self._go_on()
@@ -205,7 +206,7 @@ class ReplicaMove:
         elif self._unsynced_bytes >= _SYNC_BYTES:
             self._sync(self._go_on)
         elif (wait_seconds := self._owner.wait_seconds()) > 0:
-            # It may be allowed more meanwhile.
+            # The limit may be raised meanwhile.
             self._around.later(min(wait_seconds, _WAIT_MAX_SECONDS), self._go_on)
         else:
             step = next_step(self._segments(), self._copied, self._owner.piece_bytes())
@@ -221,7 +222,8 @@ class ReplicaMove:
 
     @property
     def _end_max_bytes(self) -> int:
-        """Appends wait while so much is copied and synced, and no more; the more often it was too much, the more."""
+        """Largest number of bytes that are copied and synced while appends wait; it grows with the number of failed
+        attempts."""
         return _END_MAX_BYTES << min(self._rounds // 4, 6)
 
     def _found(self, base_offsets: list[int]) -> None:
@@ -275,7 +277,7 @@ class ReplicaMove:
         self._go_on()
 
     def _sync(self, then: Callable[[], None]) -> None:
-        """Syncs what is copied of the segment that is being copied; the others are."""
+        """Syncs the copied part of the segment that is being copied; the others are synced."""
 
         def synced(outcome: None) -> None:
             self._unsynced_bytes = 0
@@ -288,7 +290,7 @@ class ReplicaMove:
             self._submit(partial(self._future_files.sync, last), synced)
 
     def _submit(self, work: Callable[[], T], then: Callable[[T], None], opened: OpenFile | None = None) -> None:
-        """Has work done by the other thread; `opened` is released after it."""
+        """Runs work in the other thread; `opened` is released after it."""
         self._in_thread = True
 
         def done(outcome: T | BaseException) -> None:
@@ -307,7 +309,7 @@ class ReplicaMove:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def _prepare_end(self) -> None:
-        """The checkpoints of the new directory know the log before it is there."""
+        """Writes the log to the checkpoints of the new directory before it is there."""
         target, topic_partition = self.target, self.topic_partition
         target.expect(self.log, self._synced_end())
         cleaned_up_to = self.source.cleaner_offsets.get(topic_partition)
@@ -318,7 +320,7 @@ class ReplicaMove:
         target.write_incoming(partial(self._checkpoints_written, self.log.flushes.truncations))
 
     def _synced_end(self) -> int:
-        """Everything below it is in the copy, and synced."""
+        """Returns the offset below which everything is in the copy, and synced."""
         sealed = [segment for segment in self._segments() if copied_of(segment, self._copied).is_sealed]
         return sealed[-1].end_offset if sealed else 0
 
@@ -332,7 +334,7 @@ class ReplicaMove:
             self._go_on()
 
     def _close(self) -> None:
-        """Appends wait from here on."""
+        """Makes appends wait from here on."""
         if self.log.is_hindered or self._owner.is_busy(self.topic_partition):
             self._around.later(BUSY_SECONDS, self._go_on)
         else:
@@ -340,7 +342,7 @@ class ReplicaMove:
             self.log.queue.hold(self._held)
 
     def _held(self) -> None:
-        """Everything that was to be written before is."""
+        """Starts the last part: all writes before it have ended."""
         log = self.log
         if self.state is MoveState.OVER or not log.queue.is_held:
             self._let_go()
@@ -387,15 +389,15 @@ class ReplicaMove:
         self._around.background.submit(partial(self._future_files.finish, end), finished)
 
     def _finished(self, outcome: int | BaseException) -> None:
-        """The copy has the partition's name, or could not be brought so far. In one moment the log is there."""
+        """Switches to the new directory if the copy has the partition's name; handles a failure otherwise."""
         log = self.log
         if isinstance(outcome, BaseException):
             self.state = MoveState.COPYING
             self._failed(outcome)
             self._let_go()
         elif log.is_closed or log.is_failed:
-            # Its directory has failed, and the next start finds it in the new one; or the partition is deleted, and
-            # so is the copy.
+            # Its directory has failed, and the next start finds the log in the new one; or the partition is deleted,
+            # and so is the copy.
             self._files.close(outcome)
             self._let_go()
             self.state = MoveState.COPYING
@@ -424,7 +426,7 @@ class ReplicaMove:
         try:
             self._files.rename(old_directory, doomed)
         except OSError as error:
-            # It says where the log has moved to, so the next start removes it.
+            # The directory names the new one, so the next start removes it.
             logger.warning("%s cannot be renamed for deletion: %s; the next start removes it", old_directory, error)
             source.writer.disk_failed(error, False)
             doomed = old_directory
@@ -458,7 +460,7 @@ class ReplicaMove:
             self._owner.relocated(self, old_directory)
 
     def _let_go(self) -> None:
-        """The log takes appends again; if it is closed, those that have waited fail."""
+        """Lets the log take appends again; if it is closed, the waiting appends fail."""
         queue = self.log.queue
         if not queue.is_held:
             return
@@ -467,7 +469,7 @@ class ReplicaMove:
         else:
             queue.release()
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------------
+    # -- failures -----------------------------------------------------------------------------------------------------
 
     def _failed(self, error: BaseException) -> None:
         if isinstance(error, SegmentIsGoneError) and self._at in self.log.segments:
@@ -488,7 +490,7 @@ class ReplicaMove:
         self._again(f"{self.log.directory} cannot be read: {error.strerror or error}")
 
     def _again(self, why: str) -> None:
-        """The copy goes on after a while, unless a directory has failed."""
+        """Continues the copy after a while, unless a directory has failed."""
         for directory in (self.target, self.source):
             if directory.is_offline:
                 self.give_up(f"the log directory {directory.path} is offline")
@@ -504,8 +506,8 @@ class ReplicaMove:
         self._around.later(_BACKOFF_SECONDS, self._go_on)
 
     def give_up(self, why: str | None) -> None:
-        """The log stays where it is. What is copied stays on the disk; it is the owner's to remove, or the next
-        start's to go on with. `why` is for the operator; None says nothing."""
+        """Gives up the move: the log stays in its directory. The copied files stay on the disk: the owner removes
+        them, or the next start continues with them. `why` is logged for the operator; None logs nothing."""
         assert self.may_be_given_up, "it is decided just now where the log is"
         if self.state is MoveState.OVER:
             return
@@ -520,8 +522,8 @@ class ReplicaMove:
         self._over()
 
     def stop(self) -> None:
-        """Nothing goes on, and the next start does. In the middle of its end a move comes to that end, or to none, by
-        itself."""
+        """Stops the move; the next start continues it. A move in the middle of its end completes that end, or fails,
+        by itself."""
         self._is_stopping = True
         if self.may_be_given_up:
             self._over()

@@ -1,14 +1,14 @@
-"""All moves of replicas between the log directories of a broker: what is asked for, which of them run, how fast.
+"""All moves of replicas between the log directories of a broker: the requests, the running moves, and their speed.
 
-    move_to     the replica is wanted in that directory. Where it is on its way to another one that comes to nothing,
-                as with Apache Kafka; where it is there already nothing else is done
-    resume      a start has found copies: the moves go on
-    look        every second: moves begin as threads are free (`num.replica.alter.log.dirs.threads`; by default as many
-                as there are directories)
+    move_to     requests the move of a replica to a directory. A running move to another directory is given up, as
+                with Apache Kafka; if the replica is there already nothing else is done
+    resume      continues the moves of copies that a start has found
+    look        every second: begins moves as threads are free (`num.replica.alter.log.dirs.threads`; by default as
+                many as there are directories)
     forget      the partition is deleted, and so is the copy
-    lost        a directory has failed: its moves end, and what is copied is left to the next start
+    lost        a directory has failed: its moves end, and the next start uses the copied files
 
-`replica.alter.log.dirs.io.max.bytes.per.second` is for all of them together.
+`replica.alter.log.dirs.io.max.bytes.per.second` is the limit for all of them together.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 _PIECE_BYTES: Final = 8 * 1024 * 1024
 _PIECE_MIN_BYTES: Final = 64 * 1024
-#: Pieces in a second, where it is limited how many bytes may be moved in one.
+#: Number of pieces per second, if the bytes per second are limited.
 _PIECES_PER_SECOND: Final = 8
 _NAME_MAX: Final = 255
 
@@ -45,13 +45,13 @@ _NAME_MAX: Final = 255
 class MoveSettings:
     """The broker's settings about moves. Defaults are Kafka's."""
 
-    #: How many replicas are copied at a time; None for one for each log directory.
+    #: Number of replicas that are copied at a time; None for one for each log directory.
     threads: int | None = None
     max_bytes_per_second: int = 2**63 - 1
 
 
 class MoveFigures(NamedTuple):
-    """A move, for whoever wants to know."""
+    """The figures of a move, for reports."""
 
     topic_partition: TopicPartition
     source: Path
@@ -59,12 +59,12 @@ class MoveFigures(NamedTuple):
     state: str
     copied_bytes: int
     size_bytes: int
-    #: How many records the copy is behind, about.
+    #: Approximate number of records that the copy lacks.
     offset_lag: int
 
 
 def require_short_name(topic_partition: TopicPartition) -> None:
-    """InvalidTopicException where the name of a copy's directory would be too long for a file system."""
+    """InvalidTopicException if the name of a copy's directory would be too long for a file system."""
     if len(future_directory_name(topic_partition, NO_UUID)) > _NAME_MAX:
         raise InvalidTopicException(
             f"A directory for the copy of {topic_partition} would have a name of more than {_NAME_MAX} characters."
@@ -72,7 +72,7 @@ def require_short_name(topic_partition: TopicPartition) -> None:
 
 
 class ReplicaMoves:
-    """Those of the logs in `directories`."""
+    """The moves of the logs in `directories`."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class ReplicaMoves:
         cleaner: LogCleaner | None,
         is_busy: Callable[[TopicPartition], bool],
     ) -> None:
-        """`is_busy` says of a partition that its log must stay where it is for now."""
+        """`is_busy` is True for a partition whose log must stay in its directory for now."""
         self.settings = settings
         self._directories = directories
         self._files = files
@@ -92,27 +92,27 @@ class ReplicaMoves:
         self._around = surroundings
         self._cleaner = cleaner
         self._is_busy = is_busy
-        #: In the order in which they were asked for.
+        #: In the order of the requests.
         self._moves: dict[TopicPartition, ReplicaMove] = {}
-        #: Of these, those that have not begun.
+        #: The moves that have not begun.
         self._waiting: dict[TopicPartition, ReplicaMove] = {}
-        #: How many have.
+        #: Number of moves that have begun and are not over.
         self._running = 0
         self._found: list[FoundCopy] = []
         self._paced_until_ms = 0.0
         self._closed = False
 
     def reconfigure(self, settings: MoveSettings) -> None:
-        """At once: what has waited under other limits does not wait longer for that."""
+        """Applies new settings at once: moves that have waited under other limits do not wait longer."""
         if settings != self.settings:
             self.settings = settings
             self._paced_until_ms = 0.0
 
-    # -- what is asked for --------------------------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------------------------------
 
     def move_to(self, topic_partition: TopicPartition, target: LogDirectory) -> None:
-        """Returns when the directory of the copy is there; InvalidTopicException where its name would be too long,
-        KafkaStorageError where it cannot be made."""
+        """Requests a move. Returns when the directory of the copy is made; InvalidTopicException if its name would be
+        too long, KafkaStorageError if it cannot be made."""
         under_way = self._moves.get(topic_partition)
         if under_way is not None and under_way.target is target:
             under_way.next_target = None
@@ -156,7 +156,7 @@ class ReplicaMoves:
         self.look()
 
     def found(self, copies: Iterable[FoundCopy]) -> None:
-        """What a start has found; their moves go on with the next `look`."""
+        """Adds copies that a start has found; their moves continue with the next `look`."""
         self._found.extend(copies)
 
     def _resume(self) -> None:
@@ -172,10 +172,10 @@ class ReplicaMoves:
             else:
                 self._begin(source.logs[topic_partition], source, directory, path)
 
-    # -- which run, and how fast --------------------------------------------------------------------------------------
+    # -- running and speed --------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begins moves as threads are free. To be asked about once a second."""
+        """Begins moves as threads are free. To be called about once a second."""
         if self._closed:
             return
         if self._found:
@@ -206,7 +206,7 @@ class ReplicaMoves:
     def is_busy(self, topic_partition: TopicPartition) -> bool:
         return self._is_busy(topic_partition)
 
-    # -- what becomes of them -----------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------------
 
     def relocated(self, move: ReplicaMove, old_directory: Path) -> None:
         self._doomed.add(self._around.monotonic_ms() + move.log.config.file_delete_delay_ms, [old_directory])
@@ -229,7 +229,7 @@ class ReplicaMoves:
         self.look()
 
     def _doom(self, copy: Path, topic_partition: TopicPartition) -> None:
-        """Has a copy removed."""
+        """Renames a copy so that it is removed."""
         doomed = doomed_directory(copy.with_name(str(topic_partition)), topic_partition)
         try:
             self._files.rename(copy, doomed)
@@ -243,7 +243,7 @@ class ReplicaMoves:
         move.give_up(why)
 
     def forget(self, topic_partition: TopicPartition) -> None:
-        """The partition is deleted. In the middle of its end the move finds the log closed."""
+        """Removes the move of a deleted partition. A move in the middle of its end finds the log closed."""
         move = self._moves.get(topic_partition)
         if move is not None:
             move.removes_copy = True
@@ -251,13 +251,13 @@ class ReplicaMoves:
                 move.give_up(None)
 
     def lost(self, directory: LogDirectory) -> None:
-        """A log directory has failed."""
+        """Ends the moves of a log directory that has failed."""
         for move in list(self._moves.values()):
             if directory in (move.source, move.target) and move.may_be_given_up:
                 move.give_up(f"the log directory {directory.path} is offline")
 
     def close(self) -> None:
-        """No move goes on, and none begins. What is copied is left to the next start."""
+        """Stops all moves; no new one begins. The next start uses the copied files."""
         self._closed = True
         for move in list(self._moves.values()):
             move.stop()
@@ -267,7 +267,8 @@ class ReplicaMoves:
         return bool(self._moves)
 
     def when_not_ending(self, topic_partition: TopicPartition, then: Callable[[], None]) -> None:
-        """Calls `then` at once, or a moment after it is decided in which directory the log is."""
+        """Calls `then` at once, or, during the end of a move, shortly after it is decided in which directory the log
+        is."""
         move = self._moves.get(topic_partition)
         if move is not None and move.state is MoveState.CLOSING:
             self._around.later(BUSY_SECONDS, lambda: self.when_not_ending(topic_partition, then))
@@ -275,7 +276,7 @@ class ReplicaMoves:
             then()
 
     def figures(self) -> list[MoveFigures]:
-        """The moves that are under way or wait for their turn."""
+        """Returns the figures of the moves that are running or waiting."""
         return [
             MoveFigures(
                 topic_partition,

@@ -1,9 +1,9 @@
-"""`.lock`: one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind that Apache
-Kafka takes (Java's FileLock), so each keeps the other out; `flock` would not. The file holds our process id as text,
-for kafka-server-stop; Kafka leaves it empty.
+"""`.lock`, which allows one broker per log directory. The lock is `fcntl.lockf` on the whole file, exclusive: the kind
+that Apache Kafka takes (Java's FileLock), so each excludes the other; `flock` would not. The file holds the broker's
+process id as text, for kafka-server-stop; Kafka leaves it empty.
 
-Such a lock belongs to the process and falls when *any* descriptor of the file is closed. So inside this process the
-files that are locked are remembered, and looked up before one is opened again. A crash releases it.
+Such a lock belongs to the process and is released when *any* descriptor of the file is closed. So the locked files of
+this process are remembered, and checked before a file is opened again. A crash releases the lock.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class LogDirectoryError(JesenskaError):
 
 
 class UnusableDirectoryError(LogDirectoryError):
-    """The disk does not let a log directory be used (`what`: created, read, written). A broker with others goes on
-    without it. `reason` is the cause alone, `remedy` what is to be done."""
+    """The disk does not allow the use of a log directory (`what`: created, read, written). A broker with other
+    directories continues without it. `reason` is the cause alone, `remedy` the advice for the operator."""
 
     def __init__(self, directory: Path, what: str, error: OSError) -> None:
         self.reason = f"it cannot be {what} ({told(error)})"
@@ -42,7 +42,7 @@ class UnusableDirectoryError(LogDirectoryError):
 
 def _remedy(what: str, error: OSError) -> str:
     if isinstance(error, PermissionError):
-        # It may be there, and only its way be closed.
+        # The directory may exist, and only the way to it be closed.
         return (
             "give this user the right to it and to all that is in it (chown -R), or name another (--data, or log.dirs)"
         )
@@ -52,14 +52,14 @@ def _remedy(what: str, error: OSError) -> str:
 
 
 def make_directory(path: Path, files: FileLayer) -> None:
-    """Makes a directory and those above it that are missing; their names survive a crash of the machine. The name of
-    one that is there is synced, too: who made it may have been killed before that."""
+    """Makes a directory and its missing parents; their names survive a crash of the machine. The name of an existing
+    directory is synced, too: the process that made it may have been killed before that."""
     named = [path]
     while not named[-1].parent.is_dir():
         named.append(named[-1].parent)
     files.mkdir(path)
     for directory in named:
-        with suppress(PermissionError):  # one that this user may pass through only: it was there before
+        with suppress(PermissionError):  # a parent that this user may only pass through: it was there before
             files.fsync_directory(directory.parent)
 
 
@@ -104,7 +104,7 @@ class DirectoryLock:
         )
 
     def release(self) -> None:
-        """Gives the directory up; the file stays, empty."""
+        """Releases the lock; the file stays, empty."""
         if self._descriptor >= 0:
             os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
@@ -113,8 +113,8 @@ class DirectoryLock:
 
 
 def owner_pid(directory: Path) -> int | None:
-    """The process that holds a directory's lock, if a broker of ours does. For other processes than that one: opening
-    and closing the file would take the lock from it."""
+    """Returns the process that holds a directory's lock, if it is a jesenska broker. Only for other processes: in that
+    process, opening and closing the file would release the lock."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:

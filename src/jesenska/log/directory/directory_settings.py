@@ -1,4 +1,4 @@
-"""Settings of the broker that concern its log directories; `log_config` has those of a topic."""
+"""The broker's settings about its log directories; `log_config` has those of a topic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DirectorySettings:
-    """Defaults are Kafka's; names, too, without what they have in common (`log.`, `num.`)."""
+    """The defaults are Kafka's; so are the names, without their common prefixes (`log.`, `num.`)."""
 
     recovery_threads_per_data_dir: int = 1
     flush_offset_checkpoint_interval_ms: int = 60_000

@@ -1,10 +1,10 @@
-"""`jesenska-starts`: the id of a log directory, and the ids of the last starts of the broker on it, the newest first.
+"""`jesenska-starts`, the id of a log directory, and the ids of the last starts of the broker on it, the newest first.
 
     {"version":0,"directory":"9tbXHgBvRzO0K-63RUy5HQ","starts":["LdCsVtfpSTuHs4aBJ2QvhA","kZ0nG4cYQ9qz8yPT5JvYbw"]}
 
-The tree of a cluster has the last start on each directory (`metadata.nodes.BrokerStarts`). A directory that does not
-know that start is a disk that the broker had before another one, or a copy from then
-(`replication.older_directories`). Replaced as a whole."""
+The tree of a cluster has the last start on each directory (`metadata.nodes.BrokerStarts`). A directory without that
+start in its file is a disk that the broker had earlier, or an old copy (`replication.older_directories`). The file is
+replaced as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jesenska.base.identifiers import uuid_from_text, uuid_to_text
 
 FILE_NAME: Final = "jesenska-starts"
 _VERSION: Final = 0
-#: So many can end one after the other before the tree has heard of them.
+#: Number of starts that are kept: that many can end one after the other before the tree knows of them.
 _STARTS_MAX: Final = 20
 
 
@@ -27,12 +27,12 @@ class DirectoryStarts(NamedTuple):
     starts: tuple[UUID, ...] = ()
 
     def then(self, start: UUID) -> DirectoryStarts:
-        """The same with one more start."""
+        """Returns the same value with one more start."""
         return DirectoryStarts(self.directory_id, (start, *self.starts)[:_STARTS_MAX])
 
 
 def encode_directory_starts(found: DirectoryStarts) -> bytes:
-    """The content of the file."""
+    """Returns the content of the file."""
     starts = [uuid_to_text(start) for start in found.starts]
     return json.dumps(
         {"version": _VERSION, "directory": uuid_to_text(found.directory_id), "starts": starts}, separators=(",", ":")
@@ -40,7 +40,7 @@ def encode_directory_starts(found: DirectoryStarts) -> bytes:
 
 
 def decode_directory_starts(data: bytes) -> DirectoryStarts:
-    """The reverse; ValueError where the content is not understood."""
+    """Returns the decoded content of the file; ValueError if the content is not understood."""
     try:
         value = json.loads(data)
         if value["version"] != _VERSION or not isinstance(value["starts"], list):

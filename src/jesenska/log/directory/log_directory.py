@@ -1,15 +1,15 @@
-"""One of a broker's log directories: who holds its lock, which logs live in it, and its checkpoints (`checkpoints` has
-their format).
+"""A log directory of a broker: its lock, its logs, and its checkpoints (`checkpoints` describes their format).
 
-A checkpoint is written by the background thread, as a whole, if it has changed, and never twice at a time: who needs
-the offsets of this moment while the file is being written has it written once more behind that.
+The background thread writes a checkpoint as a whole, if it has changed, and never twice at a time. If a caller needs
+the present offsets while the file is being written, it is written again afterwards.
 
 A directory whose disk fails is offline from then on, until the broker is started again: its logs are given up, and
-nothing is written there any more (`LogDirectories.take_offline`). What counts as a failure stands in `_disk_failed`.
+nothing more is written there (`LogDirectories.take_offline`). `_disk_failed` defines the errors that count as a
+failure.
 
-Truncated logs are held, that is to say closed to appends, until their recovery points are written: otherwise a crash
-would leave unsynced batches below one. Where a truncation has lowered a log start offset, that checkpoint is written
-first: one on the disk that lies beyond the log's end would make the next start forget the log.
+Truncated logs are held, so that they take no appends, until their recovery points are written: otherwise a crash would
+leave unsynced batches below one. If a truncation has lowered a log start offset, that checkpoint is written first: a
+log start offset beyond the log's end would make the next start drop the log.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from jesenska.log.partition.partition_log import PartitionLog
 
 logger = logging.getLogger(__name__)
 
-#: The disk is broken, gone or read-only.
+#: Errors of a disk that is broken, gone or read-only.
 _BROKEN = frozenset({errno.EIO, errno.EROFS, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.EUCLEAN})
-#: Something that was there is not: perhaps the whole directory.
+#: Errors for a missing file: perhaps the whole directory is missing.
 _MISSING = frozenset({errno.ENOENT, errno.ENOTDIR})
-#: Checkpoints that a start takes a log's state from.
+#: Checkpoints with the state of a log for the next start.
 _OF_ONE_LOG = (
     checkpoints.RECOVERY_POINTS,
     checkpoints.LOG_START_OFFSETS,
     checkpoints.HIGH_WATERMARKS,
     checkpoints.CLEANER_OFFSETS,
 )
-#: Where a log ended that is older than its replica: nobody knows, and no log goes so far.
+#: The end of a log that is older than its replica: it is unknown, and larger than any real end.
 _UNKNOWN_END = 2**63 - 1
-#: Hears that a checkpoint is written (None), or why not.
+#: Called when a checkpoint is written (with None), or with the error.
 Written = Callable[[BaseException | None], None]
 
 
 class IncomingLog(NamedTuple):
-    """A log that is about to be in the directory: the checkpoints name it before, so that they are right when it
-    is."""
+    """A log that is about to move into the directory: the checkpoints name it before, so that they are right
+    afterwards."""
 
     log: PartitionLog
-    #: Everything below it is in the copy, and synced.
+    #: Everything below this offset is in the copy, and synced.
     synced_end: int
 
 
@@ -71,11 +71,11 @@ class LogDirectory:
         background: Background,
         on_failure: Callable[[LogDirectory], None] | None = None,
     ) -> None:
-        """`on_failure` is called once, on the owner's thread, when the directory fails; it may be in the middle of
-        work on one of the logs."""
+        """`on_failure` is called once, on the owner's thread, when the directory fails, perhaps in the middle of work
+        on one of the logs."""
         self.path = path
         self.writer = writer
-        #: Why the directory is offline, in a sentence; None while it is not.
+        #: The reason why the directory is offline, one sentence; None while it is online.
         self.failure: str | None = None
         self._files = files
         self._on_failure = on_failure
@@ -90,34 +90,34 @@ class LogDirectory:
         self.cleaner_offsets: dict[TopicPartition, int] = {}
         self.lock: DirectoryLock | None = None
         self.was_clean = False
-        #: None while no start was written down here.
+        #: None if no start was recorded in this directory.
         self.starts: DirectoryStarts | None = None
-        #: Logs that end before what the checkpoints say though the last stop was orderly, and where they ended.
+        #: Logs that end below the offsets in the checkpoints though the last stop was orderly, with their former ends.
         self.cut_logs: dict[TopicPartition, int] = {}
-        #: Partitions that live here.
+        #: Partitions in this directory.
         self.logs: dict[TopicPartition, PartitionLog] = {}
-        #: Partitions that are about to be moved here.
+        #: Partitions that are about to be moved into this directory.
         self.incoming: dict[TopicPartition, IncomingLog] = {}
-        #: It gets no new replicas (KIP-1066).
+        #: True if it gets no new replicas (KIP-1066).
         self.is_cordoned = False
         self._background = background
-        #: What is being written to checkpoints just now, by file name.
+        #: Content of the checkpoints that are being written now, by file name.
         self._writing: dict[str, Mapping[TopicPartition, int]] = {}
-        #: What is to be written when that has ended, by file name.
+        #: Writes that follow the present one, by file name.
         self._following: dict[str, list[Callable[[], None]]] = {}
         #: Logs that were truncated and wait for their recovery points to be written.
         self._held: list[PartitionLog] = []
-        #: How many truncations have lowered log start offsets, and how many of them are written.
+        #: Number of truncations that have lowered log start offsets, and number of those that are written.
         self._lowered_starts = 0
         self._written_lowered_starts = 0
-        #: What was last written, so that an idle broker leaves its disk alone.
+        #: Content that was last written, so that an idle broker does not write to its disk.
         self._written: dict[str, Mapping[TopicPartition, int]] = {}
-        #: Log start offsets that stand in their checkpoint though they are not the logs' yet, or the logs' first
-        #: segments tell them: a disk may still have segments from before, and not all of them.
+        #: Log start offsets that are in their checkpoint though they are not the logs' yet, or are also the base
+        #: offsets of the logs' first segments: a disk may still have some of the earlier segments.
         self._announced_starts: dict[TopicPartition, int] = {}
 
     def unlock(self) -> None:
-        """Gives the directory up, if it is held."""
+        """Releases the lock, if it is held."""
         if self.lock is not None:
             self.lock.release()
             self.lock = None
@@ -129,7 +129,7 @@ class LogDirectory:
         return self.failure is not None
 
     def fail(self, reason: object) -> None:
-        """The directory is offline from now on."""
+        """Puts the directory offline."""
         if self.failure is None:
             self.failure = f"The log directory {self.path} is offline: {reason}. Mend it and start the broker again."
             logger.error("%s", self.failure)
@@ -137,9 +137,9 @@ class LogDirectory:
                 self._on_failure(self)
 
     def _disk_failed(self, error: OSError, is_in_doubt: bool) -> None:
-        """An error of the disk, or of the system. The directory fails where the disk is broken, gone or read-only, or
-        where it `is_in_doubt` what it holds. A full disk, and too many open files, may pass: they fail single
-        requests only."""
+        """Handles an error of the disk, or of the system. The directory fails if the disk is broken, gone or
+        read-only, or if its content `is_in_doubt`. A full disk, and too many open files, may be temporary: they fail
+        single requests only."""
         if is_in_doubt or error.errno in _BROKEN or (error.errno in _MISSING and self._is_missing()):
             self.fail(error.strerror or error)
 
@@ -154,11 +154,11 @@ class LogDirectory:
 
     @property
     def writes_checkpoints(self) -> bool:
-        """One is being written; another one may follow it."""
+        """True if a checkpoint is being written; another write may follow."""
         return bool(self._writing)
 
     def write_high_watermarks(self, done: Written | None = None) -> None:
-        # Where the disk did not take it before.
+        # Again if an earlier write failed.
         self._write(self.cut_checkpoint, self.cut_logs.copy)
         self._write(self.high_watermarks, self._present_high_watermarks, done)
 
@@ -166,7 +166,7 @@ class LogDirectory:
         self._write(self.log_start_offsets, self._moved_log_starts, done)
 
     def read_checkpoints(self) -> None:
-        """At a start: what `checkpointed` gives from then on."""
+        """Reads the checkpoints at a start, for `checkpointed`."""
         read = (
             self.recovery_points,
             self.log_start_offsets,
@@ -178,20 +178,20 @@ class LogDirectory:
         self._announced_starts = dict(self._written[checkpoints.LOG_START_OFFSETS])
 
     def checkpointed(self, checkpoint: OffsetCheckpoint, topic_partition: TopicPartition) -> int:
-        """What one of the checkpoints of this directory says of a partition; 0 if it says nothing, or cannot be
-        read."""
+        """Returns the offset of a partition in a checkpoint of this directory; 0 if it is not there, or the file
+        cannot be read."""
         return self._written[checkpoint.path.name].get(topic_partition, 0)
 
     @property
     def in_checkpoints(self) -> set[TopicPartition]:
-        """The partitions that the checkpoints of logs name, as they were last read or written."""
+        """The partitions in the checkpoints of logs, as last read or written."""
         names = (checkpoints.RECOVERY_POINTS, checkpoints.HIGH_WATERMARKS)
         return {topic_partition for name in names for topic_partition in self._written.get(name, ())}
 
     def compare_with_checkpoints(self) -> None:
-        """At a start, when the logs are there. After an orderly stop everything was synced: who ends before that has
-        lost something. A file of its own says so to the starts after this one, also where this one crashes; OSError if
-        the disk does not take it."""
+        """Finds logs with lost ends at a start, after the logs are loaded. At an orderly stop everything was synced,
+        so a log that ends before the offsets of the checkpoints has lost records. A separate file records that for
+        later starts, even if this start crashes; OSError if the write fails."""
         known = self._written[checkpoints.CUT_LOGS]
         for topic_partition, log in self.logs.items():
             offsets = (
@@ -205,8 +205,8 @@ class LogDirectory:
         self._write_cut_logs()
 
     def lose(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """At a start: these logs are older than what the broker had, and count as logs that have lost their ends;
-        OSError if the disk does not take that."""
+        """Records at a start that these logs are older than those the broker had, and count as logs that have lost
+        their ends; OSError if the write fails."""
         self.cut_logs |= dict.fromkeys(topic_partitions, _UNKNOWN_END)
         self._write_cut_logs()
 
@@ -216,8 +216,8 @@ class LogDirectory:
             self._written[checkpoints.CUT_LOGS] = self.cut_logs.copy()
 
     def read_starts(self) -> None:
-        """Reads which starts were written down here; OSError. A file that is not understood, which is logged, says
-        nothing."""
+        """Reads the starts that were recorded here; OSError. A file that is not understood is logged, and counts as
+        missing."""
         path = self.path / DIRECTORY_STARTS
         try:
             self.starts = decode_directory_starts(self._files.read_file(path))
@@ -228,28 +228,28 @@ class LogDirectory:
             logger.warning("%s is not understood (%s): no start on this directory is known", path, error)
 
     def started(self, starts: DirectoryStarts) -> None:
-        """The broker has started on this directory: writes that down; OSError."""
+        """Records that the broker has started on this directory; OSError."""
         self._files.replace_file(self.path / DIRECTORY_STARTS, encode_directory_starts(starts))
         self.starts = starts
 
     def take_as_it_is(self, topic_partition: TopicPartition) -> None:
-        """What the log has lost is not asked for any more."""
+        """Ends the search for the lost records of a log."""
         if self.cut_logs.pop(topic_partition, None) is not None:
             self._write(self.cut_checkpoint, self.cut_logs.copy, _nobody_waits)
 
     def announce_log_starts(self, starts: Mapping[TopicPartition, int], done: Written) -> None:
-        """Writes the offsets that logs are about to start at. `done` is called on the owner's thread."""
+        """Writes the future log start offsets of logs. `done` is called on the owner's thread."""
         for topic_partition, offset in starts.items():
             self._announced_starts[topic_partition] = max(offset, self.announced_log_start(topic_partition))
         self.write_log_start_offsets(done)
 
     def announced_log_start(self, topic_partition: TopicPartition) -> int:
-        """The log may start at this offset; 0 if it has been truncated since it was announced."""
+        """Returns the offset at which the log may start; 0 if it has been truncated since the offset was announced."""
         return self._announced_starts.get(topic_partition, 0)
 
     def forget_checkpoints(self, log: PartitionLog) -> None:
-        """A log of this directory is new. Where a checkpoint may have offsets of another log by its name, it takes no
-        appends before they are overwritten: the next start would take them for this one's."""
+        """Handles a new log of this directory. If a checkpoint may have offsets of another log of the same name, the
+        log takes no appends until they are overwritten: the next start would use them for this log."""
         topic_partition = log.topic_partition
         self._announced_starts.pop(topic_partition, None)
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
@@ -261,8 +261,8 @@ class LogDirectory:
             )
 
     def take_cleaner_offsets(self) -> None:
-        """At a start, when the logs are there: the cleaner's offsets are those of its checkpoint. A partition that is
-        gone may have left its line behind: another one of its name begins anew."""
+        """Takes the cleaner's offsets from its checkpoint at a start, after the logs are loaded. Lines of removed
+        partitions are dropped: another partition of the same name starts without one."""
         name = self.cleaner_checkpoint.path.name
         on_disk = self._written[name]
         self.cleaner_offsets = {key: offset for key, offset in on_disk.items() if key in self.logs}
@@ -274,12 +274,13 @@ class LogDirectory:
         self._write(self.cleaner_checkpoint, self.cleaner_offsets.copy, done if done is not None else _nobody_waits)
 
     def expect(self, log: PartitionLog, synced_end: int) -> None:
-        """The log is about to be in this directory; what was announced of an earlier one of its name is over."""
+        """Records that the log is about to move into this directory; the announced offset of an earlier log of its
+        name is dropped."""
         self.incoming[log.topic_partition] = IncomingLog(log, synced_end)
         self._announced_starts.pop(log.topic_partition, None)
 
     def write_incoming(self, done: Written) -> None:
-        """Writes every checkpoint, so that each knows the logs that are about to be here."""
+        """Writes every checkpoint, so that each has the logs that are about to move here."""
         checkpoints_of_all = [
             self.write_log_start_offsets,
             self.write_cleaner_offsets,
@@ -289,9 +290,9 @@ class LogDirectory:
         _one_after_the_other(checkpoints_of_all, done)
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
-        """Logs of this directory were truncated, and are held. Writes their recovery points and releases them; where
-        that fails they are released with the next recovery points that are written. `has_lowered_start` says that a
-        log start offset has gone down."""
+        """Handles a truncation of logs of this directory, which are held. Writes their recovery points and releases
+        them; if that fails they are released with the next recovery points that are written. `has_lowered_start` is
+        True if a log start offset has moved down."""
         self._held.extend(logs)
         for log in logs:
             has_lowered_start |= self._announced_starts.pop(log.topic_partition, 0) > log.log_start_offset
@@ -299,7 +300,7 @@ class LogDirectory:
         self.write_recovery_points(done)
 
     def write_recovery_points(self, done: Written | None = None) -> None:
-        """Logs that were truncated take appends again when theirs are written."""
+        """Writes the recovery points. Truncated logs take appends again after theirs are written."""
         if self._lowered_starts != self._written_lowered_starts:
             lowered_starts = self._lowered_starts
 
@@ -331,7 +332,7 @@ class LogDirectory:
         self._write(self.recovery_points, offsets, written)
 
     def write_all(self) -> None:
-        """Writes every checkpoint, at once; OSError if one cannot be."""
+        """Writes every checkpoint, at once; OSError if a write fails."""
         self.recovery_points.write(self._present_recovery_points())
         self.log_start_offsets.write(self._moved_log_starts())
         self.high_watermarks.write(self._present_high_watermarks())
@@ -344,8 +345,8 @@ class LogDirectory:
         offsets: Callable[[], Mapping[TopicPartition, int]],
         done: Written | None = None,
     ) -> None:
-        """Writes a checkpoint, in the background, if it has changed. Who passes `done` needs the offsets as they are
-        at this moment or later: where the file is being written just then, it is written once more."""
+        """Writes a checkpoint, in the background, if it has changed. A caller with `done` needs the offsets of this
+        moment or later: if the file is being written now, it is written again afterwards."""
         name = checkpoint.path.name
         if self.failure is not None:
             if done is not None:
@@ -378,7 +379,8 @@ class LogDirectory:
         self._background.submit(lambda: checkpoint.write(values), written)
 
     def _moved_log_starts(self) -> dict[TopicPartition, int]:
-        """Log start offsets that the first segment's name does not tell, or may not tell after a crash."""
+        """Returns the log start offsets that are not the base offset of the first segment, or may not be after a
+        crash."""
         starts: dict[TopicPartition, int] = {}
         for topic_partition, log in self._logs_here_soon().items():
             announced = self._announced_starts.get(topic_partition)
@@ -402,9 +404,9 @@ class LogDirectory:
 
 
 class FailingDirectory:
-    """For a start: a directory fails with what the disk does not let be done in the block, which ends there; where no
-    other is left the error comes through (UnusableDirectoryError, KafkaStorageError). `what` is what the block does:
-    read, written."""
+    """A context manager for a start: an error of the disk in its block makes the directory fail, and ends the block.
+    If no other directory is left the error is raised (UnusableDirectoryError, KafkaStorageError). `what` is the
+    operation of the block: read, written."""
 
     def __init__(self, directory: LogDirectory, directories: Sequence[LogDirectory], what: str = "read") -> None:
         self._directory = directory
@@ -433,7 +435,7 @@ class FailingDirectory:
 
 
 def _one_after_the_other(writes: Iterable[Callable[[Written], None]], done: Written) -> None:
-    """Has checkpoints written in this order, whatever becomes of each; `done` hears of the first that could not be."""
+    """Writes checkpoints in this order, even if some fail; `done` is called with the first error."""
     left = iter(writes)
     failure: BaseException | None = None
 
@@ -450,11 +452,11 @@ def _one_after_the_other(writes: Iterable[Callable[[Written], None]], done: Writ
 
 
 def _nobody_waits(outcome: BaseException | None) -> None:
-    """A failure is logged already; it is written again with the next checkpoint."""
+    """Ignores the outcome: a failure is logged already, and the offsets are written with the next checkpoint."""
 
 
 def read_or_nothing(checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
-    """A checkpoint that cannot be read counts as one that says nothing: recovery takes longer, no data is lost."""
+    """Reads a checkpoint. A file that cannot be read counts as empty: recovery takes longer, no data is lost."""
     try:
         return checkpoint.read()
     except KafkaStorageError as error:

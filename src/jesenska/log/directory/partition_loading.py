@@ -1,17 +1,18 @@
-"""What a start finds in the log directories: the partitions that the metadata know are settled (recovery, if the last
-stop of the directory was not orderly), several at a time, in threads.
+"""Loads the partitions that a start finds in the log directories and that the metadata know (with recovery, if the
+last stop of the directory was not orderly), several at a time, in threads.
 
     orders-0/                   a partition: its log is loaded, if the metadata know it; otherwise it is named in a
-                                warning and left alone
-    orders-0.<unique>-delete/   a partition whose topic is gone: removed by the first tick (housekeeping)
-    orders-0.<unique>-future/   the copy of a replica on its way from another directory: the move goes on (moves)
+                                warning and not changed
+    orders-0.<unique>-delete/   a partition whose topic is deleted: removed by the first tick (housekeeping)
+    orders-0.<unique>-future/   the copy of a replica that is moved from another directory: the move continues
+                                (replica_moves)
 
 A directory that cannot be read fails (`LogDirectory.fail`), and with it all of its partitions; the others are loaded.
 
-The marker of an orderly stop goes before the first log is touched, so a crash from then on has all logs recovered. A
-partition that is in two directories stops the start: nobody knows which of them counts. But for one that says that it
-has moved to the other (future_files): a crash came between two steps of a move, and it is removed. Where the other
-cannot be read nothing is loaded.
+The marker of an orderly stop is removed before the first log is touched, so after a crash from then on all logs are
+recovered. A partition that is in two directories stops the start, since it is unknown which one is right. An exception
+is a directory that names the other one as the target of a move (future_files): a crash came between two steps of a
+move, and the directory is removed. If the other one cannot be read, the partition is not loaded.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 _FUTURE = re.compile(r"(.+)-(\d{1,10})\.[0-9a-f]{32}-future\Z")
 _IGNORED = {"lost+found"}
 
-#: The settings of a partition that the metadata know; None for one that they do not. Gets the topic id of the
+#: Returns the settings of a partition that the metadata know; None if they do not know it. Gets the topic id of the
 #: directory, if it has one.
 Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
 
@@ -51,7 +52,7 @@ Known = Callable[[TopicPartition, UUID | None], LogConfig | None]
 class LoadProgress(NamedTuple):
     partitions_done: int
     partitions_total: int
-    #: Bytes that recovery has checked so far.
+    #: Number of bytes that recovery has checked so far.
     checked_bytes: int
 
 
@@ -60,13 +61,13 @@ class FoundPartition(NamedTuple):
 
     directory: LogDirectory
     topic_partition: TopicPartition
-    #: None in a directory that is older than topic ids.
+    #: None for a directory that is older than topic ids.
     topic_id: UUID | None
     config: LogConfig
 
 
 class FoundCopy(NamedTuple):
-    """The copy of a replica that was on its way to this directory."""
+    """The copy of a replica that was being moved to this directory."""
 
     directory: LogDirectory
     topic_partition: TopicPartition
@@ -76,7 +77,7 @@ class FoundCopy(NamedTuple):
 class LoadedPartition(NamedTuple):
     found: FoundPartition
     loaded: LoadedLog
-    #: As the checkpoint has it.
+    #: From the checkpoint.
     high_watermark: int
 
 
@@ -91,10 +92,10 @@ def load_partitions(
     progress: Callable[[LoadProgress], None] | None = None,
     copies: list[FoundCopy] | None = None,
 ) -> Iterator[LoadedPartition]:
-    """Every partition that is known, one after the other, loaded by threads that `helpers` makes (so many of that
-    name). Blocks, for long after a crash; `progress` is called from these threads. Copies of replicas that were on
-    their way are added to `copies`. LogDirectoryError, before anything is changed, if a partition is there twice;
-    KafkaStorageError if a log cannot be opened though the disk gives it."""
+    """Yields every known partition, loaded by threads that `helpers` makes (with their number and name). Blocks, for
+    long after a crash; `progress` is called from these threads. Copies of replicas that were being moved are added to
+    `copies`. LogDirectoryError, before anything is changed, if a partition is there twice; KafkaStorageError if a log
+    cannot be opened though the disk can be read."""
     jobs: list[tuple[FoundPartition, LogLoader]] = []
     counted = _Counter(progress)
     usable = [directory for directory in directories if not directory.is_offline]
@@ -193,7 +194,7 @@ def _partitions(
 
 
 class _Removed(NamedTuple):
-    """Why a directory is not the partition's: the log is in `home`, at `path`."""
+    """The place of a partition's log, for a directory that is not the partition's: the log is in `home`, at `path`."""
 
     home: LogDirectory
     path: Path
@@ -202,8 +203,8 @@ class _Removed(NamedTuple):
 def _moved(
     directories: Sequence[LogDirectory], partitions: Sequence[FoundPartition], files: FileLayer
 ) -> dict[FoundPartition, _Removed]:
-    """The directories that are not the partitions', by what they say of moves that a crash, or a failing disk, has
-    interrupted; and where the partitions are."""
+    """Returns the directories that are not the partitions', by their files about moves that a crash, or a failing
+    disk, has interrupted; with the places of the partitions."""
     found_at = {_path_of(found).absolute(): found for found in partitions}
     offline = {directory.path.absolute(): directory for directory in directories if directory.is_offline}
     moved: dict[FoundPartition, _Removed] = {}
@@ -229,7 +230,7 @@ def _moved(
 
 
 def _remove_moved(moved: Mapping[FoundPartition, _Removed], files: FileLayer, doomed: DoomedFiles) -> None:
-    """Removes directories if those that hold the logs can be read."""
+    """Removes directories that are not the partitions', if the directories with the logs can be read."""
     for found, (home, log_path) in moved.items():
         path = _path_of(found)
         if home.is_offline:
@@ -265,7 +266,7 @@ def _refuse_doubles(partitions: Sequence[FoundPartition]) -> None:
 
 
 class _Counter:
-    """Adds up what the recovery threads report."""
+    """Adds up the reports of the recovery threads."""
 
     def __init__(self, report: Callable[[LoadProgress], None] | None) -> None:
         self._report = report

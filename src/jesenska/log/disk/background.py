@@ -1,8 +1,7 @@
-"""Where work that may wait for the disk is done: in a thread of a pool, or, for tools, tests and the simulator, at
-once.
+"""Runs work that may wait for the disk: in a thread of a pool, or at once for tools, tests and the simulator.
 
-The log never imports an event loop. Whoever runs one passes a `ThreadBackground` whose `call_soon` brings results back
-to it, so that all of the log's state is only ever touched by one thread.
+The log never imports an event loop. The owner of an event loop passes a `ThreadBackground` whose `call_soon` brings
+results back to the loop, so that only one thread ever touches the state of the log.
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ T = TypeVar("T")
 
 class Background(Protocol):
     def submit(self, work: Callable[[], T], done: Callable[[T | BaseException], None]) -> None:
-        """Runs `work` somewhere and then, on the owner's thread, `done` with what it gave or raised."""
+        """Runs `work` somewhere and then, on the owner's thread, `done` with the result of `work` or the exception
+        that it raised."""
         ...
 
 
@@ -60,11 +60,11 @@ class ThreadBackground:
 
 
 class DirectoryWriter:
-    """The writer thread of one log directory, and how many flushes are in flight there. While one is, a write may wait
+    """The writer thread of one log directory, and the number of its flushes in flight. During a flush a write may wait
     for the disk, so appends go to the writer thread (which takes them in order) and not through the event loop.
 
-    `disk_failed` is told of errors of the disk, on the owner's thread: the error, and whether nobody knows any more
-    what the disk holds."""
+    `disk_failed` is called for errors of the disk, on the owner's thread, with the error and a flag: True if the
+    content of the disk is unknown after the error."""
 
     __slots__ = ("disk_failed", "flusher", "flushes_in_flight", "writer")
 
@@ -86,15 +86,15 @@ class DirectoryWriter:
 
 
 def _nobody_is_told(error: OSError, is_in_doubt: bool) -> None:
-    """Where no log directory is behind the writer."""
+    """Ignores the error: for a writer without a log directory."""
 
 
 def inline_writer() -> DirectoryWriter:
-    """Everything at once: nothing is ever in flight."""
+    """Returns a writer that does everything at once: no flush is ever in flight."""
     return DirectoryWriter(InlineBackground(), InlineBackground())
 
 
 def log_failure(outcome: object) -> None:
-    """Logs the outcome of a job that nobody waits for, if it failed."""
+    """Logs the outcome of a job if it failed; for jobs without a caller that waits for the outcome."""
     if isinstance(outcome, BaseException):
         logger.error("A job in the log directories failed: %s; it is tried again at its next turn", outcome)

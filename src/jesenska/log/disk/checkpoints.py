@@ -1,12 +1,13 @@
-"""Offsets of all partitions of one log directory, in one small text file each, and the marker of a clean shutdown.
+"""The files with the offsets of all partitions of one log directory, each a small text file, and the marker of a clean
+shutdown.
 
-    recovery-point-offset-checkpoint    everything below is synced; recovery starts here
-    log-start-offset-checkpoint         first offset that may be read, where it is not the first segment's base offset
+    recovery-point-offset-checkpoint    all records before this offset are synced; recovery starts here
+    log-start-offset-checkpoint         first offset that may be read, if it is not the first segment's base offset
     replication-offset-checkpoint       high watermark
     cleaner-offset-checkpoint           first offset that compaction has not seen
-    jesenska-cut-logs                   logs that have lost their ends, and where they ended; only where there are such
+    jesenska-cut-logs                   logs that have lost their ends, and their end offsets; only if there are any
 
-each of the form
+Each file has the form
 
     0                       version
     2                       number of lines that follow
@@ -14,11 +15,11 @@ each of the form
     orders 1 99
 
 A leader-epoch-checkpoint (see leader_epochs) has the same frame with other lines. Files are replaced as a whole
-(written aside, synced, renamed, directory synced), so after a crash there is the old or the new one.
+(written under another name, synced, renamed, directory synced), so after a crash there is the old file or the new one.
 
     .kafka_cleanshutdown    {"version":0,"brokerEpoch":-1}
 
-is written last at an orderly stop and removed first at a start: where it is missing, logs are recovered.
+is written last at an orderly stop and removed first at a start: if it is missing, logs are recovered.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ _T = TypeVar("_T")
 
 
 def read_entries(text: str, path: Path, parse: Callable[[list[str]], _T]) -> list[_T]:
-    """The parsed lines of a checkpoint file; KafkaStorageError naming the file if a line does not fit. An empty file
-    has none."""
+    """Returns the parsed lines of a checkpoint file; KafkaStorageError naming the file if a line does not fit. An
+    empty file has no lines."""
     lines = text.split("\n")
     if lines == [""]:
         return []
@@ -98,7 +99,7 @@ class OffsetCheckpoint:
 
 
 class CleanShutdownMarker:
-    """Says that the last stop of the broker on this directory was orderly."""
+    """Marks that the last stop of the broker on this directory was orderly."""
 
     __slots__ = ("_files", "path")
 
@@ -107,7 +108,7 @@ class CleanShutdownMarker:
         self._files = files
 
     def exists(self) -> bool:
-        """True if the marker is there, whatever it says (releases before 3.x leave it empty)."""
+        """True if the marker is there, with any content (releases before 3.x leave it empty)."""
         return self.path.exists()
 
     def broker_epoch(self) -> int:

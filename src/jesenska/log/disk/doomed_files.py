@@ -1,5 +1,5 @@
-"""Files and directories that were given a name which says that they go, and wait for `file.delete.delay.ms`: readers
-may hold them until then. After a crash the next start finds them by their names."""
+"""Files and directories that are renamed and wait to be removed. The new name marks them as to be removed. Readers may
+hold them open, so they are kept for `file.delete.delay.ms`. After a crash the next start finds them by their names."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from jesenska.log.disk.files import FileLayer
 
 
 class DoomedFiles:
-    """Those of all log directories. Times are milliseconds of the clock that delays are measured by."""
+    """The files to be removed from all log directories. Times are milliseconds of the clock that measures delays."""
 
     def __init__(self, files: FileLayer, background: Background) -> None:
         self._files = files
         self._background = background
-        #: When, and what.
+        #: The time at which a path is due, and the path.
         self._waiting: list[tuple[int, Path]] = []
 
     def add(self, due_ms: int, paths: Iterable[Path]) -> None:
-        """Has them removed when that time has come; a directory goes with the files in it."""
+        """Has the paths removed at the time `due_ms`; a directory is removed with the files in it."""
         self._waiting.extend((due_ms, path) for path in paths)
 
     def remove_due(self, elapsed_ms: int) -> None:
-        """Removes those whose delay is over, in the background."""
+        """Removes the paths whose delay is over, in the background."""
         due = [path for due_ms, path in self._waiting if due_ms <= elapsed_ms]
         if not due:
             return

@@ -5,12 +5,12 @@
     0 0          epoch, first offset of that epoch
     3 1180
 
-A new leader epoch changes the table; the file is replaced as a whole within seconds, by the background thread, or with
-the next flush, whichever comes first, and synced with that flush. The first table of a new log waits for the first
-record: an empty log has nothing to tell that its next leader would not assign again. What the file lacks after a crash
-stands in the batches above the recovery point, from which recovery takes it. A file that cannot be read is rebuilt
-from the whole log in the same way. Writers come from several threads, so each carries a version: an older table never
-replaces a newer one, and nothing is written once the log's directory belongs to nobody.
+A new leader epoch changes the table. The file is replaced as a whole within seconds, by the background thread or with
+the next flush, whichever comes first, and synced with that flush. The first table of a new log is written after the
+first record: the next leader of an empty log would assign the same epochs again. After a crash recovery takes the
+entries that the file lacks from the batches above the recovery point. A file that cannot be read is rebuilt from the
+whole log in the same way. Several threads write the file, so each write carries a version: an older table never
+replaces a newer one, and nothing is written after the log has left its directory.
 """
 
 from __future__ import annotations
@@ -49,40 +49,39 @@ class EpochsFile:
         self._on_disk = 0
         self._is_gone = False
         self._was_empty = not table.entries()
-        #: Changed since a flush last took it along.
+        #: True if the table has changed since the last flush took it.
         self.is_unsynced = False
 
     def is_unwritten(self, log_end_offset: int) -> bool:
-        """True if the table has changed since it was written, and the log, which ends there, has something to tell by
-        it."""
+        """True if the table has changed since it was written and is worth writing: the log, which ends at
+        `log_end_offset`, is not empty, the table was not empty at the start, or the file has been written before."""
         return self._version != self._on_disk and (log_end_offset > 0 or not self._was_empty or self._on_disk > 0)
 
     def changed(self) -> None:
-        """The table is another one now."""
+        """Records that the table has changed."""
         self._version += 1
         self.is_unsynced = True
 
     def unwritten(self, log_end_offset: int) -> EpochsWrite | None:
-        """What has to be written for the file to hold the table as it is now; for another thread. None if it does, or
-        need not."""
+        """Returns the write that brings the file up to date, for another thread. None if the file is up to date or
+        need not be written."""
         return EpochsWrite(self, self._version, self._table.entries()) if self.is_unwritten(log_end_offset) else None
 
     def put(self, version: int, entries: list[tuple[int, int]]) -> None:
-        """Writes a table, unless a newer one is there; OSError if the disk does not take it. It is synced by the next
-        flush."""
+        """Writes a table, unless the file holds a newer one; OSError if the write fails. The next flush syncs it."""
         with self._lock:
             if version > self._on_disk and not self._is_gone:
                 write_leader_epochs(self._directory, entries, self._files, sync=False)
                 self._on_disk = version
 
     def leave(self) -> None:
-        """The directory gets another name: nothing is written from here on."""
+        """Stops all writes: the directory gets another name."""
         with self._lock:
             self._is_gone = True
 
 
 class EpochsWrite:
-    """A table on its way to its file: `run` in any thread, then `done` on the owner's."""
+    """A table to be written to its file: call `run` in any thread, then `done` on the owner's thread."""
 
     __slots__ = ("_entries", "_file", "_version")
 
@@ -92,16 +91,16 @@ class EpochsWrite:
         self._entries = entries
 
     def run(self) -> None:
-        """OSError if the disk does not take it."""
+        """Writes the table; OSError if the write fails."""
         self._file.put(self._version, self._entries)
 
     def done(self) -> None:
-        """Nothing is left to do: the file knows what it holds."""
+        """Does nothing: `run` has already recorded the version on the disk."""
 
 
 def read_leader_epochs(directory: Path, files: FileLayer) -> LeaderEpochs | None:
-    """The table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the log. A
-    file that does not end with a line's end was cut by a crash: the last offset may lack digits."""
+    """Returns the table on disk; None if there is no file or it is damaged, so that the caller rebuilds it from the
+    log. A file without a line end at its end was cut by a crash: the last offset may lack digits."""
     path = directory / FILE_NAME
     try:
         text = files.read_file(path).decode("utf-8", "replace")

@@ -1,13 +1,13 @@
-"""The file system as the log sees it: every call that changes a disk goes through one small object, so that a
-simulator can put a disk in its place that forgets what was not synced, runs full, or tears a write in two.
+"""The file system as the log sees it. Every call that changes a disk goes through one small object, so that a
+simulator can replace it with a disk that forgets data that were not synced, runs full, or tears a write in two.
 
-What each system lacks has its fallback here: `posix_fallocate` (macOS: the file is written with zeros), a real flush
-to the platter (macOS needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is Linux only; elsewhere every page
-counts as warm).
+This module has the fallbacks for calls that a system lacks: `posix_fallocate` (macOS: the file is written with zeros),
+a real flush to the platter (macOS needs F_FULLFSYNC), and the probe for cold pages (RWF_NOWAIT is Linux only; on other
+systems every page counts as warm).
 
-After a crash: `replace_file` leaves either the old or the new content, never a mixture, since the new content is
-synced before it takes the name and the directory after it. A `.tmp` file may be left over; whoever lists a directory
-ignores it.
+After a crash: `replace_file` leaves either the old or the new content, never a mixture. The new content is synced
+before it takes the name, and the directory is synced after it. A `.tmp` file may be left over; code that lists a
+directory ignores it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _ZEROS = bytes(256 * 1024)
 _READ_AHEAD_BYTES = 1024 * 1024
 _FULL_FSYNC = getattr(__import__("fcntl"), "F_FULLFSYNC", None) if sys.platform == "darwin" else None
 _NOWAIT: int = getattr(os, "RWF_NOWAIT", 0)
-#: File descriptors kept for sockets and everything that is not a segment when the limit of open files is divided.
+#: Number of file descriptors reserved for sockets and all other files that are not segments, when the limit of open
+#: files is divided.
 _RESERVED_DESCRIPTORS = 512
 
 
@@ -47,15 +48,16 @@ class FileLayer:
         os.close(descriptor)
 
     def pwrite(self, descriptor: int, data: type_buffer, position: int) -> int:
-        """Bytes written, which may be fewer than asked for."""
+        """Writes at a position. Returns the number of bytes written, which may be less than asked for."""
         return os.pwrite(descriptor, data, position)
 
     def pread(self, descriptor: int, size_bytes: int, position: int) -> bytes:
         return os.pread(descriptor, size_bytes, position)
 
     def pread_warm(self, descriptor: int, size_bytes: int, position: int) -> bytes | None:
-        """As `pread`, but None where that would wait for the disk: perhaps less than asked for, never nothing before
-        the end of the file. Where the system or the file system cannot tell, it waits."""
+        """As `pread`, but returns None instead of waiting for the disk. The result may be shorter than asked for, but
+        is empty only at the end of the file. If the system or the file system does not support this, the read
+        waits."""
         if not _NOWAIT:
             return self.pread(descriptor, size_bytes, position)
         buffer = bytearray(size_bytes)
@@ -70,18 +72,18 @@ class FileLayer:
         return bytes(buffer[:count]) if count < size_bytes else bytes(buffer)
 
     def pread_into(self, descriptor: int, buffer: memoryview, position: int) -> int:
-        """Bytes read into `buffer`; 0 at the end of the file."""
+        """Reads into `buffer` and returns the number of bytes read; 0 at the end of the file."""
         return os.preadv(descriptor, [buffer], position)
 
     def size(self, descriptor: int) -> int:
         return os.fstat(descriptor).st_size
 
     def modified_ms(self, path: Path) -> float:
-        """When the file was last written, in ms since the epoch."""
+        """Returns the time of the last write to the file, in ms since the epoch."""
         return path.stat().st_mtime * 1000
 
     def set_modified_ms(self, path: Path, modified_ms: float) -> None:
-        """Says when the file was last written."""
+        """Sets the time of the last write to the file, in ms since the epoch."""
         moment_ns = int(modified_ms * 1_000_000)
         os.utime(path, ns=(moment_ns, moment_ns))
 
@@ -89,7 +91,8 @@ class FileLayer:
         os.ftruncate(descriptor, size_bytes)
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Reserves the blocks of the first `size_bytes` bytes; ENOSPC here and not in the middle of an append."""
+        """Reserves the blocks of the first `size_bytes` bytes, so that ENOSPC comes here and not in the middle of an
+        append."""
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, 0, size_bytes)
             return
@@ -106,7 +109,7 @@ class FileLayer:
         os.fsync(descriptor)
 
     def fsync_directory(self, path: Path) -> None:
-        """Makes names that were created, renamed or removed in a directory survive a crash."""
+        """Makes the names that were created, renamed or removed in a directory survive a crash."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -118,18 +121,18 @@ class FileLayer:
         source.rename(target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Gives a file another name; OSError where the file system cannot, or the name is taken."""
+        """Gives a file another name; OSError if the file system has no links, or the name is taken."""
         os.link(source, target)
 
     def links(self, path: Path) -> int:
-        """How many names the file has; 0 where there is none."""
+        """Returns the number of names that the file has; 0 if there is no file."""
         try:
             return path.stat().st_nlink
         except FileNotFoundError:
             return 0
 
     def unlink(self, path: Path) -> None:
-        """Removes a file; one that is not there is no error."""
+        """Removes a file; a missing file is no error."""
         path.unlink(missing_ok=True)
 
     def mkdir(self, path: Path) -> None:
@@ -140,11 +143,11 @@ class FileLayer:
 
     def names(self, path: Path) -> list[str]:
         """Names in a directory, sorted."""
-        # Not Path.iterdir: a path made for each name takes a third of a start with ten thousand partitions.
+        # Not Path.iterdir: it makes a path for each name, which slows a start with many partitions.
         return sorted(os.listdir(path))  # noqa: PTH208
 
     def read_file(self, path: Path) -> bytes:
-        """The whole of a small file; FileNotFoundError where there is none."""
+        """Returns the whole content of a small file; FileNotFoundError if there is no file."""
         descriptor = self.open(path, os.O_RDONLY)
         try:
             size_bytes = self.size(descriptor)
@@ -161,7 +164,7 @@ class FileLayer:
             self.close(descriptor)
 
     def write_all(self, descriptor: int, data: type_buffer, position: int) -> None:
-        """Writes every byte or raises OSError; a short write is continued."""
+        """Writes every byte or raises OSError; after a short write it goes on with the rest."""
         written = self.pwrite(descriptor, data, position)
         if written == len(data):
             return
@@ -173,8 +176,8 @@ class FileLayer:
             written += count
 
     def replace_file(self, path: Path, data: bytes, *, sync: bool = True) -> None:
-        """Puts `data` in place of a file's content, all or nothing. Without `sync` a crash of the machine (not of the
-        process) may lose it."""
+        """Replaces the content of a file with `data`, all or nothing. Without `sync` a crash of the machine (not of
+        the process) may lose it."""
         temporary = path.with_name(path.name + ".tmp")
         descriptor = self.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
@@ -189,7 +192,8 @@ class FileLayer:
 
 
 def raise_open_file_limit() -> int:
-    """Raises the soft limit of open files to the hard one and gives how many segment files the cache may keep open."""
+    """Raises the soft limit of open files to the hard one and returns the number of segment files that the cache may
+    keep open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = hard if hard != resource.RLIM_INFINITY else 1 << 20
     if sys.platform == "darwin":
@@ -203,15 +207,15 @@ def raise_open_file_limit() -> int:
     return max(16, min(OPEN_SEGMENTS_MAX, soft - _RESERVED_DESCRIPTORS))
 
 
-#: How far apart the pages are that `probe_cold` looks at (the system reads about that much ahead), and how many they
-#: are at most.
+#: Distance between the pages that `probe_cold` looks at (the system reads about that much ahead), and their largest
+#: number.
 _PROBE_STEP_BYTES = 256 * 1024
 _PROBES_MAX = 64
 
 
 def probe_cold(region: FileRegion) -> bool:
-    """True if reading the region would wait for the disk: its first page, its last one, or one of those looked at in
-    between is not in the page cache. False where the system cannot tell."""
+    """True if reading the region would wait for the disk: the first page, the last page, or one of the probed pages
+    between them is not in the page cache. False if the system does not support the probe."""
     size_bytes = region.size_bytes
     if not _NOWAIT or size_bytes == 0:
         return False
@@ -230,7 +234,7 @@ def probe_cold(region: FileRegion) -> bool:
 
 
 def read_ahead(region: FileRegion) -> None:
-    """Brings the region's pages into the page cache; blocks, so it belongs into a thread."""
+    """Brings the region's pages into the page cache; blocks, so it runs in a thread."""
     descriptor = region.file.fileno()
     buffer = memoryview(bytearray(min(region.size_bytes, _READ_AHEAD_BYTES)))
     position, end = region.position, region.position + region.size_bytes

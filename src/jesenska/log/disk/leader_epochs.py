@@ -1,6 +1,6 @@
-"""Which leader epoch wrote a log from which offset on (KIP-101). A follower, or a consumer after a change of leader,
-finds with it how far its own log agrees with the leader's. Epochs and offsets go up from one to the next.
-`epochs_file` keeps the table on the disk.
+"""The leader epochs of a log with the first offset of each (KIP-101). A follower, or a consumer after a change of
+leader, uses the table to find the offset up to which its own log agrees with the leader's. Epochs and offsets increase
+from entry to entry. `epochs_file` keeps the table on the disk.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class LeaderEpochs:
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._start_offsets: list[int] = []
-        #: Newest epoch, -1 if there is none: read on every append.
+        #: Newest epoch, -1 if there is no epoch: read on every append.
         self.latest_epoch = UNDEFINED_EPOCH
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
@@ -33,8 +33,8 @@ class LeaderEpochs:
         return self._epochs == other._epochs and self._start_offsets == other._start_offsets
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """True if the table changed. Entries that the new one contradicts (later epochs, later offsets) are
-        dropped."""
+        """Adds an entry. True if the table changed. Entries that contradict the new one (later epochs, later offsets)
+        are dropped."""
         if epoch < 0 or start_offset < 0:
             return False
         if self._epochs and self._epochs[-1] == epoch and self._start_offsets[-1] <= start_offset:
@@ -48,8 +48,8 @@ class LeaderEpochs:
         return True
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch that is not newer than `epoch`: the end offset is where the next
-        epoch starts, or the log end offset. (-1, -1) for an epoch newer than all that are known."""
+        """Returns (epoch, end offset) of the newest epoch that is not newer than `epoch`: the end offset is the start
+        offset of the next epoch, or the log end offset. (-1, -1) for an epoch newer than all known epochs."""
         if epoch == UNDEFINED_EPOCH or not self._epochs:
             return UNDEFINED_EPOCH, UNDEFINED_OFFSET
         if epoch == self.latest_epoch:
@@ -62,7 +62,7 @@ class LeaderEpochs:
         return self._epochs[following - 1], self._start_offsets[following]
 
     def epoch_for_offset(self, offset: int) -> int:
-        """The epoch that wrote an offset; -1 if unknown."""
+        """Returns the epoch that wrote an offset; -1 if unknown."""
         index = bisect_right(self._start_offsets, offset)
         return self._epochs[index - 1] if index else UNDEFINED_EPOCH
 
@@ -76,8 +76,8 @@ class LeaderEpochs:
         return True
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Drops epochs that end at or before `start_offset`; the one that holds it now starts there. True if the table
-        changed."""
+        """Drops epochs that end at or before `start_offset`; the epoch that contains `start_offset` now starts there.
+        True if the table changed."""
         index = bisect_right(self._start_offsets, start_offset)
         if index == 0 or (index == 1 and self._start_offsets[0] == start_offset):
             return False

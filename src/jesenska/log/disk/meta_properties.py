@@ -1,4 +1,5 @@
-"""`meta.properties`: whose data a log directory holds. Version 0 is what a broker of the ZooKeeper mode writes:
+"""`meta.properties`, which names the cluster and the broker that the data of a log directory belong to. A broker of
+the ZooKeeper mode writes version 0:
 
     #
     #Sat Nov 21 02:23:07 UTC 2026
@@ -6,9 +7,9 @@
     version=0
     cluster.id=BkqKvcOWQuuOhwNvbYx_og
 
-Version 1 (`node.id`, `directory.id`) marks data of a KRaft node, whose topics stand in `__cluster_metadata-0`: refused
-here, since a broker that does not know them would take every directory for a stranger's; `jesenska import` makes it
-version 0. Written once, replaced as a whole.
+Version 1 (`node.id`, `directory.id`) marks the data of a KRaft node, whose topics are kept in `__cluster_metadata-0`.
+Such data are refused: this broker does not know the topics and would take every directory for one of another cluster.
+`jesenska import` converts the data to version 0. The file is written once, replaced as a whole.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from jesenska.log.disk.files import FileLayer
 
 FILE_NAME = "meta.properties"
 KRAFT_LOG = "__cluster_metadata-0"
-#: One of these stands in a file that any release has written.
+#: A file written by any release has at least one of these.
 _SAYS_WHOSE = ("broker.id", "node.id", "cluster.id")
 
 
@@ -42,7 +43,8 @@ class MetaProperties:
 
 
 def read_meta_properties(directory: Path, files: FileLayer) -> MetaProperties | None:
-    """What the directory says it is; None if it says nothing; ForeignDataError if it cannot be understood."""
+    """Returns the content of the directory's file; None if there is no file; ForeignDataError if the file cannot be
+    understood."""
     path = directory / FILE_NAME
     try:
         data = files.read_file(path)
@@ -82,7 +84,7 @@ def refuse_raft_data(directory: Path, found: MetaProperties | None) -> None:
 
 
 def check_meta_properties(directory: Path, found: MetaProperties | None, cluster_id: str, broker_id: int) -> None:
-    """ForeignDataError, one sentence, unless the data are this broker's of this cluster (or nobody's yet)."""
+    """ForeignDataError, one sentence, unless the data belong to this broker and this cluster, or have no owner yet."""
     refuse_raft_data(directory, found)
     if found is None:
         return
@@ -100,9 +102,9 @@ def check_meta_properties(directory: Path, found: MetaProperties | None, cluster
 
 
 def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]], tree: str, *, is_own: bool) -> None:
-    """For a tree that knows no cluster: ForeignDataError, one sentence, where a directory has one, since the broker
-    would begin a second cluster under the id of the first. A tree that is the broker's own may be new beside a
-    directory without partitions."""
+    """For a tree that has no cluster id: ForeignDataError, one sentence, if a directory has one, since the broker
+    would begin a second cluster under the id of the first. A tree of the broker's own may be new while the directory
+    has no partitions."""
     for directory, found in directories:
         if found is not None and found.cluster_id is not None and not (is_own and partition_in(directory) is None):
             raise ForeignDataError(
@@ -114,7 +116,8 @@ def refuse_empty_tree(directories: Iterable[tuple[Path, MetaProperties | None]],
 
 
 def partition_in(directory: Path) -> str | None:
-    """The name of a partition that lies in a log directory; None where there is none, or it cannot be looked at."""
+    """Returns the name of a partition in a log directory; None if there is no partition, or the directory cannot be
+    read."""
     try:
         return next(
             (

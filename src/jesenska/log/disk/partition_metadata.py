@@ -1,11 +1,11 @@
-"""`partition.metadata`: the id of the topic that a partition's directory belongs to, so that a directory left over
-from a deleted topic is not taken for one of the same name.
+"""`partition.metadata`, the id of the topic that a partition's directory belongs to. With it a directory left over
+from a deleted topic is not mistaken for one of a new topic of the same name.
 
     version: 0
     topic_id: 9tbXHgBvRzO0K-63RUy5HQ
 
-Written when the directory is created, replaced as a whole. A directory without it (written before Kafka 2.8, or just
-before a crash) takes the id it is opened with.
+The file is written when the directory is created, and replaced as a whole. A directory without it (written before
+Kafka 2.8, or just before a crash) takes the id with which it is opened.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _WHOLE_BYTES = len("version: 0\ntopic_id: ") + 22
 
 
 def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
-    """The topic's id, None if there is no file; KafkaStorageError if it does not make sense."""
+    """Returns the topic's id, None if there is no file or its content is incomplete; KafkaStorageError if the content
+    is not valid."""
     path = directory / FILE_NAME
     try:
         text = files.read_file(path).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
     if len(text.rstrip("\0")) < _WHOLE_BYTES:
-        # Created just before the machine went down: the name was kept, the content was not, or not all of it.
+        # Created just before a crash of the machine: the name survived, the content did not, or not all of it.
         return None
     fields = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
     try:
@@ -44,6 +45,6 @@ def read_topic_id(directory: Path, files: FileLayer) -> UUID | None:
 
 
 def write_topic_id(directory: Path, topic_id: UUID, files: FileLayer, *, sync: bool = False) -> None:
-    """Without `sync` the log's first flush makes it durable: creating many partitions does not wait for the disk at
-    each."""
+    """Writes the file. Without `sync` the log's first flush makes it durable, so that creating many partitions does
+    not wait for the disk each time."""
     files.replace_file(directory / FILE_NAME, f"version: 0\ntopic_id: {uuid_to_text(topic_id)}".encode(), sync=sync)

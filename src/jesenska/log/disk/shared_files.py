@@ -1,15 +1,15 @@
-"""Files that several logs have in common: a branch has the files of its source under names of its own (hard links).
+"""Files that several logs share: a branch has the files of its source under its own names (hard links).
 
     link        gives a file another name
-    share       the same; where the file system has no links, its content is copied
-    own_copy    before a log changes a file in place that another one has, too, it gets a file of its own
+    share       as `link`; copies the content if the file system has no links
+    own_copy    gives a log its own copy of a shared file, before the log changes the file in place
 
-What is shared is never changed in place. Segments that are sealed and synced are the only ones that are shared, and
-these are changed by a truncation, by the recovery of a damaged file, and where an index is built anew: each of them
-asks `FileLayer.links` first. Renaming and removing change a name and leave the file to those who have it still.
+A shared file is never changed in place. Only sealed and synced segments are shared. They are changed by a truncation,
+by the recovery of a damaged file, and by the rebuilding of an index: each of these asks `FileLayer.links` first.
+Renaming and removing change only a name; the other logs keep the file.
 
-After a crash: `own_copy` syncs the content before it takes the name, so the name leads to the one file or the other. A
-`.tmp` file may be left over, which the next start removes.
+After a crash: `own_copy` syncs the content before it takes the name, so the name leads to the old file or to the new
+one. A `.tmp` file may be left over, which the next start removes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from pathlib import Path
 from jesenska.log.disk.files import FileLayer
 
 _COPY_BYTES = 4 * 1024 * 1024
-#: What a file system says that has no links, or no more of them: another device, not supported, too many names.
+#: The errors of a file system that has no links, or no more of them: another device, not supported, too many names.
 _NO_LINKS = frozenset({errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK})
 
 
 def is_shared(files: FileLayer, path: Path) -> bool:
-    """True if another log has the file, too."""
+    """True if another log has the same file."""
     return files.links(path) > 1
 
 
 def link(files: FileLayer, source: Path, target: Path) -> bool:
-    """Gives a file another name; False where the file system has no links, or no more of them."""
+    """Gives a file another name; False if the file system has no links, or no more of them."""
     try:
         files.link(source, target)
     except OSError as error:
@@ -42,12 +42,12 @@ def link(files: FileLayer, source: Path, target: Path) -> bool:
 
 
 def share(files: FileLayer, source: Path, target: Path) -> int:
-    """As `link`; 0, or how many bytes were copied and synced where there are no links."""
+    """As `link`, but copies if there are no links. Returns the number of bytes copied and synced; 0 for a link."""
     return 0 if link(files, source, target) else copy_file(files, source, target)
 
 
 def copy_file(files: FileLayer, source: Path, target: Path, size_bytes: int | None = None) -> int:
-    """A new file with the beginning of another, or all of it, synced; how many bytes that are."""
+    """Makes a new file with the beginning of another, or all of it, and syncs it. Returns its size in bytes."""
     descriptor = copy_open(files, source, target, size_bytes)
     try:
         return files.size(descriptor)
@@ -56,7 +56,7 @@ def copy_file(files: FileLayer, source: Path, target: Path, size_bytes: int | No
 
 
 def copy_open(files: FileLayer, source: Path, target: Path, size_bytes: int | None = None) -> int:
-    """As `copy_file`; the open file."""
+    """As `copy_file`, but returns the open file."""
     reading = files.open(source, os.O_RDONLY)
     try:
         left = files.size(reading) if size_bytes is None else size_bytes
@@ -80,13 +80,13 @@ def copy_open(files: FileLayer, source: Path, target: Path, size_bytes: int | No
 
 
 def temporary(path: Path) -> Path:
-    """Where a file is written before it takes the name."""
+    """Returns the path under which a file is written before it takes its name."""
     return path.with_name(path.name + ".tmp")
 
 
 def own_copy(files: FileLayer, path: Path, size_bytes: int | None = None) -> int:
-    """Puts a copy in the place of a file, or of its beginning: whoever has the file by another name keeps what it is.
-    The open copy."""
+    """Replaces a file by a copy of it, or of its beginning; the file is unchanged under its other names. Returns the
+    open copy."""
     descriptor = copy_open(files, path, temporary(path), size_bytes)
     try:
         files.rename(temporary(path), path)

@@ -1,9 +1,9 @@
-"""Appends of one log that were given their offsets but wait for the directory's writer thread: they are written in
-order, published in order, and one that fails takes all behind it along, since their offsets would leave a hole. A roll
-stands between them: its files are made before anything is written to them, and making files may wait for the disk,
-too. A barrier stands behind all of them: what is to find the log as they leave it (a truncation) begins there, whether
-they succeeded or failed. A hold is a barrier behind which everything waits until it is taken back: the log's files
-are about to be others (moving).
+"""The queue of a log's appends that have their offsets but wait for the directory's writer thread. They are written in
+order and published in order. If one fails, all after it fail, too, since their offsets would leave a hole. A roll is
+queued between appends: its files are made before anything is written to them, and making files may wait for the disk,
+too. A barrier is queued after everything that waits; an operation that needs the log after all earlier appends (a
+truncation) begins at the barrier, even if they failed. A hold is a barrier that keeps everything after it waiting
+until it is released: the log's files are about to be replaced (moving).
 
     owner's thread      submit ---------------------------> published (or all failed)
     writer thread               pwrite or make files, unless one failed before
@@ -47,18 +47,18 @@ class PendingAppend:
         self.data = data
         self.batches = batches
         self.end_offset = batches[-1].last_offset + 1
-        #: Leader epochs, and where they begin, that enter the log's table when it is published.
+        #: Leader epochs with their start offsets, added to the log's table when the append is published.
         self.epochs = epochs
-        #: Transactions that enter the segment's transaction index then.
+        #: Transactions that are added to the segment's transaction index when the append is published.
         self.aborted = aborted
-        #: Takes the producers back to before.
+        #: The changes of the producers, to undo them if the append fails.
         self.changes = changes
-        #: Those who wait for it; more than one if the batch was sent again meanwhile.
+        #: Callbacks for the outcome; more than one if the batch was sent again meanwhile.
         self.finish = [finish]
 
 
 class PendingRoll:
-    """A new segment between its phases: appends behind it are already given their places in it."""
+    """A new segment between its phases: later appends already have their places in it."""
 
     __slots__ = ("_config", "_snapshot", "_snapshot_path", "created", "holders", "opened", "sealed")
 
@@ -70,18 +70,18 @@ class PendingRoll:
         self._config = config
         self._snapshot_path = snapshot_path
         self._snapshot = snapshot
-        #: The new segment's file once it is made.
+        #: The new segment's file after it is made.
         self.opened: OpenFile | None = None
-        #: Appends that will need it.
+        #: Number of appends that will need the file.
         self.holders = 0
 
     def moved(self, directory: Path) -> None:
-        """Its files are to be made in another directory."""
+        """Changes the directory in which the files are to be made."""
         self.created.moved(directory)
         self._snapshot_path = directory / self._snapshot_path.name
 
     def make(self, files: FileLayer) -> None:
-        """In the writer thread. What was made is removed if not all of it could be."""
+        """Makes the files, in the writer thread. If one cannot be made, the others are removed."""
         opened = self.created.make_files(self._config)
         try:
             files.replace_file(self._snapshot_path, self._snapshot, sync=False)
@@ -95,8 +95,8 @@ class PendingRoll:
 
 
 class PendingBarrier:
-    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, well or
-    badly."""
+    """A place in the queue: `reached` is called, on the owner's thread, when everything before it has ended, even if
+    it failed."""
 
     __slots__ = ("reached",)
 
@@ -105,7 +105,7 @@ class PendingBarrier:
 
 
 class PendingHold(PendingBarrier):
-    """A barrier that stays, and with it everything behind it, until the queue is told to go on."""
+    """A barrier that stays in the queue, with everything after it, until the queue releases it."""
 
     __slots__ = ()
 
@@ -114,7 +114,7 @@ Pending = PendingAppend | PendingRoll | PendingBarrier
 
 
 class _Generation:
-    """Shared by the writes that were queued until one of them fails; the others then do not write."""
+    """Shared by the writes that were queued until one of them fails; the others then write nothing."""
 
     __slots__ = ("failure",)
 
@@ -123,8 +123,8 @@ class _Generation:
 
 
 class AppendQueue:
-    """`published` is called for an append that is written, `rolled` for a segment that is made, `failed` with
-    everything that was not."""
+    """Calls `published` for an append that is written, `rolled` for a segment that is made, and `failed` with
+    everything that failed."""
 
     __slots__ = (
         "_failed",
@@ -147,23 +147,23 @@ class AppendQueue:
         rolled: Callable[[PendingRoll], None],
         failed: Callable[[list[Pending], OSError], None],
     ) -> None:
-        #: Empty on most partitions at most times: a deque, which takes 0.7 KB, is there while something waits.
+        #: Empty on most partitions most of the time: the deque, which takes memory, exists only while something waits.
         self.waiting: deque[Pending] | tuple[()] = ()
-        #: Another one once the log is in another directory.
+        #: Replaced when the log moves to another directory.
         self.writer = writer
         self._files = files
         self._published = published
         self._rolled = rolled
         self._failed = failed
         self._generation = _Generation()
-        #: The roll that was queued last, until its segment is made.
+        #: The newest queued roll, until its segment is made.
         self._rolling: PendingRoll | None = None
         self._hold: PendingHold | None = None
-        #: What is to be given to the writer thread when all that was held is in the queue.
+        #: Work for the writer thread, collected until all held items are in the queue.
         self._kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] | None = None
 
     def submit(self, pending: PendingAppend) -> None:
-        """Has an append written, behind everything that waits."""
+        """Queues the write of an append, after everything that waits."""
         if self._is_deferred(pending):
             return
         files, roll = self._files, self._rolling
@@ -187,7 +187,7 @@ class AppendQueue:
         self._do(pending, write, release, lambda: self._published(pending))
 
     def submit_roll(self, roll: PendingRoll) -> None:
-        """Has a segment's files made, behind everything that waits."""
+        """Queues the making of a segment's files, after everything that waits."""
         if self._is_deferred(roll):
             return
         self._rolling = roll
@@ -204,7 +204,7 @@ class AppendQueue:
         self._do(roll, lambda: roll.make(self._files), lambda: None, made)
 
     def submit_barrier(self, barrier: PendingBarrier) -> None:
-        """Has a barrier reached, behind everything that waits."""
+        """Queues a barrier, after everything that waits."""
         if not self._is_deferred(barrier):
             self._do(barrier, _nothing, _nothing, barrier.reached)
 
@@ -213,9 +213,9 @@ class AppendQueue:
         return self._hold is not None
 
     def hold(self, reached: Callable[[], None]) -> None:
-        """What is submitted from here on waits for `release`. `reached` is called, on the owner's thread, when
-        everything before that has ended: at once if nothing waits. Where something before fails nothing is held
-        any more (`is_held`)."""
+        """Makes everything that is submitted from here on wait for `release`. `reached` is called, on the owner's
+        thread, when everything before has ended: at once if nothing waits. If something before fails, the hold ends
+        (`is_held`)."""
         assert self._hold is None, "it is held once at a time"
         hold = PendingHold(reached)
         if self.waiting:
@@ -227,8 +227,8 @@ class AppendQueue:
             reached()
 
     def release(self) -> None:
-        """Takes the hold back, once it is reached: what waits behind it has its turn."""
-        # All are in the queue before the first can fail: what fails takes all behind it along.
+        """Ends a hold that was reached: everything after it is queued for the writer."""
+        # All items are in the queue before the first can fail, since a failure fails all items after it.
         kept_back: list[tuple[Callable[[], None], Callable[[BaseException | None], None]]] = []
         self._kept_back = kept_back
         for item in self._take_held():
@@ -243,7 +243,7 @@ class AppendQueue:
             self.writer.writer.submit(run, done)
 
     def fail_held(self, error: OSError) -> None:
-        """Takes the hold back, once it is reached: what waits behind it comes to nothing."""
+        """Ends a hold that was reached: everything after it fails."""
         failed = self._take_held()
         if failed:
             self._failed(failed, error)
@@ -257,7 +257,7 @@ class AppendQueue:
         return held
 
     def _is_deferred(self, item: Pending) -> bool:
-        """Whether an item waits behind a hold."""
+        """Adds an item after a hold; False if there is no hold."""
         if self._hold is None:
             return False
         assert isinstance(self.waiting, deque), "the hold waits"
@@ -308,7 +308,7 @@ class AppendQueue:
             self.writer.writer.submit(run, done)
 
     def holding(self, offset: int) -> PendingAppend | None:
-        """The append that waits with an offset in it."""
+        """Returns the queued append that contains an offset; None if there is no such append."""
         for pending in self.waiting:
             if isinstance(pending, PendingAppend) and pending.batches[0].base_offset <= offset < pending.end_offset:
                 return pending
@@ -316,4 +316,4 @@ class AppendQueue:
 
 
 def _nothing() -> None:
-    """A barrier writes nothing."""
+    """Does nothing: a barrier writes nothing."""

@@ -1,12 +1,12 @@
-"""The end of a log in this process: it is closed, or its topic is gone and its directory is given up.
+"""The end of a log in this process: the log is closed, or its topic is deleted and it leaves its directory.
 
     close_log       prepare_close -> sync (log_flush) -> finish_close
-    close_logs      the same for many logs, which are synced side by side
-    mark_deleted    the directory is renamed, so that a topic of the same name can have a new one; its files go later
+    close_logs      the same for many logs, which are synced in parallel
+    mark_deleted    renames the directory, so that a topic of the same name can have a new one; files are removed later
 
 From here on the log takes no appends. Readers that hold a region keep their file. After an orderly close the recovery
-point is the log's end, a producer snapshot is there as of that end, and files have the length of what they hold: the
-next start has nothing to look for. After any other the next start recovers the log.
+point is the log's end, there is a producer snapshot as of that end, and the files are cut to their content, so the
+next start need not recover the log. After any other close the next start recovers it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ logger = logging.getLogger(__name__)
 
 DELETE_DIRECTORY_SUFFIX = "-delete"
 _DIRECTORY_NAME_MAX = 255
-#: Threads that sync, and logs whose files are open for that at once.
+#: Number of threads that sync, and number of logs with open files at a time.
 _SYNC_THREADS = 16
 _CLOSED_AT_ONCE = 256
 
 
 def close_log(log: PartitionLog, *, clean: bool = True) -> None:
-    """Ends the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the disk.
-    Otherwise files are only closed, as if the process had died."""
+    """Closes the log. Clean: everything is synced, a producer snapshot is taken, files are trimmed; blocks on the
+    disk. Otherwise files are only closed, as after a crash of the process."""
     try:
         work = prepare_close(log, clean=clean)
     except OSError as error:
@@ -46,8 +46,8 @@ def close_log(log: PartitionLog, *, clean: bool = True) -> None:
 def close_logs(
     logs: Sequence[PartitionLog], files: FileLayer, helpers: Callable[[int, str], Executor], *, clean: bool
 ) -> bool:
-    """Ends many logs as `close_log` does; True if all are in order. `helpers` makes threads, so many of that name.
-    Many files are synced at once, since the file system commits them together."""
+    """Closes many logs as `close_log` does; True if all were closed in order. `helpers` makes a pool with a number of
+    threads and a name. Many files are synced at once, since the file system commits them together."""
     whole = True
     with helpers(_SYNC_THREADS, "closing") as pool:
         for start in range(0, len(logs), _CLOSED_AT_ONCE):
@@ -75,8 +75,8 @@ def _not_in_order(log: PartitionLog, error: OSError) -> bool:
 
 
 def prepare_close(log: PartitionLog, *, clean: bool) -> FlushWork | None:
-    """The first part of `close_log`: no more appends; what is to be synced (any thread may do that), None if
-    everything is."""
+    """Does the first part of `close_log`: ends the appends. Returns the work that is to be synced (in any thread),
+    None if everything is synced."""
     if log.is_closed:
         return None
     log.refuse_appends()
@@ -103,12 +103,12 @@ def _write_epochs(log: PartitionLog) -> None:
         try:
             epochs.run()
         except OSError as error:
-            # The batches carry their epochs, so the next start can write it again.
+            # The batches carry their epochs, so the next start can write the table.
             logger.warning("%s: the leader epochs could not be written: %s", log.topic_partition, error)
 
 
 def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOpenedError | OSError) -> None:
-    """The last part: the files are closed. OSError if they could not be synced."""
+    """Does the last part of `close_log`: closes the files. OSError if they could not be synced."""
     try:
         if work is not None:
             log.flushes.flushed_now(work, outcome if isinstance(outcome, int) else None)
@@ -123,9 +123,9 @@ def finish_close(log: PartitionLog, work: FlushWork | None, outcome: int | NotOp
 
 
 def mark_deleted(log: PartitionLog) -> Path:
-    """The topic is gone: the directory gets a name that the next start removes. Readers that hold a region go on. The
-    new path; its files are removed after `file.delete.delay.ms`. The name is not synced: many partitions go together
-    (`LogDirectories.sync_names`). OSError if it cannot be renamed."""
+    """Renames the directory of a deleted topic so that the next start removes it. Readers that hold a region go on.
+    Returns the new path; its files are removed after `file.delete.delay.ms`. The name is not synced here: many
+    partitions are synced together (`LogDirectories.sync_names`). OSError if the directory cannot be renamed."""
     log.refuse_appends()
     log.leave_directory()
     target = doomed_directory(log.directory, log.topic_partition)
@@ -138,8 +138,8 @@ def mark_deleted(log: PartitionLog) -> Path:
 
 
 def doomed_directory(directory: Path, topic_partition: TopicPartition) -> Path:
-    """The name that a partition's directory gets when it is to be removed, Kafka's: the next start removes what is
-    left under it."""
+    """Returns Kafka's name for a partition's directory that is to be removed: the next start removes the files left
+    under it."""
     unique = uuid.uuid4().hex
     stem = str(topic_partition)[: _DIRECTORY_NAME_MAX - len(unique) - len(DELETE_DIRECTORY_SUFFIX) - 1]
     return directory.with_name(f"{stem}.{unique}{DELETE_DIRECTORY_SUFFIX}")

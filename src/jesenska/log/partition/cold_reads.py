@@ -1,14 +1,14 @@
-"""Reads that would wait for the disk: what they need is brought into memory by another thread, and then they are tried
-again.
+"""Reads that would wait for the disk: another thread brings the data that they need into memory, and then they are
+tried again.
 
     owner's thread     read -> ColdError -> warm_up ------------> done -> read, which finds its index loaded and its
                        pages in memory
     another thread                              run
 
-Another thread never touches the log's own segments: it reads through copies of them (`LogSegment.copy`), and the owner
-takes over what they have learned. What was in the file at the start is checked on the way (checked_batches). The pages
-that a look-up reads stay in the page cache; if they have been dropped again the next read is cold again, and whoever
-asks waits for the disk after a few rounds.
+The other thread never touches the log's own segments: it reads copies of them (`LogSegment.copy`), and the owner takes
+over the results. Batches that were in the file at the start are checked at the same time (checked_batches). The pages
+of a look-up stay in the page cache. If they have been dropped again the next read is cold again, and after a few
+rounds the caller waits for the disk.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from jesenska.log.segments.segment import LogSegment
 
 
 class WarmUp:
-    """Brings what it takes to find an offset into memory: `run` in any thread, then `done` on the owner's."""
+    """Brings the data needed to find an offset into memory: call `run` in any thread, then `done` on the owner's
+    thread."""
 
     __slots__ = ("_bounds", "_copies", "_entries", "_offset", "_segments")
 
     def __init__(self, segments: Sequence[LogSegment], bounds: Sequence[int], offset: int) -> None:
-        """`bounds`: the offset that each of the segments ends before."""
+        """`bounds` has for each segment the offset before which it ends."""
         self._segments = segments
         self._bounds = bounds
         self._offset = offset
         self._copies = [segment.copy() for segment in segments]
-        #: By copy: index entries where the index may be wrong.
+        #: By copy: new index entries if the index may be wrong.
         self._entries: list[list[Entry] | None] = [None] * len(segments)
 
     def run(self) -> None:
-        """Reads; what cannot be read is left to the next read to complain of."""
+        """Reads the data. An error is ignored: the next read raises it."""
         try:
             for number, copy in enumerate(self._copies):
                 copy.keep_entries()

@@ -1,13 +1,14 @@
-"""Appends as follower: batches as their leader wrote them, with its offsets (which go up, with gaps where the leader
-compacted) and leader epochs.
+"""Appends as follower: batches as their leader wrote them, with its offsets (which increase, with gaps after a
+compaction on the leader) and leader epochs.
 
-    the first batch begins at the log's end or later    it is appended; a segment that has to be rolled begins with it
-    it begins before, and an empty log ends within it   the log begins anew with it, since the leader's log start
-                                                        offset may lie within a batch
+    the first batch begins at the log's end or later    it is appended; if the segment must be rolled, the new one
+                                                        begins with it
+    it begins before, and an empty log ends within it   the log is restarted at the batch, since the leader's log
+                                                        start offset may be within a batch
     it begins before, otherwise                         OFFSET_OUT_OF_RANGE
 
-The leader has checked sequence numbers, so producers are remembered as they come. What the log stands on is checked
-anew (follower_batches).
+The leader has checked the sequence numbers, so the producers' batches are remembered without a check. The facts on
+which the log itself depends are checked again (follower_batches).
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from jesenska.records.header import BatchHeader
 def append_as_follower(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """Appends checked batches as the leader wrote them. The result, or None: then the bytes are copied, and `done` is
-    called as by `append_or_queue`.
+    """Appends checked batches as the leader wrote them. Returns the result, or None: then the bytes are copied, and
+    `done` is called as by `append_or_queue`.
 
-    OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch holds
-    that end. CORRUPT_MESSAGE if offsets do not go up."""
+    OFFSET_OUT_OF_RANGE if the first batch begins before the log's end, unless the log is empty and the batch contains
+    that end. CORRUPT_MESSAGE if offsets do not increase."""
     log.check_writable()
     first_offset, end_offset = headers[0].base_offset, log.next_offset
     if first_offset < end_offset:
@@ -41,8 +42,8 @@ def append_as_follower(
                 f"{log.topic_partition} ends at {end_offset}; the leader's batch at {first_offset} does not follow "
                 f"that."
             )
-        # The recovery point on the disk, and the log start offset there, may be as high as the end was. They do no
-        # harm: the first batch holds that offset, so recovery checks everything from that batch on.
+        # The recovery point and the log start offset on the disk may be as high as the old end. That is harmless: the
+        # first batch contains that offset, so recovery checks everything from that batch on.
         log.restart_at(
             first_offset, now_ms, partial(_append_to_restarted, log, bytearray(buffer), headers, now_ms, done)
         )
@@ -77,7 +78,7 @@ def _append_to_restarted(
 def _append(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], now_ms: int, done: Appended
 ) -> AppendResult | None:
-    """An append whose first batch does not begin before the log's end."""
+    """Appends batches that begin at the log's end or later."""
     found = look_at(log.topic_partition, buffer, headers)
     first_offset, end_offset = found.first_offset, found.last_offset + 1
     queues = bool(log.queue.waiting or log.writer.flushes_in_flight)
@@ -104,7 +105,7 @@ def _append(
 def _note_producers(
     log: PartitionLog, headers: Sequence[BatchHeader], found: Sequence[ControlMarker | None], now_ms: int
 ) -> tuple[list[Undo], list[AbortedTransaction]]:
-    """Remembers the producers' batches and markers; what undoes that, and the transactions that are aborted."""
+    """Remembers the producers' batches and markers. Returns the changes to undo them, and the aborted transactions."""
     changes: list[Undo] = []
     aborted: list[AbortedTransaction] = []
     markers = iter(found)

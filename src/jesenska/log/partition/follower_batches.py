@@ -1,9 +1,8 @@
-"""What a follower has to know of the batches that its leader sent, before it appends them. A pure function: no I/O, no
-log.
+"""The check of batches that a leader has sent, before a follower appends them. A pure function: no I/O, no log.
 
-The leader has given them their offsets and checked their producers. Here is checked what the log itself stands on, as
-they come from a socket: offsets go up, and the batches fill the buffer. What is inside them is the caller's to check
-(records/check).
+The leader has assigned their offsets and checked their producers. The facts on which the log itself depends are
+checked here, since the batches come from a socket: offsets increase, and the batches fill the buffer. The caller
+checks the content of the batches (records/check).
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from jesenska.records.header import BatchHeader
 
 class FollowerBatches(NamedTuple):
     batches: list[PublishedBatch]
-    #: Leader epochs that begin in them: (epoch, offset).
+    #: Leader epochs that begin in the batches: (epoch, offset).
     epochs: list[tuple[int, int]]
-    #: What the control batches of producers say, in their order.
+    #: The markers in the control batches of producers, in their order.
     markers: list[ControlMarker | None]
     first_offset: int
     last_offset: int
@@ -30,7 +29,8 @@ class FollowerBatches(NamedTuple):
 
 
 def look_at(topic_partition: TopicPartition, buffer: memoryview, headers: Sequence[BatchHeader]) -> FollowerBatches:
-    """At least one batch. CORRUPT_MESSAGE if offsets do not go up, or a transaction marker cannot be read."""
+    """Checks at least one batch. CORRUPT_MESSAGE if offsets do not increase, or a transaction marker cannot be
+    read."""
     batches: list[PublishedBatch] = []
     epochs: list[tuple[int, int]] = []
     markers: list[ControlMarker | None] = []

@@ -1,14 +1,14 @@
-"""Appends as leader: batches that producers have sent get their offsets, leader epoch and, on topics with log append
-time, their times, written into the caller's buffer. Sizes are checked before anything else, then the producers'
-sequence numbers; what is refused leaves the log as it was.
+"""Appends as leader: offsets, leader epoch and, on topics with log append time, timestamps are written into the
+batches of producers, in the caller's buffer. Sizes are checked first, then the producers' sequence numbers; a refused
+append leaves the log unchanged.
 
-    a batch that was appended before    is answered with the offsets of that time; if that append still waits to be
-                                        written, together with it
-    flush.messages is reached           the answer waits until the records are synced, also that of a batch which
-                                        repeats one that is not synced
+    a batch that was appended before    the answer has the offsets of the first append; if that append still waits
+                                        to be written, both are answered together
+    flush.messages is reached           the answer waits until the records are synced, also for a batch that
+                                        repeats an unsynced one
 
-What is inside a batch is the caller's to check (records/check). How a write reaches the file, and what happens if it
-fails, is `PartitionLog.write`.
+The caller checks the content of a batch (records/check). `PartitionLog.write` describes the way of a write to the
+file, and the effects of a failure.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from jesenska.records.header import LENGTH_OVERHEAD, BatchHeader
 class AppendResult(NamedTuple):
     base_offset: int
     last_offset: int
-    #: -1 unless the topic has log append time. Of a batch that had been appended before it is the time of its latest
-    #: record, as in Kafka.
+    #: -1 unless the topic has log append time. For a batch that had been appended before it is the time of the
+    #: producer's latest record in it, as in Kafka.
     log_append_time_ms: int
     log_start_offset: int
-    #: The batch had been appended before; the offsets are those of that time.
+    #: True if the batch had been appended before; the offsets are those of the first append.
     duplicate: bool
 
 
-#: Hears what became of an append that was queued.
+#: Called with the outcome of a queued append.
 Appended = Callable[[AppendResult | KafkaError], None]
 
 
@@ -47,8 +47,8 @@ def append_at_once(
     log: PartitionLog, buffer: memoryview, headers: Sequence[BatchHeader], leader_epoch: int, now_ms: int
 ) -> AppendResult:
     """Appends checked batches as leader. `buffer` is writable and holds exactly the batches of `headers`; offsets,
-    leader epoch and, on topics with log append time, times are written into it. Errors of the sequence check,
-    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log as it was."""
+    leader epoch and, on topics with log append time, timestamps are written into it. Errors of the sequence check,
+    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE and KAFKA_STORAGE_ERROR leave the log unchanged."""
     assert not log.queue.waiting, "appends are queued: use append_or_queue"
     result = append_or_queue(log, buffer, headers, leader_epoch, now_ms, None)
     assert result is not None
@@ -66,11 +66,11 @@ def append_or_queue(
     done: Appended | None,
     of_client: bool = True,
 ) -> AppendResult | None:
-    """As `append_at_once`; but if a flush is in flight on the directory, takes a copy of the bytes, gives None, and
-    calls `done` on the owner's thread once the batches are written (or could not be). With `flush.messages` reached,
-    that is after they are synced. A batch that was sent again while it waits is answered with it. Without `done`
-    nothing is queued, and nothing synced. Of batches that are not `of_client` the producer's epoch alone is checked: a
-    coordinator answers for their order."""
+    """As `append_at_once`; but if a flush is in flight on the directory, copies the bytes, returns None, and calls
+    `done` on the owner's thread after the batches are written (or the write has failed). If `flush.messages` is
+    reached, `done` is called after the sync. A batch that repeats one that still waits is answered together with it.
+    Without `done` nothing is queued, and nothing is synced. For batches that are not `of_client` only the producer's
+    epoch is checked: a coordinator ensures their order."""
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
@@ -150,8 +150,8 @@ def append_or_queue(
 
 
 def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
-    """Rolls before an append. True if that is queued: files are made, which may wait for the disk, so this append and
-    those behind it wait for it."""
+    """Rolls before an append. True if the roll is queued: making the files may wait for the disk, so this append and
+    later ones wait for it."""
     if queues:
         log.queue_roll(now_ms)
         return True
@@ -163,8 +163,8 @@ def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:
 
 
 def _duplicate(log: PartitionLog, earlier: RememberedBatch, done: Appended | None) -> AppendResult | None:
-    """The answer to a batch that was appended before; None if that one still waits to be written, or synced, and
-    `done` hears with it."""
+    """Returns the answer to a batch that was appended before; None if the first append still waits to be written, or
+    synced: then `done` is called together with it."""
     result = AppendResult(earlier.first_offset, earlier.last_offset, earlier.timestamp, log.log_start_offset, True)
     if done is None:
         return result
@@ -187,7 +187,7 @@ def waits_for_sync(log: PartitionLog, result: AppendResult) -> bool:
 
 
 def finish(log: PartitionLog, result: AppendResult, done: Appended, failure: KafkaError | None) -> None:
-    """Answers an append that was published or has failed: at once, or when it is synced if the topic asks for it."""
+    """Answers an append that was published or has failed: at once, or after the sync if the topic requires it."""
     if failure is not None:
         done(failure)
     elif waits_for_sync(log, result):

@@ -1,12 +1,12 @@
-"""Syncing one log, off the owner's thread, and the recovery point that follows from it.
+"""The sync of one log, off the owner's thread, and the recovery point that follows from it.
 
     flush()        everything that is published; calls during a flush share the next one (a group commit)
-    flush_up_to()  a segment that was just sealed
+    flush_up_to()  everything below an offset: a segment that was just sealed
 
-The recovery point moves when a flush has ended, never before, and not for a flush that a truncation overtook: what is
-below it is on the disk. An fsync that fails leaves nobody knowing what is there (a second one may claim success), so
-the log is failed from then on: no more appends until the next start has recovered it. A file that could not even be
-opened (too many are open) leaves nothing in doubt: the recovery point stays where it is, and the next flush tries
+The recovery point moves only after a flush has ended, and not if the log was truncated during the flush: all records
+below the recovery point are on the disk. After a failed fsync the content of the disk is unknown (a second fsync may
+report success), so the log is failed from then on: it takes no appends until the next start has recovered it. A file
+that could not even be opened (too many are open) leaves no doubt: the recovery point stays, and the next flush tries
 again.
 """
 
@@ -31,20 +31,20 @@ logger = logging.getLogger(__name__)
 Flushed = Callable[[KafkaError | None], None]
 
 
-#: What `open` answers and `fsync` never does: too many open files, no memory, no permission.
+#: Errors of `open` that `fsync` never has: too many open files, no memory, no permission.
 _NOT_OPENED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM})
 
 
 class NotOpenedError(NamedTuple):
-    """The outcome of a flush that could not open the directory whose names are to survive: nothing was synced, nothing
-    is in doubt."""
+    """The outcome of a flush that could not open the directory whose names it was to sync: nothing was synced, and the
+    content of the disk is not in doubt."""
 
     reason: str
 
 
 class FileWrite(Protocol):
-    """Something on its way to a file beside the log: `run` in any thread (OSError if the disk does not take it), then
-    `done` on the owner's."""
+    """A write to a file beside the log: call `run` in any thread (OSError if the write fails), then `done` on the
+    owner's thread."""
 
     def run(self) -> None: ...
 
@@ -54,19 +54,21 @@ class FileWrite(Protocol):
 class SegmentWork(NamedTuple):
     """One segment's part of a flush."""
 
-    #: Its file, to be released afterwards.
+    #: The segment's file, to be released afterwards.
     opened: OpenFile
-    #: What the file is cut to, if it is longer: a sealed segment that was preallocated. None leaves it alone.
+    #: Size to which the file is cut if it is longer: for a sealed segment that was preallocated. None leaves its size
+    #: unchanged.
     cut_to: int | None
     #: Index entries that are not on disk yet.
     writes: list[IndexWrite]
     base_offset: int
-    #: The segment's index, and which generation of it the work is of: a later one has a file that ends elsewhere.
+    #: The segment's index, and the generation of the index for which the work was collected: in a later one the file
+    #: has another end.
     guard: IndexFile
     generation: int
 
     def trim(self, files: FileLayer) -> None:
-        """Cuts a preallocated file to what it holds, unless a truncation has given the file another end meanwhile."""
+        """Cuts a preallocated file to its content, unless a truncation has given the file another end meanwhile."""
         if self.cut_to is None:
             return
         with self.guard.lock:
@@ -75,23 +77,23 @@ class SegmentWork(NamedTuple):
 
 
 class FlushWork(NamedTuple):
-    """What a flush writes and syncs; the log's own state is not touched until it has ended."""
+    """The writes and syncs of a flush; the log's own state is not touched until it has ended."""
 
     segments: list[SegmentWork]
-    #: The table of leader epochs, if its file does not hold it.
+    #: The table of leader epochs, if its file is not up to date.
     epochs: FileWrite | None
-    #: Small files, by name.
+    #: Paths of the small files.
     paths: list[Path]
-    #: Directories whose names are to survive.
+    #: Directories whose names are to be synced.
     directories: list[Path]
-    #: Everything below this offset is on disk then.
+    #: Everything below this offset is on disk after the flush.
     reached: int
 
 
 class LogFlush:
-    """The flushes of one log. `collect(offset)` gives the work for everything below an offset, `describe_failure` the
-    sentence that a person reads when an fsync failed, and `incomplete(work)` is told of work that did not get as far
-    as it should, and that the next flush has to do again."""
+    """The flushes of one log. `collect(offset)` returns the work for everything below an offset, `describe_failure`
+    the message for an operator after a failed fsync, and `incomplete(work)` is called for work that was not completed,
+    so that the next flush repeats it."""
 
     def __init__(
         self,
@@ -103,11 +105,11 @@ class LogFlush:
         incomplete: Callable[[FlushWork], None],
         now_ms: int,
     ) -> None:
-        #: Everything below is synced.
+        #: All records below this offset are synced.
         self.recovery_point = recovery_point
-        #: Published since the last flush began.
+        #: Number of records published since the last flush began.
         self.unflushed_records = 0
-        #: Why the log takes no more appends; None while it does.
+        #: The reason why the log takes no more appends; None while it takes appends.
         self.failure: str | None = None
         self.is_closed = False
         self._writer = writer
@@ -116,10 +118,10 @@ class LogFlush:
         self._describe_failure = describe_failure
         self.incomplete = incomplete
         self._last_flush_ms = now_ms
-        #: How often the log was cut.
+        #: Number of truncations of the log.
         self.truncations = 0
         self._synced_truncations = 0
-        #: How often the log has gone into another directory.
+        #: Number of moves of the log to another directory.
         self._moves = 0
         self._runs = False
         self._again = False
@@ -127,7 +129,7 @@ class LogFlush:
 
     @property
     def runs(self) -> bool:
-        """A flush of everything is in flight."""
+        """True if a flush of everything is in flight."""
         return self._runs
 
     def flush(self, log_end_offset: Callable[[], int], done: Flushed | None = None) -> None:
@@ -155,7 +157,7 @@ class LogFlush:
         self.flush_up_to(log_end_offset(), flushed)
 
     def flush_if_due(self, log_end_offset: Callable[[], int], now_ms: int, flush_ms: int) -> None:
-        """Flushes if the topic's `flush.ms` has passed since the last time."""
+        """Flushes if the topic's `flush.ms` has passed since the last flush by this method."""
         if now_ms - self._last_flush_ms >= flush_ms and log_end_offset() > self.recovery_point:
             self._last_flush_ms = now_ms
             self.flush(log_end_offset)
@@ -165,7 +167,7 @@ class LogFlush:
         try:
             work = self._collect(offset)
         except OSError as error:
-            # Nothing was synced and nothing is in doubt: the recovery point stays where it is.
+            # Nothing was synced, and the content of the disk is not in doubt: the recovery point stays.
             if done is not None:
                 done(KafkaStorageError(f"{error}"))
             return
@@ -176,7 +178,7 @@ class LogFlush:
                 item.opened.release()
             failure: KafkaError | None = None
             if moves != self._moves:
-                # The log is in another directory now, where all that this one was to sync is synced.
+                # The log is in another directory now, in which everything of this flush is synced.
                 if isinstance(outcome, OSError):
                     writer.disk_failed(outcome, True)
             elif isinstance(outcome, NotOpenedError):
@@ -189,7 +191,7 @@ class LogFlush:
                     self._reached(work, outcome)
                     self._synced_truncations = truncations
             elif self.is_closed and self.failure is None:
-                # The log was given up meanwhile.
+                # The log was closed meanwhile.
                 failure = None if isinstance(outcome, int) else KafkaStorageError(f"{outcome}")
             else:
                 if self.failure is None:
@@ -201,11 +203,11 @@ class LogFlush:
         writer.flush(partial(sync, self._files, work), flushed)
 
     def collect_now(self, offset: int) -> FlushWork:
-        """The work of a flush that the caller does itself, with `sync`, and ends with `flushed_now`."""
+        """Returns the work of a flush that the caller does with `sync`, and ends with `flushed_now`."""
         return self._collect(offset)
 
     def flushed_now(self, work: FlushWork, reached: int | None) -> None:
-        """The caller has done a flush's work; None if it failed."""
+        """Ends a flush whose work the caller has done; `reached` is None if it failed."""
         for item in work.segments:
             item.opened.release()
         if reached is not None:
@@ -213,7 +215,7 @@ class LogFlush:
             self._synced_truncations = self.truncations
 
     def _reached(self, work: FlushWork, offset: int) -> None:
-        """A flush has brought everything below an offset to the disk."""
+        """Records that a flush has brought everything below an offset to the disk."""
         for item in work.segments:
             if item.base_offset < offset:
                 for write in item.writes:
@@ -221,17 +223,17 @@ class LogFlush:
         self.recovery_point = max(self.recovery_point, offset)
 
     def is_synced(self, offset: int) -> bool:
-        """True if the disk holds everything below an offset, and the file's end as it is since the last truncation."""
+        """True if the disk holds everything below an offset, and the file's end since the last truncation."""
         return self.recovery_point >= offset and self._synced_truncations == self.truncations
 
     def truncated(self, offset: int) -> None:
-        """The log ends at `offset` from here on, or its files do; what a flush in flight syncs is not what is
-        there."""
+        """Records that the log, or its files, now end at `offset`; a flush in flight syncs the content before the
+        truncation."""
         self.truncations += 1
         self.recovery_point = min(self.recovery_point, offset)
 
     def moved(self, writer: DirectoryWriter, offset: int) -> None:
-        """The log is in the directory of another writer, where everything below `offset` is synced."""
+        """Records that the log is in the directory of another writer, in which everything below `offset` is synced."""
         self._moves += 1
         self._writer = writer
         self.recovery_point = offset
@@ -240,9 +242,9 @@ class LogFlush:
 
 def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
     """Writes index entries and syncs: segment files by their descriptors, the small files beside them by name (one
-    that was renamed away meanwhile is no loss), then the names. How far it reached: no farther than to a segment whose
-    index entries find no room, so that recovery builds them anew, and nowhere if the leader epochs find none, or a
-    small file cannot be opened."""
+    that was renamed meanwhile is no loss), then the names. Returns the offset up to which everything is on disk: at
+    most the base offset of a segment whose index entries could not be written, so that recovery rebuilds them, and 0
+    if the leader epochs could not be written, or a small file could not be opened."""
     reached = work.reached
     for item in work.segments:
         try:
@@ -257,7 +259,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
         try:
             work.epochs.run()
         except OSError as error:
-            # Recovery takes them from the batches above the recovery point, so that stays where it is.
+            # Recovery takes the epochs from the batches above the recovery point, which therefore stays.
             logger.warning("the leader epochs could not be written: %s", error)
             reached = 0
     for path in work.paths:
@@ -289,7 +291,7 @@ def sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError:
 
 
 def try_sync(files: FileLayer, work: FlushWork) -> int | NotOpenedError | OSError:
-    """As `sync`, for a thread that nobody waits for with an exception: the error is the outcome."""
+    """As `sync`, for a thread whose exceptions are not awaited: an error is returned."""
     try:
         return sync(files, work)
     except OSError as error:

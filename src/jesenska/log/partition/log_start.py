@@ -1,18 +1,19 @@
-"""The beginning of a log moves up: clients delete records below an offset (DeleteRecords), and retention takes old
-segments out.
+"""Moves the log start offset up: clients delete records below an offset (DeleteRecords), and retention removes old
+segments.
 
-    delete_records          the log start offset moves, at once; the records stay in their files
-    start_after_retention   where the log will start when its old segments are taken out
-    delete_old_segments     they leave the log and their files get names that end in `.deleted`; the log start offset
-                            moves to the first that stays
+    delete_records          moves the log start offset, at once; the records stay in their files
+    start_after_retention   the log start offset after the removal of the old segments
+    delete_old_segments     removes them from the log and renames their files to names that end in `.deleted`; the log
+                            start offset moves to the first remaining segment
 
-Which segments are old is decided in `retention`. Times of segments that nobody has asked about since the start are not
-known: whoever calls has them read in another thread first (`segments_of_unknown_time`). After a crash: a start removes
-files named `.deleted`; a log start offset that DeleteRecords has moved, and no checkpoint has yet, is lost, and the
-records that are still in their files are read again.
+`retention` decides which segments are old. The times of segments that have not been read since the start are not
+known: the caller first has them read in another thread (`segments_of_unknown_time`). After a crash a start removes
+files named `.deleted`. A log start offset that DeleteRecords has moved is lost if it was not in a checkpoint yet, and
+the records that are still in their files can be read again.
 
-A disk may keep any part of the new names, and then segments are missing between others. So the log start offset is in
-its checkpoint before retention renames anything (`Housekeeping`): what is missing below it is no loss.
+After a crash a disk may hold any part of the new names, and then segments are missing between others. Therefore the
+log start offset is in its checkpoint before retention renames anything (`Housekeeping`): missing segments below it are
+no loss.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class _KeepsAll:
-    """The policy of a log whose own cannot be had."""
+    """The policy of a log whose own policy is not available."""
 
     def count_old(self, segments: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> tuple[int, str]:
         return 0, ""
@@ -43,13 +44,13 @@ _KEEPS_ALL = _KeepsAll()
 
 
 def _goes_by_time(config: LogConfig) -> bool:
-    """True if the retention policy looks at the segments' timestamps; Kafka's does where there is a limit."""
+    """True if the retention policy looks at the segments' timestamps; Kafka's policy does if there is a limit."""
     return config.delete and (config.retention_ms >= 0 or config.retention_policy != DEFAULT_RETENTION_POLICY)
 
 
 def delete_records(log: PartitionLog, before_offset: int) -> int:
-    """The log start offset becomes `before_offset` (-1: the high watermark); what it is now. OFFSET_OUT_OF_RANGE
-    beyond the high watermark."""
+    """Moves the log start offset to `before_offset` (-1: the high watermark) and returns the new log start offset.
+    OFFSET_OUT_OF_RANGE beyond the high watermark."""
     target = log.high_watermark if before_offset == -1 else before_offset
     if target > log.high_watermark or target < 0:
         raise OffsetOutOfRangeError(
@@ -60,21 +61,21 @@ def delete_records(log: PartitionLog, before_offset: int) -> int:
 
 
 def segments_of_unknown_time(log: PartitionLog) -> list[LogSegment]:
-    """Sealed segments whose largest timestamp is needed (for retention) and would have to be read."""
+    """Returns sealed segments whose largest timestamp is needed (for retention) and is not in memory."""
     if not _goes_by_time(log.config):
         return []
     return [segment for segment in log.segments[:-1] if not segment.knows_its_time]
 
 
 def start_after_retention(log: PartitionLog, now_ms: int) -> int | None:
-    """Where the log will start when its old segments are taken out; None if none is old. Where all of it is old the
-    log is rolled first: it is to be asked again once `has_queued_appends` has passed."""
+    """Returns the log start offset after the removal of the old segments; None if no segment is old. If all segments
+    are old the log is rolled first: the call is to be repeated when `has_queued_appends` is False."""
     count, _ = _count_old_segments(log, now_ms)
     return log.ends()[count - 1] if count else None
 
 
 def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
-    """How many of the oldest segments go by the topic's retention, and why."""
+    """Returns the number of the oldest segments to be removed by the topic's retention, and the reason."""
     if log.has_queued_appends or log.is_failed or log.is_closed:
         return 0, ""
     by_time = _goes_by_time(log.config)
@@ -103,9 +104,9 @@ def _count_old_segments(log: PartitionLog, now_ms: int) -> tuple[int, str]:
 
 
 def delete_old_segments(log: PartitionLog, now_ms: int, up_to: int | None = None) -> list[Path]:
-    """Takes old segments out of the log by the topic's retention, those that end at the offset `up_to` or below it,
-    and renames their files; gives the files to be removed after `file.delete.delay.ms`. Rolls as
-    `start_after_retention` does."""
+    """Removes old segments from the log by the topic's retention, those that end at or below the offset `up_to`, and
+    renames their files; returns the files to be removed after `file.delete.delay.ms`. Rolls as `start_after_retention`
+    does."""
     count, reason = _count_old_segments(log, now_ms)
     if up_to is not None:
         count = min(count, sum(end <= up_to for end in log.ends()))

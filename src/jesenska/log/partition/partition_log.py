@@ -1,14 +1,13 @@
-"""A partition's log: a list of segments, of which the last is written to, and the order in which they are. Owned by
-one thread (the broker's loop); what it hands to other threads are bytes to write and files to sync, never its own
-state.
+"""A partition's log: an ordered list of segments. The last segment takes the appends. One thread (the broker's loop)
+owns it. Other threads get bytes to write and files to sync from it, never its own state.
 
-What is done with a log has modules of its own:
+Other modules have the operations on a log:
 
-    leader_appends, follower_appends    batches are checked and given their offsets
-    reading                             which bytes of which file hold an offset, or a time
-    log_start                           records and segments that are deleted from its beginning
-    closing                             its end
-    log_cleaner                         compaction: segments that take the place of others
+    leader_appends, follower_appends    batches are checked and get their offsets
+    reading                             the bytes of a file for an offset, or the offset for a time
+    log_start                           records and segments that are deleted at the start of the log
+    closing                             the end of a log
+    log_cleaner                         compaction: new segments that replace others
 
 An append has three phases:
 
@@ -17,25 +16,24 @@ An append has three phases:
     3  publish          indexes, `segment.size_bytes`, `log_end_offset`: readers see the batch
 
 With no flush in flight on the directory all three happen in the call. During a flush a write may wait for the disk, so
-the bytes are copied and the write is queued for the directory's writer thread, behind earlier ones; who waits is told
-on the loop after phase 3. As long as appends of this log are queued, later ones queue behind them.
+the bytes are copied and the write is queued for the directory's writer thread, after earlier ones; the callbacks of an
+append are called on the loop after phase 3. While appends of this log are queued, later ones are queued after them.
 
-A write that fails (disk full) is taken back: the file is cut to its published size, offsets and producers are as
-before, everything queued behind it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. An
-fsync that fails is worse, since nobody knows what is on disk: the log takes no more appends until the broker is
-started again and has recovered it.
+A write that fails (disk full) is undone: the file is cut to its published size, offsets and producers are restored,
+and everything queued after it fails, too, with KAFKA_STORAGE_ERROR. Reads go on; the next append tries again. After a
+failed fsync the content of the disk is unknown: the log takes no more appends until the broker is started again and
+has recovered it.
 
-A truncation (truncation) stands behind everything that is queued; from when it is asked for until it has ended the log
-takes no appends.
+A truncation (truncation) begins after everything that is queued; from its request to its end the log takes no appends.
 
 The list of segments is a tuple that is replaced, never changed: a reader that took it keeps its view while segments
 are deleted.
 
 Recovery point: everything below it is synced. It moves after a roll (the sealed segment is synced in the background),
-after `flush`, and at an orderly stop. A crash loses nothing below it; what is above it is checked at the next start
+after `flush`, and at an orderly stop. A crash loses nothing below it; the next start checks everything above it
 (recovery).
 
-Left out: tiers of storage.
+Not implemented: tiered storage.
 """
 
 from __future__ import annotations
@@ -68,7 +66,7 @@ from jesenska.log.segments.tail import LogTail, PublishedBatch
 
 logger = logging.getLogger(__name__)
 
-#: Hears that a queued write is published, or why not.
+#: Called when a queued write is published, or with its error.
 Finish = Callable[[KafkaError | None], None]
 
 
@@ -88,8 +86,8 @@ class PartitionLog:
         high_watermark: int = 0,
         cleaner: Cleaner = NO_CLEANER,
     ) -> None:
-        """`high_watermark` is the one that the checkpoint has; one outside of the log becomes its nearest end.
-        `cleaner` is told before segments go."""
+        """`high_watermark` is the one from the checkpoint; if it is outside of the log, the nearest end of the log is
+        used. `cleaner` is called before segments are removed."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.directory = loaded.directory
@@ -97,14 +95,14 @@ class PartitionLog:
         self.leader_epochs = loaded.leader_epochs
         self.producers = loaded.producers
         self.log_start_offset = loaded.log_start_offset
-        #: Next offset that readers do not see yet.
+        #: The next offset that readers do not see yet.
         self.log_end_offset = loaded.next_offset
-        #: Next offset that an append will get; ahead of the log end offset while writes are queued.
+        #: The offset of the next append; ahead of the log end offset while writes are queued.
         self.next_offset = loaded.next_offset
-        #: Replication moves it, and a truncation takes it along: log start offset <= high watermark <= log end offset.
+        #: Replication moves it, and a truncation lowers it: log start offset <= high watermark <= log end offset.
         self.high_watermark = min(max(high_watermark, loaded.log_start_offset), loaded.next_offset)
         self.producers.high_watermark_moved(self.high_watermark)
-        #: Called when the log start offset has gone up.
+        #: Called after the log start offset has moved up.
         self.on_log_start_moved: Callable[[], None] = _nothing
         #: Replaced, never changed.
         self.segments: tuple[LogSegment, ...] = tuple(loaded.segments)
@@ -126,23 +124,23 @@ class PartitionLog:
             self.unsynced.give_back,
             now_ms,
         )
-        # What was found above the recovery point may be in the page cache only: a batch that was sent again is not
-        # answered before it is synced.
+        # Batches above the recovery point may be in the page cache only: a repeated batch is not answered before it is
+        # synced.
         self.flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
-        #: Something keeps it from taking appends, which `check_writable` knows.
+        #: True if the log takes no appends for a reason that `check_writable` raises.
         self.is_hindered = False
         self._torn_tail = False
         self._cleaner = cleaner
-        #: Most logs never have any.
+        #: None until the first truncation or hold; most logs never have one.
         self._truncations: Truncations | None = None
         self.is_closed = False
         for segment in self.segments:
             segment.file.move_to(open_files)
-        #: The last one, which is written to.
+        #: The last segment, which takes appends.
         self.active_segment = self.segments[-1]
         self.active_segment.activate()
         self.active_segment.jitter_ms = jitter(config.segment_jitter_ms)
-        #: Where the next append goes in it; ahead of its size while writes are queued.
+        #: Position of the next append in the active segment; ahead of its size while writes are queued.
         self.write_position = self.active_segment.size_bytes
         self.tail = LogTail(self.active_segment)
 
@@ -155,34 +153,34 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """End of what a read-committed consumer may see: the high watermark, or the first offset of the oldest open
-        transaction."""
+        """The end of the records that a read-committed consumer may see: the high watermark, or the first offset of
+        the oldest open transaction."""
         unstable = self.producers.first_unstable_offset
         return (
             self.high_watermark if unstable is None else min(max(unstable, self.log_start_offset), self.high_watermark)
         )
 
     def move_high_watermark(self, offset: int) -> None:
-        """Everything below `offset` is committed, as replication has it."""
+        """Sets the high watermark: replication has committed everything below `offset`."""
         self.high_watermark = offset
         self.producers.high_watermark_moved(offset)
 
     @property
     def recovery_point(self) -> int:
-        """Everything below it is synced."""
+        """Everything below this offset is synced."""
         return self.flushes.recovery_point
 
     @property
     def is_failed(self) -> bool:
-        """True after an fsync failed, or a truncation whose files could not be changed: no more appends, and the next
-        start must recover the log."""
+        """True after an fsync failed, or a truncation could not change its files: the log takes no more appends, and
+        the next start must recover it."""
         return self.flushes.failure is not None or (
             self._truncations is not None and self._truncations.has_open_changes
         )
 
     @property
     def has_queued_appends(self) -> bool:
-        """The directory's writer thread has something to do for the log: appends, a roll, a truncation."""
+        """True if the directory's writer thread has work for the log: appends, a roll, a truncation."""
         return bool(self.queue.waiting) or (self._truncations is not None and self._truncations.is_under_way)
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -197,12 +195,12 @@ class PartitionLog:
         epochs: Sequence[tuple[int, int]] = (),
         aborted: Sequence[AbortedTransaction] = (),
     ) -> None:
-        """Writes batches that were given their offsets, up to `end_offset`, and publishes them: at once,
-        KAFKA_STORAGE_ERROR if the disk does not take them; or, with `finish`, behind what is queued. Then the bytes
-        are copied, and it is called on the owner's thread when they are published, or with the error. Where they are
-        not written, `changes` of the producers are undone. Leader `epochs` that begin in them, and where, enter the
-        table when they are published (`note_epochs`), and transactions that they have `aborted` the transaction
-        index."""
+        """Writes batches that have their offsets, up to `end_offset`, and publishes them. Without `finish` this
+        happens at once, with KAFKA_STORAGE_ERROR if the write fails. With `finish` the bytes are copied and the write
+        is queued; `finish` is called on the owner's thread after the batches are published, or with the error. If the
+        write fails, `changes` of the producers are undone. After the batches are published, the leader `epochs` that
+        begin in them are added to the table (`note_epochs`), and the transactions that they have `aborted` to the
+        transaction index."""
         segment, position = self.active_segment, self.write_position
         size_bytes = len(buffer)
         if finish is not None:
@@ -228,7 +226,7 @@ class PartitionLog:
         batches: Sequence[PublishedBatch],
         aborted: Sequence[AbortedTransaction],
     ) -> None:
-        """Phase three: readers see the batches."""
+        """Does phase three: readers see the batches."""
         for transaction in aborted:
             segment.note_aborted(transaction)
         note = self.tail.note
@@ -242,14 +240,14 @@ class PartitionLog:
         self.log_end_offset = last_offset + 1
 
     def _published(self, pending: PendingAppend) -> None:
-        """A queued write is in its file."""
+        """Publishes a queued write that is in its file."""
         self._publish(pending.segment, pending.write_position, pending.batches, pending.aborted)
         self.note_epochs(pending.epochs)
         for finish in pending.finish:
             finish(None)
 
     def _rolled(self, roll: PendingRoll) -> None:
-        """A queued roll's files are there, and everything before it is published."""
+        """Ends a queued roll whose files are made: everything before it is published."""
         assert roll.opened is not None
         if self.is_closed:
             roll.opened.release()
@@ -259,7 +257,7 @@ class PartitionLog:
         self._seal(roll.sealed)
 
     def _queue_failed(self, failed: list[Pending], error: OSError) -> None:
-        """A queued write failed: everything goes back to what is published."""
+        """Restores the published state after a queued write has failed."""
         appends = [item for item in failed if isinstance(item, PendingAppend)]
         failure = (
             self.storage_error(error)
@@ -277,13 +275,13 @@ class PartitionLog:
                 item.reached()
 
     def _take_back(self, first: PendingAppend | PendingRoll, appends: list[PendingAppend]) -> None:
-        """The log as it was before what failed first, and all that was queued behind it."""
+        """Restores the log as it was before the first failed item and everything queued after it."""
         for pending in reversed(appends):
             self.producers.undo(pending.changes)
         last_kept = first.segment if isinstance(first, PendingAppend) else first.sealed
         kept = self.segments[: self.segments.index(last_kept) + 1]
         for segment in self.segments[len(kept) :]:
-            with suppress(OSError):  # the disk is broken: the next start finds them behind the log's end
+            with suppress(OSError):  # the disk is broken: the next start finds the files past the log's end
                 self._remove_files(segment.mark_deleted())
             self.snapshots.remove(segment.base_offset)
         self.segments = kept
@@ -303,7 +301,7 @@ class PartitionLog:
                 self.files.unlink(path)
 
     def _cut_torn_tail(self) -> None:
-        """The file goes back to its published size; if even that fails, the next append tries it again first."""
+        """Cuts the file to its published size; if that fails, the next append first tries it again."""
         try:
             self.files.truncate(self.active_segment.file.handle().fileno(), self.active_segment.size_bytes)
             self._torn_tail = False
@@ -312,12 +310,12 @@ class PartitionLog:
         self.look_for_hindrance()
 
     def look_for_hindrance(self) -> None:
-        """Something that keeps the log from taking appends has begun or ended."""
+        """Updates `is_hindered` after a reason to refuse appends has begun or ended."""
         self.is_hindered = self._torn_tail or (self._truncations is not None and self._truncations.hinders)
 
     def check_writable(self) -> None:
-        """Raises why the log takes no appends: it is closed, failed, or hindered. A torn end that can be cut off by
-        now is."""
+        """Raises the reason why the log takes no appends: it is closed, failed, or hindered. It first tries again to
+        cut off a torn end, and raises for that only if it fails."""
         if self.is_closed:
             raise KafkaStorageError(f"The log of {self.topic_partition} is closed.")
         if self.flushes.failure is not None:
@@ -332,7 +330,7 @@ class PartitionLog:
                 )
 
     def storage_error(self, error: OSError) -> KafkaStorageError:
-        """What people are told of a write that failed; logged, too."""
+        """Returns the error for a failed write; logs it, too."""
         message = (
             f"{self.topic_partition} in {self.directory.parent} cannot be written: {told(error)}; {remedy_of(error)}."
         )
@@ -341,7 +339,7 @@ class PartitionLog:
         return KafkaStorageError(message)
 
     def read_error(self, error: OSError) -> KafkaError:
-        """What people are told of a read that failed; logged, too."""
+        """Returns the error for a failed read; logs it, too."""
         message = (
             f"{self.topic_partition} in {self.directory.parent} cannot be read: {told(error)}; {remedy_of(error)}."
         )
@@ -352,28 +350,29 @@ class PartitionLog:
     # -- leader epochs ------------------------------------------------------------------------------------------------
 
     def assign_leader_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader of this epoch writes from `start_offset` on. It is called when a broker becomes leader, before the
-        first append: clients are told the epoch from then on, and ask where it ends."""
+        """Records that a leader of this epoch writes from `start_offset` on. It is called when a broker becomes
+        leader, before the first append: clients get the epoch from then on, and ask for its end offset."""
         if self.leader_epochs.assign(epoch, start_offset):
             self.epochs_file.changed()
 
     def begin_to_lead(self, epoch: int) -> None:
-        """This broker leads in that epoch, which begins where the log will end. What is queued is of earlier ones:
-        they enter the table before, since none enters it below a later one."""
+        """Records that this broker leads in that epoch, which begins at the next offset. Queued appends have earlier
+        epochs: these are added to the table first, since the table never takes an epoch below a later one."""
         for pending in self.queue.waiting:
             if isinstance(pending, PendingAppend):
                 self.note_epochs(pending.epochs)
         self.assign_leader_epoch(epoch, self.next_offset)
 
     def note_epochs(self, epochs: Sequence[tuple[int, int]]) -> None:
-        """Leader epochs of batches, and where they begin; those that are not newer than the newest are known."""
+        """Adds the leader epochs of batches with their start offsets; epochs that are not newer than the newest are
+        already known."""
         for epoch, offset in epochs:
             if epoch > self.leader_epochs.latest_epoch:
                 self.assign_leader_epoch(epoch, offset)
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """(epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and newer
-        than all."""
+        """Returns (epoch, end offset) of the newest epoch not newer than `epoch`; (-1, -1) if `epoch` is unknown and
+        newer than all."""
         return self.leader_epochs.end_offset_for(epoch, self.log_end_offset)
 
     # -- segments -----------------------------------------------------------------------------------------------------
@@ -406,7 +405,7 @@ class PartitionLog:
         return created
 
     def queue_roll(self, now_ms: int, base_offset: int | None = None) -> None:
-        """As `roll`, by the directory's writer thread: what is appended from here on waits behind it."""
+        """As `roll`, but by the directory's writer thread: later appends are queued after the roll."""
         base_offset = self.next_offset if base_offset is None else base_offset
         sealed, config = self.active_segment, self.config
         if sealed.base_offset == base_offset:
@@ -422,8 +421,8 @@ class PartitionLog:
         self.queue.submit_roll(roll)
 
     def _pass_gap(self, created: LogSegment) -> None:
-        """A segment that begins behind a gap (the leader has compacted it) moves the log's end there, as a start would
-        find it."""
+        """Moves the log's end to the start of a segment that begins after a gap (the leader has compacted it), as a
+        start does."""
         if created.base_offset > self.log_end_offset:
             self.log_end_offset = created.base_offset
             self.next_offset = max(self.next_offset, created.base_offset)
@@ -449,11 +448,11 @@ class PartitionLog:
         return self.segments[index + 1].base_offset if index + 1 < len(self.segments) else self.log_end_offset
 
     def segment_index(self, offset: int) -> int:
-        """Which segment an offset belongs to."""
+        """Returns the index of the segment to which an offset belongs."""
         return max(0, bisect_right(self.segments, offset, key=_base_offset) - 1)
 
     def ends(self) -> list[int]:
-        """Where each segment ends: the base offset of the next."""
+        """Returns the end offset of each segment: the base offset of the next."""
         return [segment.base_offset for segment in self.segments[1:]] + [self.log_end_offset]
 
     # -- flush --------------------------------------------------------------------------------------------------------
@@ -468,24 +467,24 @@ class PartitionLog:
         return self.flushes.failure is None and self.flushes.is_synced(self.log_end_offset)
 
     def flush_if_due(self, now_ms: int) -> None:
-        """Flushes if the topic's `flush.ms` has passed since the last time."""
+        """Flushes if the topic's `flush.ms` has passed since the last periodic flush."""
         self.flushes.flush_if_due(self._published_end, now_ms, self.config.flush_ms)
 
     def _published_end(self) -> int:
         return self.log_end_offset
 
     def _collect(self, offset: int) -> FlushWork:
-        """What a flush up to an offset takes along."""
+        """Returns the work of a flush up to an offset."""
         return self.unsynced.collect(self.segments, self.ends(), self.recovery_point, offset)
 
     @property
     def has_unwritten(self) -> bool:
-        """True if files beside the log lack something that is in memory."""
+        """True if files beside the log lack data that are in memory."""
         return self.unsynced.is_unwritten(self.active_segment, self.log_end_offset)
 
     def unwritten(self) -> list[FileWrite]:
-        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
-        write."""
+        """Returns writes of the active segment's index entries and the leader epochs that are not in their files yet,
+        for another thread."""
         return [] if self.is_closed else self.unsynced.unwritten(self.active_segment, self.log_end_offset)
 
     def _describe_flush_failure(self, error: object) -> str:
@@ -502,7 +501,7 @@ class PartitionLog:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def move_log_start(self, offset: int) -> None:
-        """The log start offset goes up to `offset`; it never goes down."""
+        """Moves the log start offset up to `offset`; it never moves down."""
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             if self.leader_epochs.truncate_from_start(offset):
@@ -510,24 +509,23 @@ class PartitionLog:
             self.on_log_start_moved()
 
     def take_oldest(self, count: int) -> tuple[LogSegment, ...]:
-        """Takes so many of the oldest segments out of the log, not all; their files are the caller's to remove."""
+        """Removes the `count` oldest segments from the log, at least one stays; the caller removes their files."""
         gone, self.segments = self.segments[:count], self.segments[count:]
         self.unsynced.names_changed()
         self.move_log_start(self.segments[0].base_offset)
         return gone
 
     def has_segments(self, sources: Sequence[LogSegment]) -> bool:
-        """True if these are segments of the log, one after the other, all sealed, and nothing keeps them from being
-        replaced."""
+        """True if these are consecutive, sealed segments of the log, and nothing prevents their replacement."""
         if self.is_closed or self.is_failed or self.is_being_cut or sources[0] not in self.segments:
             return False
         first = self.segments.index(sources[0])
         return self.segments[first : first + len(sources)] == tuple(sources) and sources[-1] is not self.active_segment
 
     def replace_segments(self, sources: Sequence[LogSegment], cleaned: LogSegment) -> list[Path]:
-        """What a compaction has left of some segments takes their place; `has_segments` must be true of them. Gives
-        the files to be removed after `file.delete.delay.ms`. OSError if a file cannot be renamed: the log takes no
-        more appends then, and the next start goes on with the renaming."""
+        """Replaces segments by the result of a compaction; `has_segments` must be true of them. Returns the files to
+        be removed after `file.delete.delay.ms`. OSError if a file cannot be renamed: then the log takes no more
+        appends, and the next start goes on with the renaming."""
         first = self.segments.index(sources[0])
         renamed: list[Path] = []
         try:
@@ -546,7 +544,7 @@ class PartitionLog:
             raise
         cleaned.join(self._open_files)
         if self.tail.segment in sources:
-            # Nothing was appended since the last roll.
+            # No append since the last roll.
             self.tail.clear()
             self.tail.segment = self.active_segment
         self.segments = (*self.segments[:first], cleaned, *self.segments[first + len(sources) :])
@@ -554,31 +552,31 @@ class PartitionLog:
         return renamed
 
     def refuse_appends(self) -> None:
-        """The log is closed, or about to be."""
+        """Ends the appends: the log is closed, or about to be."""
         self.is_closed = self.flushes.is_closed = True
 
     def abandon(self) -> None:
-        """The log's directory has failed: no file of it is written any more, and none is synced. What is queued ends
-        with an error; readers that hold a region go on as far as the disk lets them."""
+        """Gives up the log after a failure of its directory: no file of it is written or synced from here on. Queued
+        appends end with an error; readers that hold a region go on as far as the disk allows."""
         self.refuse_appends()
         self.leave_directory()
         for segment in self.segments:
             segment.close()
 
     def leave_directory(self) -> None:
-        """The directory is about to get another name: no file is made or removed by its old one from here on."""
+        """Prepares for a new name of the directory: no file is made or removed by its old name from here on."""
         self.epochs_file.leave()
         if self._truncations is not None:
             self._truncations.leave()
 
     def moved(self, directory: Path) -> None:
-        """The directory has got another name."""
+        """Sets the directory's new name."""
         self.directory = self.snapshots.directory = directory
 
     def go_on_in(self, directory: Path, writer: DirectoryWriter, active: OpenFile) -> tuple[LogSegment, ...]:
-        """The log goes on with a copy of its files in another directory, where all of it is synced; `active` is the
-        copy of the active segment's file. Nothing may be under way but what waits behind a hold of the queue. Gives
-        the segments that it had until now."""
+        """Continues the log with a copy of its files in another directory, where everything is synced; `active` is the
+        copy of the active segment's file. Only items after a hold of the queue may be pending. Returns the former
+        segments."""
         assert self.queue.is_held, "nothing is written meanwhile"
         assert not self.is_failed, "what it holds is known"
         unmade = {item.created for item in self.queue.waiting if isinstance(item, PendingRoll)}
@@ -615,27 +613,27 @@ class PartitionLog:
     # -- truncation ---------------------------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """Forgets `offset` and everything after it (a follower whose leader has less); a batch that straddles it goes
-        as a whole. The log takes no appends until `done` is called, on the owner's thread, with None or with what went
-        wrong."""
+        """Removes `offset` and everything after it (for a follower whose leader has less); a batch that contains the
+        offset is removed as a whole. The log takes no appends until `done` is called, on the owner's thread, with None
+        or an error."""
         self._all_truncations().ask(Truncation(offset, False, now_ms, done))
 
     def restart_at(self, offset: int, now_ms: int, done: Truncated) -> None:
-        """As `truncate_to`, but forgets everything; the log goes on at `offset` (a follower whose leader no longer has
-        what it would need)."""
+        """As `truncate_to`, but removes everything; the log continues at `offset` (for a follower whose leader has
+        already deleted the records that it needs)."""
         self._all_truncations().ask(Truncation(offset, True, now_ms, done))
 
     @property
     def is_being_cut(self) -> bool:
-        """A truncation is under way: where the log will end is not known yet."""
+        """True while a truncation is running: the future end of the log is not known yet."""
         return self._truncations is not None and self._truncations.is_under_way
 
     def hold(self) -> None:
-        """The log takes no appends until `release` was called as often."""
+        """Stops the appends until `release` was called as often."""
         self._all_truncations().hold()
 
     def release(self) -> None:
-        """Takes one `hold` back."""
+        """Ends one `hold`."""
         self._all_truncations().release()
 
     def _all_truncations(self) -> Truncations:
@@ -666,7 +664,7 @@ class PartitionLog:
     def hide(
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
-        """One step of a truncation (`Truncatable`)."""
+        """Does one step of a truncation (`Truncatable`)."""
         begins_anew = original is None
         gone = self.segments[len(kept) + (not begins_anew) :]
         for segment in self.segments[len(kept) :]:
@@ -700,16 +698,16 @@ class PartitionLog:
         )
 
     def forget_epochs_from(self, offset: int) -> None:
-        """Leader epochs that begin at an offset or later are not those of the leader."""
+        """Removes leader epochs that begin at `offset` or later: the leader does not have them."""
         if self.leader_epochs.truncate_from_end(offset):
             self.epochs_file.changed()
 
     def files_are_changed(self, changes: FileChanges) -> None:
-        """The last step of a truncation (`Truncatable`)."""
+        """Does the last step of a truncation (`Truncatable`)."""
         self.producers = changes.producers
         self.producers.high_watermark_moved(self.high_watermark)
         self._torn_tail = False
-        # What a flush has synced since `hide` was the end of before.
+        # A flush since `hide` has synced the file's end before the truncation.
         self.flushes.truncated(self.log_end_offset)
         self.unsynced.names_changed()
 
@@ -718,4 +716,4 @@ _base_offset = attrgetter("base_offset")
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Does nothing: the default callback."""

@@ -1,13 +1,13 @@
-"""Reading a log: which bytes of which file hold the records from an offset on, or from a time on. Nobody reads the
-bytes here, but for what a look-up takes.
+"""Reads a log: finds the bytes of a file that hold the records from an offset on, or the offset for a time. The
+records themselves are not read here, except for a look-up.
 
-    the last batches    memory knows where they stand (tail)
-    older ones          the offset index of their segment, and the headers behind its entry
-    what a start found  checked before it is served (checked_batches)
+    the last batches    their positions are in memory (tail)
+    older batches       the offset index of their segment, and the headers after its entry
+    found at a start    checked before they are served (checked_batches)
     a time              the time index and the batches themselves, in another thread (time_lookup)
 
 A look-up in an index that is not loaded, or in pages that are not in memory, may wait for the disk: then `read_log`
-refuses on request, and `warm_up_for` gives the work that brings it in (cold_reads).
+refuses on request, and `warm_up_for` returns the work that brings the data into memory (cold_reads).
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from jesenska.log.segments.producer_state import AbortedTransaction
 from jesenska.log.segments.segment import BatchPlace, ColdError, LogSegment
 from jesenska.log.segments.time_lookup import TimeLookup
 
-#: An offset is found in its segment, or where compaction left a gap in one of the next; farther than this a read waits
-#: for the disk.
+#: Number of segments that a warm-up reads. An offset is in its segment, or, in a gap that a compaction has left, in
+#: one of the next; if it is farther away the read waits for the disk.
 _WARMED_SEGMENTS_MAX = 4
-#: A check goes past the offset that is asked for, or finds out everything about its segment.
+#: Largest number of checks for a read: each check passes the offset of the read, or inspects the whole segment.
 _CHECKS_MAX = 3
 _NOWHERE = BatchPlace(-1, -1, -1, -1)
 
 
 @final
 class ReadResult:
-    """`region` is None if there is nothing to read at the offset yet; else the receiver releases it."""
+    """`region` is None if there is nothing to read at the offset yet; otherwise the receiver releases it."""
 
     __slots__ = (
         "base_offset",
@@ -59,17 +59,17 @@ class ReadResult:
         is_final: bool = False,
     ) -> None:
         self.region = region
-        #: Base offset of the first batch, which may be below the offset that was asked for.
+        #: Base offset of the first batch, which may be below the requested offset.
         self.base_offset = base_offset
-        #: Where the first batch stands: base offset of its segment and position in it.
+        #: Place of the first batch: base offset of its segment and position in it.
         self.segment_base_offset = segment_base_offset
         self.position = position
         self.log_start_offset = log_start_offset
         self.log_end_offset = log_end_offset
-        #: The limit of bytes, or the end of a segment, cut off what could have been read as well.
+        #: True if the limit of bytes, or the end of a segment, cut off readable batches.
         self.has_more = has_more
-        #: A later read at this offset gives no more than the limit of bytes allows now: the segment has ended, and
-        #: what follows is in another one; or the rest of the segment is not checked yet.
+        #: True if a later read at this offset, with the same limit of bytes, returns no more: the segment has ended,
+        #: and the next records are in another one; or the rest of the segment is not checked yet.
         self.is_final = is_final
 
 
@@ -81,15 +81,14 @@ def read_log(
     minimum_one_batch: bool = True,
     wait: bool = True,
 ) -> ReadResult:
-    """The region of the file from the batch that holds `offset` on: at most `max_bytes`, nothing of `max_offset`
-    (default: the log end offset) or later. A first batch that is larger than `max_bytes` is given whole with
-    `minimum_one_batch`, and not at all without it: clients take a partition whose records hold no whole batch for a
-    mistake. A batch after the first may be cut.
+    """Returns the region of the file from the batch that holds `offset` on: at most `max_bytes`, and nothing from
+    `max_offset` (default: the log end offset) on. A first batch that is larger than `max_bytes` is returned whole with
+    `minimum_one_batch`, and not at all without it: clients report an error for a partition without a whole batch in
+    its records. Later batches may be cut.
 
-    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset; CORRUPT_MESSAGE where the disk has
-    damaged the batch. Without `wait`, ColdError where
-    finding the region could wait for the disk: then `warm_up_for` gets what it takes (the region's own pages are the
-    receiver's to look after)."""
+    OFFSET_OUT_OF_RANGE below the log start offset or beyond the log end offset; CORRUPT_MESSAGE if the disk has
+    damaged the batch. Without `wait`, ColdError if finding the region could wait for the disk: then `warm_up_for`
+    brings the needed data into memory (the receiver takes care of the region's own pages)."""
     end = log.log_end_offset
     if offset >= end or offset < log.log_start_offset:
         if offset == end:
@@ -144,8 +143,9 @@ def read_log(
 
 
 def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:
-    """The transactions that were aborted and have records in what was read from `offset` on; perhaps others, too, with
-    records shortly behind it (Kafka's answer, by the offset index in place of the batches' headers)."""
+    """Returns the aborted transactions with records in the region that was read from `offset` on. It may include
+    others with records shortly after the region (as in Kafka, since the offset index is used instead of the batches'
+    headers)."""
     region = result.region
     if region is None:
         return []
@@ -169,7 +169,7 @@ def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> 
 
 
 def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment, int, int, int] | None:
-    """Segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
+    """Returns segment, position, base offset and end of the first batch with a last offset of at least `offset`."""
     segments = log.segments
     for index in range(log.segment_index(offset), len(segments)):
         segment = segments[index]
@@ -183,14 +183,14 @@ def _find(log: PartitionLog, offset: int, wait: bool = True) -> tuple[LogSegment
 
 
 def _end_of(log: PartitionLog, index: int) -> int:
-    """The offset that a segment ends before."""
+    """Returns the offset before which a segment ends."""
     segments = log.segments
     return segments[index + 1].base_offset if index + 1 < len(segments) else log.log_end_offset
 
 
 def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: int, wait: bool) -> BatchPlace | None:
-    """As `LogSegment.find`, in a segment of which not everything is known to be good: what is on the way to the batch,
-    and the batch, was checked, or is now if there is time to `wait`. DamagedRecordsError where it is damaged."""
+    """As `LogSegment.find`, in a segment with unchecked batches: the batch, and those on the way to it, must be
+    checked, or are checked now if `wait` allows it. DamagedRecordsError if the batch is damaged."""
     offset = max(offset, segment.base_offset)
     for _ in range(_CHECKS_MAX):
         checked = segment.checked
@@ -217,7 +217,8 @@ def _find_checked(log: PartitionLog, segment: LogSegment, offset: int, bound: in
 
 
 def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: bool) -> BatchPlace | None:
-    """The batch, if everything on the way to it was checked; `_NOWHERE` if the segment has none; else None."""
+    """Returns the batch, if everything on the way to it was checked; `_NOWHERE` if the segment does not have it; else
+    None."""
     if not (wait or segment.is_warm):
         raise ColdError
     try:
@@ -231,7 +232,7 @@ def _find_in_checked(segment: LogSegment, checked: Checked, offset: int, wait: b
 
 
 def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position: int, wait: bool) -> int:
-    """The end of what lies below `bound` in a segment."""
+    """Returns the position in a segment at which the batches below `bound` end."""
     if segment is log.tail.segment and bound > log.tail.first_offset:
         return log.tail.position_of(bound)
     if segment.unchecked_bytes:
@@ -241,7 +242,7 @@ def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position
         try:
             place = _find_checked(log, segment, bound, _end_of(log, index), wait)
         except DamagedRecordsError:
-            # What is read ends before the damage, or behind it, as it was checked.
+            # The region ends before the damage, or begins after it, as checked.
             return segment.size_bytes
         return segment.size_bytes if place is None else max(place.position, position)
     found = segment.find(bound) if wait else segment.find_warm(bound)
@@ -249,12 +250,12 @@ def _bound_position(log: PartitionLog, segment: LogSegment, bound: int, position
 
 
 def warm_up_for(log: PartitionLog, offset: int) -> WarmUp:
-    """What brings into memory what finding an offset takes, in another thread."""
+    """Returns the work for another thread that brings the data needed to find an offset into memory."""
     first = log.segment_index(offset)
     chosen = log.segments[first : first + _WARMED_SEGMENTS_MAX]
     return WarmUp(chosen, [_end_of(log, first + number) for number in range(len(chosen))], offset)
 
 
 def lookup_by_time(log: PartitionLog) -> TimeLookup:
-    """For questions about times, asked in another thread (`time_lookup` says how)."""
+    """Returns a look-up for times, to be used in another thread (see `time_lookup`)."""
     return TimeLookup(log.segments, log.log_start_offset, log.files)

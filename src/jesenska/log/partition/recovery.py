@@ -1,37 +1,37 @@
-"""Opening a partition's directory: what is there, what of it is whole, and everything that is derived from it.
+"""Opens a partition's directory: finds its files, checks them, and rebuilds the state that is derived from them.
 
-After an orderly stop the files are taken at their word. After a crash everything from the segment of the recovery
-point on is read in full:
+After an orderly stop the files are trusted. After a crash everything from the segment of the recovery point on is read
+in full:
 
-    batch by batch:  header makes sense, magic is 2, the length fits into the file, offsets go up, CRC32C fits
-    first that fails:  the file is cut there, later segments are renamed away; what follows was never acknowledged as
-                       synced (if it was, see below)
-    on the way:  both indexes are built anew; leader epochs that the file lost are added
-    then:  producers = newest snapshot that can be read + all headers after it; with them the transaction indexes of
-           these segments, for which the snapshot must be one from before the first of them
+    batch by batch:  header is valid, magic is 2, the length fits into the file, offsets increase, CRC32C fits
+    first that fails:  the file is cut there, later segments are removed; the records cut off were never acknowledged
+                       as synced (if they were, see below)
+    on the way:  both indexes are rebuilt; leader epochs that the file has lost are added
+    then:  producers = newest readable snapshot + all headers after it; with them the transaction indexes of these
+           segments, for which the snapshot must be from before the first of them
 
-Both kinds of corruption end at the same place: bytes that are missing (the batch does not fit into the file) and bytes
-that are nonsense (zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is
-kept; nothing after it is, even if it looks whole, since a hole in the offsets would be a lie.
+Both kinds of corruption end at the same place: missing bytes (the batch does not fit into the file) and wrong bytes
+(zeros, old blocks, flipped bits: CRC, magic or length). Everything before the first bad batch is kept. Nothing after
+it is kept, even if it looks whole, since the offsets would have a hole.
 
-A file may also have been cut by the crash exactly between two batches, which shows only in the name of the next
-segment. Above a recovery point that is known, segments behind such a hole go, too: nobody was told that they are
-synced, and an idempotent producer could not send again what is missing before them. Where the hole may be meant
-(compaction, retention, records that were synced) they stay; but not an empty one at the end, behind which readers
-would wait for records that never come. A compaction of ours keeps the last batch of what it compacts, so an empty
-segment behind a hole is not its doing, but a loss; below the recovery point Apache Kafka's may have made the hole.
+A crash may also have cut a file exactly between two batches, which shows only in the name of the next segment. Above a
+known recovery point, segments after such a hole are removed, too: they were never acknowledged as synced, and an
+idempotent producer could not send the missing batches again. If the hole may be intended (compaction, retention,
+records that were synced) they stay. An exception is an empty segment at the end, after which readers would wait for
+records that never come. A compaction of jesenska keeps the last batch of its segments, so an empty segment after a
+hole shows a loss; below the recovery point Apache Kafka's compaction may have made the hole.
 
-Damage of what was synced (after an orderly stop, or below the recovery point) is the disk's doing. A segment in which
-it is met is inspected from end to end (checked_batches): what is damaged is marked, good batches behind it stay. Only
-where none of those that were synced follow, the end is cut off, and kept under another name (damage). Segments that
-nothing has to be read of are left alone; they are checked when they are read.
+Damage to synced records (after an orderly stop, or below the recovery point) is a fault of the disk. A segment in
+which it is found is inspected from end to end (checked_batches): the damaged stretches are marked, good batches after
+them stay. If no synced batch follows, the end is cut off, and kept under another name (damage). Segments that need not
+be read are not changed; they are checked when they are read.
 
-A crash during recovery is harmless: it changes only what the next recovery would change the same way. Left-overs of
-interrupted work are settled first: `.deleted` and `.cleaned` files go, a `.swap` (the finished result of a compaction)
-takes its place, also where it has its name already and the segments that it covers have theirs still. A file that a
-branch shares is not changed: the log gets its own (shared_files).
+A crash during recovery is harmless: the next recovery makes the same changes. Left-overs of interrupted work are
+handled first: `.deleted` and `.cleaned` files are removed, and a `.swap` (the finished result of a compaction)
+replaces its segments. This also works if the result has its final name and the replaced segments still have theirs. A
+file that is shared with a branch is not changed: the log gets its own copy (shared_files).
 
-It runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
+Recovery runs in a thread of a pool: it reads in pieces of some megabytes, and both the read and the CRC release the
 interpreter lock.
 """
 
@@ -84,28 +84,28 @@ _LEGACY_CHECK_BYTES = 64 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 _NAME_DIGITS = 20
-#: Read at once when only headers are wanted.
+#: Bytes that are read at once if only headers are needed.
 _HEADERS_BUFFER_BYTES = 1024 * 1024
 CLEANED_SUFFIX = ".cleaned"
 SWAP_SUFFIX = ".swap"
 
-#: Called with the bytes that were checked since the last call.
+#: Called with the number of bytes checked since the last call.
 Progress = Callable[[int], None]
 
 
 class ScanResult(NamedTuple):
-    """How far a file is whole."""
+    """The result of checking a file."""
 
     valid_bytes: int
-    #: First offset after the last good batch.
+    #: The offset after the last good batch.
     next_offset: int
-    #: Why the scan ended before the file did; None if it is whole.
+    #: The reason why the scan ended before the end of the file; None if the file is whole.
     fault: str | None
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A partition's log as it was found, for PartitionLog to go on with."""
+    """A partition's log as found on disk, from which a PartitionLog is made."""
 
     directory: Path
     segments: list[LogSegment]
@@ -114,9 +114,9 @@ class LoadedLog:
     log_start_offset: int
     next_offset: int
     recovery_point: int
-    #: An orderly stop left it, every file synced, and nothing had to be mended since.
+    #: True if an orderly stop left it with every file synced, and nothing was repaired since.
     is_synced: bool
-    #: What an operator should know: cut tails, dropped segments, rebuilt files.
+    #: Messages for an operator: cut tails, dropped segments, rebuilt files.
     notes: list[str] = field(default_factory=list)
 
 
@@ -128,13 +128,13 @@ def scan_batches(
     on_progress: Callable[[], None],
     progress: Progress | None = None,
 ) -> ScanResult:
-    """Reads a segment's file from its beginning and has each batch checked; `on_progress` takes from `scan` what it
-    has gathered."""
+    """Reads a segment's file from its beginning and checks each batch; `on_progress` takes the gathered results from
+    `scan`."""
     buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
     window_start = window_end = position = 0
 
     def fetch(wanted: int) -> bool:
-        """Makes `wanted` bytes from `position` on available in the buffer."""
+        """Makes `wanted` bytes from `position` on available in the buffer; False if the file ends before."""
         nonlocal buffer, window_start, window_end
         if position + wanted <= window_end:
             return True
@@ -150,7 +150,7 @@ def scan_batches(
         return position + wanted <= window_end
 
     def why_not() -> str | None:
-        """What is wrong with the batch at `position`; None if it only was not in the buffer, and now is."""
+        """Returns the fault of the batch at `position`; None if the batch was only not in the buffer, and now is."""
         if window_end - position < HEADER_SIZE:
             return f"{size_bytes - position} bytes are left, less than a batch's header"
         try:
@@ -195,7 +195,8 @@ def scan_batches(
 
 
 def _is_legacy_message(view: memoryview) -> bool:
-    """True for a real message of format v0 or v1 (its own CRC fits): data to be left alone, not a torn tail."""
+    """True for a real message of format v0 or v1 (its own CRC fits): data that must not be changed, not a torn
+    tail."""
     length = int.from_bytes(view[8:12], "big", signed=True)
     end = LENGTH_OVERHEAD + length
     if length < MAGIC_OFFSET - LENGTH_OVERHEAD or end > len(view):
@@ -212,8 +213,9 @@ def rebuild_segment(
     keeps_end: bool = False,
     synced_end: int = 0,
 ) -> ScanResult:
-    """Checks a segment in full, builds its indexes anew and cuts its file after the last good batch; with `keeps_end`
-    what is cut off stays in a file of its own. A fault below offset `synced_end` is told, and nothing is cut."""
+    """Checks a segment in full, rebuilds its indexes and cuts its file after the last good batch; with `keeps_end` the
+    part that is cut off is kept in a separate file. A fault below offset `synced_end` is returned, and nothing is
+    cut."""
     descriptor = segment.file.handle().fileno()
     file_bytes = files.size(descriptor)
     segment.offset_index.reset()
@@ -245,7 +247,7 @@ def rebuild_segment(
 
 
 def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
-    """Cuts a segment's file; where a branch has the file, too, a copy takes its place, and the branch cuts its own."""
+    """Cuts a segment's file; if it is shared with a branch, a cut copy replaces it, and the branch keeps the file."""
     if is_shared(files, segment.file.path):
         segment.file.close()
         files.close(own_copy(files, segment.file.path, size_bytes))
@@ -254,7 +256,7 @@ def _cut_file(files: FileLayer, segment: LogSegment, size_bytes: int) -> None:
 
 
 def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
-    """True if a compaction may have made the one batch of the other at its offset, or has copied it."""
+    """True if `left` may be the result of a compaction of `whole`, the batch at the same offset, or a copy of it."""
     if whole is None:
         return False
     if left.crc == whole.crc:
@@ -267,13 +269,13 @@ def _may_be_left_of(left: BatchHeader, whole: BatchHeader | None) -> bool:
 
 
 def _is_named_by_offset(name: str, suffix: str) -> bool:
-    """True for a name of a segment's file: 20 digits and the suffix. Others are not the log's."""
+    """True for a name of a segment's file: 20 digits and the suffix. Other files are not part of the log."""
     stem = name.removesuffix(suffix)
     return len(stem) == _NAME_DIGITS and stem + suffix == name and stem.isascii() and stem.isdigit()
 
 
 class LogLoader:
-    """Opens one directory. All of its state is its own, so that several may run in threads at once."""
+    """Opens one directory. It shares no state, so several may run in threads at once."""
 
     def __init__(
         self,
@@ -298,20 +300,21 @@ class LogLoader:
         self._progress = progress
         self._open_files = OpenFiles(files)
         self._producers = ProducerState(producer_expiration_ms)
-        #: Base offsets of the segments whose transaction indexes are built anew.
+        #: Base offsets of the segments whose transaction indexes are rebuilt.
         self._unindexed: set[int] = set()
         self._notes: list[str] = []
-        #: Base offsets of segments that are found to be damaged: they are inspected from end to end.
+        #: Base offsets of segments that were found to be damaged: they are inspected from end to end.
         self._suspects: set[int] = set()
         #: Base offsets of segments that were deleted when the broker stopped.
         self._deleted: set[int] = set()
-        #: All segments that were looked at, to be closed where the log cannot be opened.
+        #: All segments that were read, to be closed if the log cannot be opened.
         self._made: list[LogSegment] = []
-        #: The broker stopped in order: what is missing now was acknowledged, and a hole between segments is meant.
+        #: True if the broker stopped in order: missing records were acknowledged, and a hole between segments is
+        #: intended.
         self._stopped_in_order = clean
 
     def load(self) -> LoadedLog:
-        """The log as it is on disk, mended; KafkaStorageError if it cannot be opened."""
+        """Returns the log on disk after repairs; KafkaStorageError if it cannot be opened."""
         try:
             while True:
                 try:
@@ -322,7 +325,7 @@ class LogLoader:
                     if error.base_offset not in self._suspects:
                         self._suspects.add(error.base_offset)
                         continue
-                    # What is checked already cannot be damaged again, so this ends.
+                    # Batches that are checked already cannot be found damaged again, so this ends.
                     if not self._clean and error.base_offset >= self._recovery_point:
                         raise KafkaStorageError(
                             f"The log in {self._directory} cannot be opened: {error.message} Check the disk."
@@ -344,7 +347,7 @@ class LogLoader:
             ) from error
 
     def _close(self) -> None:
-        """Lets go of the files of a log that could not be opened."""
+        """Closes the files of a log that could not be opened."""
         made, self._made = self._made, []
         for segment in made:
             segment.close()
@@ -359,8 +362,7 @@ class LogLoader:
         )
         has_data = any(segment.size_bytes for segment in segments)
         stored_epochs = None if epochs is None else epochs.entries()
-        # What a crash left without the file has its epochs in its batches: recovery finds them there as far as it
-        # goes.
+        # If there is no file after a crash, recovery finds the epochs in the batches that it reads.
         scans_all = not self._clean and (len(segments) < 2 or segments[1].base_offset > self._recovery_point)
         rebuild_epochs = epochs is None and has_data and not scans_all
         epochs = epochs if epochs is not None else LeaderEpochs()
@@ -380,8 +382,8 @@ class LogLoader:
             segments, next_offset = [first], log_start_offset
         if rebuild_epochs:
             self._rebuild_epochs(segments, epochs)
-        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be what is left of
-        # lost records.
+        # An epoch may begin at the end: its leader has not written yet. After a crash it may also be a remnant of lost
+        # records.
         epochs.truncate_from_end(next_offset + 1 if self._clean else next_offset)
         epochs.truncate_from_start(log_start_offset)
         if epochs.entries() != (stored_epochs or []):
@@ -393,7 +395,7 @@ class LogLoader:
             segment.is_sealed = True
         last = segments[-1]
         if is_shared(self._files, last.file.path):
-            # It is written to from now on, and what a branch has must not change with it.
+            # The file takes appends from now on, and a branch's file must not change with it.
             last.file.close()
             self._files.close(own_copy(self._files, last.file.path, last.size_bytes))
         last.load_timestamps()
@@ -431,7 +433,7 @@ class LogLoader:
         for name in swaps:
             self._finish_swap(name)
         for name in names:
-            # Beside a `.swap` that was not there yet, or that is finished now.
+            # Index files of a `.swap` that was not complete, or that is finished now.
             if any(
                 _is_named_by_offset(name, suffix + SWAP_SUFFIX)
                 for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
@@ -441,7 +443,7 @@ class LogLoader:
         return self._files.names(self._directory) if settled or swaps else names
 
     def _finish_swap(self, name: str) -> None:
-        """A compaction's result replaces the segments whose offsets it covers."""
+        """Replaces the segments that a compaction's result covers by the result."""
         stem = name.split(".", 1)[0]
         base_offset = int(stem)
         path = self._directory / name
@@ -550,7 +552,7 @@ class LogLoader:
             if segment.base_offset <= self._recovery_point:
                 first = index
         self._check_indexes(segments, first)
-        # The file may be from before a truncation; what is read here tells for sure.
+        # The file may be from before a truncation; the epochs in the batches that are read here are right.
         epochs.truncate_from_end(self._recovery_point if first else 0)
         ends: list[int] = []
         for index in range(first, len(segments)):
@@ -594,14 +596,14 @@ class LogLoader:
         return segments
 
     def _without_covered(self, segments: list[LogSegment]) -> list[LogSegment]:
-        """A compaction's result has its name, and the disk has forgotten that segments which it covers have lost
-        theirs: those go."""
+        """Removes segments that a compaction's result covers: the result has its final name, but the disk has lost the
+        renaming of the covered segments."""
         kept: list[LogSegment] = []
         left = segments
         while left:
             segment, left = left[0], left[1:]
             kept.append(segment)
-            # The last one is the active segment, which is in no compaction.
+            # The last segment is the active one, which is never compacted.
             covered = [later for later in left[:-1] if later.base_offset <= self._last_offset_of(segment)]
             if covered and self._is_result_of(segment, covered):
                 for later in covered:
@@ -610,7 +612,7 @@ class LogLoader:
         return kept
 
     def _last_offset_of(self, segment: LogSegment) -> int:
-        """-1 where the segment is empty, or the headers make no sense."""
+        """Returns the last offset of a segment; -1 if it is empty, or the headers are not valid."""
         position = last = -1
         try:
             entry = segment.offset_index.last()
@@ -631,8 +633,9 @@ class LogLoader:
         return last
 
     def _is_result_of(self, segment: LogSegment, covered: Sequence[LogSegment]) -> bool:
-        """True if what the segment has of the offsets of the others is batches of theirs, or lies where a segment was
-        that is named `.deleted`: so it is no damaged offset that reaches into them."""
+        """True if all batches of the segment in the range of the covered segments come from batches of these, or are
+        in the range of a segment that is named `.deleted`. Otherwise a damaged offset may be the reason for the
+        overlap."""
         try:
             found = [header for _, header in segment.headers() if header.last_offset >= covered[0].base_offset]
             there = [{header.base_offset: header for _, header in later.headers()} for later in covered]
@@ -650,8 +653,8 @@ class LogLoader:
         return bool(found)
 
     def _is_loss(self, end: int, following: int) -> bool:
-        """False where retention, or a compaction of what was synced, may have made the hole between two offsets,
-        before a segment that is empty or has nothing that was synced."""
+        """True if the hole between two offsets, before a segment that is empty or has no synced records, is a loss.
+        False if retention, or a compaction of synced records, may have made it."""
         is_compacted = self._config.compact and end < self._recovery_point
         return (
             following > self._log_start_offset
@@ -661,8 +664,8 @@ class LogLoader:
         )
 
     def _check_indexes(self, segments: list[LogSegment], count: int) -> None:
-        """Builds anew what is missing or makes no sense on sight, in the first so many segments; the content of an
-        index is looked at when it is first needed."""
+        """Rebuilds missing or obviously wrong indexes of the first `count` segments; the content of an index is
+        checked when it is first needed."""
         for index, segment in enumerate(segments[:count]):
             broken = not segment.offset_index.exists() or not segment.time_index.exists()
             if not (broken or segment.base_offset in self._suspects) and segment is segments[-1]:
@@ -680,10 +683,10 @@ class LogLoader:
                         segment.transaction_index.truncate_to(result.next_offset)
 
     def _mend(self, segments: list[LogSegment], index: int, synced_end: int, positions: Sequence[int]) -> ScanResult:
-        """What the disk has damaged of records that were synced, those below offset `synced_end`: good batches behind
-        the damage stay, and the damage is marked (checked_batches). Where nothing synced follows, the end is cut off,
-        and kept in a file of its own, as if the machine had crashed: a follower gets it again from its leader.
-        `positions` are those that the index had."""
+        """Repairs a segment with damaged records that were synced, those below offset `synced_end`: good batches after
+        the damage stay, and the damage is marked (checked_batches). If nothing synced follows, the end is cut off, and
+        kept in a separate file, as after a crash of the machine: a follower gets it again from its leader. `positions`
+        are the batch positions from the former index."""
         segment, is_last = segments[index], index + 1 == len(segments)
         descriptor = segment.file.handle().fileno()
         segment.size_bytes = segment.unchecked_bytes = self._files.size(descriptor)
@@ -732,7 +735,7 @@ class LogLoader:
         self._notes.append(f"{epochs_file.FILE_NAME} was built anew")
 
     def load_producers(self, segments: list[LogSegment], log_start_offset: int, next_offset: int) -> None:
-        """Newest usable snapshot, then every header after it."""
+        """Loads the newest usable snapshot, then replays every header after it."""
         replay_producers(
             self._producers,
             self._directory,
@@ -757,9 +760,9 @@ def replay_producers(
     copies: bool = False,
     unindexed: Set[int] = frozenset(),
 ) -> None:
-    """Sets `producers` to what it is after all batches below `end_offset`. Snapshots past that, and damaged ones, are
-    removed. With `copies` the segments are another thread's, and copies of them are read. Segments whose base offsets
-    are in `unindexed` get the entries of their transaction indexes."""
+    """Sets `producers` to the state after all batches below `end_offset`. Snapshots past that offset, and damaged
+    ones, are removed. With `copies` the segments belong to another thread, and copies of them are read. Segments whose
+    base offsets are in `unindexed` get the entries of their transaction indexes."""
     producers.clear()
     replay_from = log_start_offset
     newest_wanted = min(unindexed, default=end_offset)
@@ -795,7 +798,7 @@ def replay_producers(
 def _replay_segment(
     producers: ProducerState, files: FileLayer, segment: LogSegment, replay_from: int, end_offset: int, now_ms: int
 ) -> Iterator[AbortedTransaction]:
-    """Lets the producers' state know of a segment's batches; gives the transactions that they have aborted."""
+    """Applies a segment's batches to the producers' state; yields the transactions that they have aborted."""
     damage = None if segment.checked is None else segment.checked.damage_at(replay_from)
     if damage is not None:
         start: int | None = damage.end_position
@@ -816,7 +819,8 @@ def _replay_segment(
 def _producers_headers(
     segment: LogSegment, files: FileLayer, position: int, end_offset: int
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of the batches below an offset that matter to the producers' state: their last ones."""
+    """Yields position and header of the batches below an offset that matter to the producers' state: the last ones of
+    each producer."""
     descriptor = segment.file.handle().fileno()
     buffer = memoryview(bytearray(min(_HEADERS_BUFFER_BYTES, max(0, segment.size_bytes - position))))
     scan = ProducerScan(BATCHES_REMEMBERED)
@@ -842,7 +846,7 @@ def _producers_headers(
 def replay_header(
     producers: ProducerState, segment: LogSegment, position: int, header: BatchHeader, now_ms: int
 ) -> AbortedTransaction | None:
-    """Lets the producers' state know of a batch that is in the log; the transaction that it has aborted, if it has."""
+    """Applies a batch of the log to the producers' state; returns the transaction that it has aborted, if any."""
     if not header.is_control:
         producers.apply(header, header.base_offset, header.max_timestamp, now_ms)
         return None

@@ -1,30 +1,30 @@
-"""Taking back the end of a log, or all of it: what a follower does where it has something else than its leader. Up to
-which offset is decided in `replication.follower.fetcher` (`cut_offset`).
+"""Removes the end of a log, or all of it: a follower does that when its log differs from its leader's.
+`replication.follower.fetcher` (`cut_offset`) decides from which offset on.
 
     owner's thread                               writer thread of the directory
     ------------------------------------------   --------------------------------------------------------
-    refuse appends, wait for what is queued
-                                                 look up where the batch begins that holds the offset
+    refuse appends, wait for queued ones
+                                                 look up the start of the batch that holds the offset
     hide: segments, log end offset, high
     watermark and leader epochs are the new ones
                                                  remove files, newest first; cut the last one and its indexes;
-                                                 read the producers' state from what is left
+                                                 read the producers' state from the remaining files
     adopt the producers, accept appends
 
-Readers never see what is half done: the last segment that stays is replaced by a shortened copy, and only then are the
-files touched. Nothing that the owner reads is changed by the writer thread.
+Readers never see an intermediate state: the last remaining segment is replaced by a shortened copy, and the files are
+changed only afterwards. The writer thread changes nothing that the owner reads.
 
-After a crash: files go from the newest to the oldest and are cut last, so the log is at any moment a beginning of what
-it was, without a hole. The follower asks its leader again where the two part.
+After a crash: files are removed from the newest to the oldest, and the last one is cut at the end, so at any moment
+the log is a prefix of the original, without a hole. The follower asks its leader again for the offset at which the
+logs differ.
 
-A change of the files that fails (a full disk, a broken one) leaves the log with its new end and closed to appends. It
-is tried again before the next truncation, and each time that an append is refused; so does a start, which recovers the
-log.
+If the change of the files fails (a full disk, a broken one), the log has its new end but takes no appends. The change
+is tried again before the next truncation, and each time that an append is refused; a start recovers the log.
 
-A file that a branch of the topic has, too, is not cut: a copy of what stays takes its place (shared_files).
+A file that is shared with a branch of the topic is not cut: a copy of the remaining part replaces it (shared_files).
 
-Left out: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion could
-surprise, and readers hold their files.
+Not implemented: `.deleted` names that wait for `file.delete.delay.ms`. A follower has no consumers that a deletion
+could disturb, and readers hold their files.
 """
 
 from __future__ import annotations
@@ -48,42 +48,42 @@ from jesenska.log.segments.producer_state import ProducerState
 from jesenska.log.segments.segment import DELETED_SUFFIX, SNAPSHOT_SUFFIX, LogSegment, file_name
 from jesenska.log.segments.segment_file import OpenFile
 
-#: What became of a truncation: None if it is done.
+#: Called with the outcome of a truncation: None if it is done.
 Truncated = Callable[[KafkaError | None], None]
 
 
 class Cleaner(Protocol):
-    """Whoever compacts logs, on the owner's thread."""
+    """Compacts logs, on the owner's thread."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Segments of this partition are about to be taken away: a compaction of it that is under way comes to
-        nothing. Its result is not put in their place once this has returned."""
+        """Stops a running compaction of this partition, since segments are about to be removed. After the return its
+        result does not replace segments."""
         ...
 
 
 class NoCleaner:
-    """Nobody compacts."""
+    """A cleaner that never compacts."""
 
     def abort(self, topic_partition: TopicPartition) -> None:
-        """Nothing is under way."""
+        """Does nothing: no compaction is running."""
 
 
 NO_CLEANER = NoCleaner()
 
 
 class Truncation(NamedTuple):
-    """What is asked for."""
+    """A request for a truncation."""
 
-    #: The first offset that goes; None: nothing does, it is tried again what an earlier one could not do to the files.
+    #: The first offset to remove; None: remove nothing, but try again the file changes of an earlier truncation.
     offset: int | None
-    #: Everything goes, and the log begins anew at the offset.
+    #: True if everything is removed, and the log is restarted at the offset.
     restarts: bool
     now_ms: int
     done: Truncated
 
 
 class Truncatable(Protocol):
-    """What a truncation needs of a log."""
+    """The part of a log that a truncation needs."""
 
     topic_partition: TopicPartition
     segments: tuple[LogSegment, ...]
@@ -91,40 +91,41 @@ class Truncatable(Protocol):
     log_end_offset: int
 
     def why_not_truncated(self) -> KafkaError | None:
-        """Why it takes no truncation: it is closed, or must be recovered."""
+        """Returns the reason why the log takes no truncation: it is closed, or must be recovered. None if it takes
+        one."""
         ...
 
     def behind_queue(self, reached: Callable[[], None]) -> None:
-        """Calls `reached` when everything that is queued has ended; at once if nothing is."""
+        """Calls `reached` when everything that is queued has ended; at once if nothing is queued."""
         ...
 
     def segment_index(self, offset: int) -> int:
-        """Which segment an offset belongs to."""
+        """Returns the index of the segment to which an offset belongs."""
         ...
 
     def unmade_segment(self, base_offset: int, now_ms: int) -> LogSegment:
-        """A new segment, without files."""
+        """Returns a new segment, without files."""
         ...
 
     def adopt_copy(self, copy: LogSegment, original: LogSegment) -> None:
-        """A copy that was shortened is to be the log's active segment; OSError if its file cannot be opened."""
+        """Makes a shortened copy the log's active segment; OSError if its file cannot be opened."""
         ...
 
     def hide(
         self, kept: tuple[LogSegment, ...], original: LogSegment | None, last: LogSegment, end_offset: int, now_ms: int
     ) -> FileChanges:
-        """Readers see no more what is to go. `last` stands in the place of `original`, or is the log's new beginning.
-        Gives what is to be done to the files."""
+        """Hides the removed records from readers. `last` replaces `original`, or is the log's new first segment.
+        Returns the changes of the files."""
         ...
 
     def forget_epochs_from(self, offset: int) -> None: ...
 
     def files_are_changed(self, changes: FileChanges) -> None:
-        """What `hide` gave is done."""
+        """Takes over the results after the changes from `hide` were made."""
         ...
 
     def look_for_hindrance(self) -> None:
-        """Something that may have kept it from taking appends has ended."""
+        """Checks again if the log may take appends."""
         ...
 
     def read_error(self, error: OSError) -> KafkaError: ...
@@ -137,8 +138,8 @@ class LogIsGoneError(OSError):
 
 
 def shorten_copy(copy: LogSegment, offset: int) -> int:
-    """Shortens the copy of a segment to what lies before the batch that holds an offset; where the log ends then. In
-    the writer thread."""
+    """Shortens the copy of a segment to the records before the batch that holds an offset. Returns the new end of the
+    log. In the writer thread."""
     copy.keep_entries()
     place = copy.find(offset)
     if place is None:
@@ -150,7 +151,8 @@ def shorten_copy(copy: LogSegment, offset: int) -> int:
 
 
 class FileChanges:
-    """What a truncation does to the files of a log: carried out by the writer thread, as often as it takes."""
+    """The changes that a truncation makes to the files of a log: the writer thread makes them, and repeats them after
+    a failure."""
 
     def __init__(
         self,
@@ -165,8 +167,8 @@ class FileChanges:
         producers: ProducerState,
         now_ms: int,
     ) -> None:
-        """`gone` are the segments that go as a whole, `segments` those that stay: the last of them is the copy of
-        `original`, or new if that is None. `producers` is an empty state."""
+        """`gone` are the segments that are removed as a whole, `segments` the remaining ones: the last of them is the
+        copy of `original`, or new if that is None. `producers` is an empty state."""
         self._files = files
         self._directory = directory
         self._gone = gone
@@ -179,22 +181,20 @@ class FileChanges:
         self._lock = Lock()
         self._is_gone = False
         self.producers = producers
-        #: The file of the last segment: the one that is to be cut, while it is needed, or the one that is new, once it
-        #: is made.
+        #: The file of the last segment: the file to be cut, while it is needed, or the new file, after it is made.
         self._opened: OpenFile | None = None
-        #: The file that took the place of the last segment's, since a branch has that one, too.
+        #: The file that replaced the last segment's file, if that is shared with a branch.
         self._own: OpenFile | None = None
         self._index_writes: list[IndexWrite] = [] if original is None else segments[-1].unwritten(trim=True)
 
     def begin(self) -> None:
-        """On the owner's thread, before `run`. OSError if a file cannot be opened."""
+        """Opens the file that is to be cut, on the owner's thread, before `run`. OSError if it cannot be opened."""
         if self._original is not None:
             self._opened = self._segments[-1].file.handle()
             self._opened.acquire()
 
     def run(self) -> None:
-        """In the writer thread; OSError if the disk does not take it. What is done already is done again without
-        harm."""
+        """Changes the files, in the writer thread; OSError if that fails. Repeating it is harmless."""
         for segment in reversed(self._gone):
             for path in segment.paths():
                 self._remove(path)
@@ -226,7 +226,7 @@ class FileChanges:
         )
 
     def _cut(self, last: LogSegment, opened: OpenFile) -> None:
-        """The file ends where its segment does."""
+        """Cuts the file to the end of its segment."""
         path = last.file.path
         if self._own is not None or not is_shared(self._files, path):
             self._files.truncate((self._own or opened).fileno(), last.size_bytes)
@@ -242,7 +242,7 @@ class FileChanges:
         self._own = OpenFile(copied, self._files)
 
     def done(self) -> None:
-        """On the owner's thread, when it has run."""
+        """Ends the changes after a successful `run`, on the owner's thread."""
         if self._original is not None:
             self.end()
             if self._own is not None:
@@ -254,19 +254,19 @@ class FileChanges:
             write.done()
 
     def end(self) -> None:
-        """On the owner's thread, when it has run in vain."""
+        """Ends the changes after a failed `run`, on the owner's thread."""
         opened, self._opened = self._opened, None
         if opened is not None:
             opened.release()
 
     def leave(self) -> None:
-        """The directory gets another name, or belongs to nobody: no file is made or removed by its name from here
-        on."""
+        """Stops the changes: the directory gets another name, or is given up. No file is made or removed by its old
+        name from here on."""
         with self._lock:
             self._is_gone = True
 
     def _remove(self, path: Path) -> None:
-        # To remove a large file takes a while, and `leave` must not wait for that.
+        # Removing a large file takes long, and `leave` must not wait for that.
         doomed = path.with_name(path.name + DELETED_SUFFIX)
         with self._lock:
             self._check_there()
@@ -282,20 +282,20 @@ class FileChanges:
 
 
 def _tried_again(failure: KafkaError | None) -> None:
-    """Nobody waits for it: the next append finds what it finds."""
+    """Ignores the outcome: no caller waits for it, and the next append tries again."""
 
 
 class Truncations:
-    """Those of one log, one after the other; and what else keeps the log closed to appends on their account."""
+    """The truncations of one log, one after the other, and other reasons to refuse appends because of them."""
 
     def __init__(self, log: Truncatable, writer: Background, cleaner: Cleaner) -> None:
         self._log = log
-        #: That of the directory where the log is; only a truncation that has not begun may see another one.
+        #: The writer of the log's directory; only a truncation that has not begun may get another one.
         self.writer = writer
         self._cleaner = cleaner
-        #: The one that is under way, and those behind it.
+        #: The running truncation, and those that wait.
         self._asked: list[Truncation] = []
-        #: What the one under way, or one that has failed, does to the files.
+        #: The file changes of the running truncation, or of one that has failed.
         self._changes: FileChanges | None = None
         self._holds = 0
 
@@ -305,18 +305,18 @@ class Truncations:
 
     @property
     def has_open_changes(self) -> bool:
-        """The files are not what the log is: the next start must recover it, unless a truncation changes them
+        """True if the files do not match the log: the next start must recover it, unless a truncation changes them
         first."""
         return self._changes is not None
 
     @property
     def hinders(self) -> bool:
-        """The log takes no appends."""
+        """True if the log takes no appends."""
         return self._holds > 0 or bool(self._asked) or self._changes is not None
 
     def refuse(self) -> None:
-        """The error of an append that comes while a truncation hinders it; nothing if none does. What could not be
-        done to the files is tried again: appends that come later may be taken."""
+        """Raises the error for an append during a truncation; returns if appends are allowed. File changes that failed
+        are tried again, so that later appends may succeed."""
         if self._asked or self._holds:
             raise NotLeaderOrFollowerError(
                 f"The end of {self._log.topic_partition} is being taken back to where its leader's log parts from "
@@ -327,37 +327,37 @@ class Truncations:
             raise KafkaStorageError(f"The files of {self._log.topic_partition} could not be truncated; mend the disk.")
 
     def hold(self) -> None:
-        """Something else has to be done before the log takes appends again."""
+        """Stops the appends until `release`: something else has to be done first."""
         self._holds += 1
         self._log.look_for_hindrance()
 
     def release(self) -> None:
-        """Takes one `hold` back."""
+        """Ends one `hold`."""
         assert self._holds > 0, "released more often than held"
         self._holds -= 1
         self._log.look_for_hindrance()
 
     def leave(self) -> None:
-        """The directory gets another name."""
+        """Stops changes of the files: the directory gets another name."""
         if self._changes is not None:
             self._changes.leave()
 
     def ask(self, asked: Truncation) -> None:
-        """One more, behind those that are under way."""
+        """Adds a truncation, after those that are running or waiting."""
         self._asked.append(asked)
         self._log.look_for_hindrance()
         if len(self._asked) == 1:
             self._log.behind_queue(self._begin)
 
     def _begin(self) -> None:
-        """Everything that was queued before the first one has ended."""
+        """Begins the first truncation: everything that was queued before it has ended."""
         log, asked = self._log, self._asked[0]
         offset = asked.offset
         failure = log.why_not_truncated()
         if failure is not None:
             self._end(failure)
         elif self._changes is not None:
-            # An earlier one could not change the files.
+            # An earlier truncation could not change the files.
             self._change_files(self._changes, self._begin)
         elif offset is None:
             self._end(None)
@@ -378,7 +378,7 @@ class Truncations:
             self.writer.submit(partial(shorten_copy, copy, offset), partial(self._shortened, index, copy))
 
     def _shortened(self, index: int, copy: LogSegment, outcome: int | BaseException) -> None:
-        """What is to be the last segment is known, and where it ends."""
+        """Goes on after the new last segment and its end are known."""
         log = self._log
         original = log.segments[index]
         try:
@@ -402,7 +402,7 @@ class Truncations:
         self._change_files(changes, partial(self._end, None))
 
     def _change_files(self, changes: FileChanges, then: Callable[[], None]) -> None:
-        """Has the files changed; `then` is called if that succeeds."""
+        """Starts the changes of the files; `then` is called after they succeed."""
         self._changes = changes
         try:
             changes.begin()

@@ -1,8 +1,8 @@
-"""Truncations of many logs that are to go on together: a broker that begins to follow takes back the ends of
-thousands. Only so many are under way at a time, and the owner's thread has other work in between. What comes after
-(`LogDirectories`: their recovery points on the disk) is done once for all of them.
+"""Truncations of many logs together: a broker that begins to follow may truncate thousands. Only a limited number runs
+at a time, and the owner's thread has other work in between. The work after them (`LogDirectories` writes their
+recovery points to the disk) is done once for all of them.
 
-A log is held, that is to say closed to appends, from the moment it is named here until whoever asked releases it.
+A log is held, so that it takes no appends, from the moment it is named here until the caller releases it.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from jesenska.base.errors import KafkaError, KafkaStorageError
 from jesenska.base.identifiers import TopicPartition
 from jesenska.log.partition.partition_log import PartitionLog
 
-#: Logs that are truncated at once: each has a file open for it.
+#: Number of logs that are truncated at once: each has an open file meanwhile.
 _TRUNCATED_AT_ONCE = 64
 
 
 class TruncationBatch:
-    """`wanted` names partitions, offsets, and whether the log begins anew there; `ended` is called when all have
-    ended, well or not."""
+    """`wanted` names partitions, offsets, and if the log is restarted there; `ended` is called when all have ended,
+    even if some have failed."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class TruncationBatch:
     ) -> None:
         self.failures: dict[TopicPartition, KafkaError] = {}
         self.held: dict[TopicPartition, PartitionLog] = {}
-        #: Partitions whose log start offset has gone down.
+        #: Partitions whose log start offset has moved down.
         self.lowered: set[TopicPartition] = set()
         self._now_ms = now_ms
         self._ended = ended
@@ -50,7 +50,7 @@ class TruncationBatch:
             self._wanted.append((log, offset, restarts))
 
     def go_on(self) -> None:
-        """Begins what there is room for. Truncations that end at once do not nest."""
+        """Begins as many truncations as the limit allows. Truncations that end at once do not nest."""
         if self._goes_on:
             return
         self._goes_on = True

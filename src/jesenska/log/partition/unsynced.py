@@ -1,19 +1,18 @@
-"""What of a log is not on its disk yet, as far as the log itself knows: it collects the work of a flush (log_flush),
-and of the background thread that keeps the files beside the log up to date.
+"""The parts of a log that are not on its disk yet, as far as the log itself knows. It collects the work of a flush
+(log_flush), and of the background thread that keeps the files beside the log up to date.
 
-A flush up to an offset takes along
+A flush up to an offset includes
 
-    segments        each that holds something between the recovery point and the offset; a sealed one is cut to its
-                    size
-    index entries   of these segments, those that are in memory only
-    leader epochs   the table, if its file lacks something, or was written and not synced
-    a snapshot      the producers' as of the offset, if there is one
+    segments        each with records between the recovery point and the offset; a sealed one is cut to its size
+    index entries   those of these segments that are only in memory
+    leader epochs   the table, if its file is not up to date, or was written and not synced
+    a snapshot      that of the producers as of the offset, if there is one
     names           the directory's, and the topic id in it, with the first flush of a new log
 
-Most flushes sync one file: that of the active segment. What lies beside it, and the directory, are left alone while
-nothing of them has changed since they were synced.
+Most flushes sync one file, that of the active segment. The files beside it, and the directory, are skipped if they
+have not changed since their last sync.
 
-Work that did not get as far as it should is given back, and the next flush does it again.
+Work that was not completed is given back, and the next flush repeats it.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ from jesenska.log.segments.segment import LogSegment
 
 
 class Unsynced:
-    """Of one log. `is_new` says that the log's directory was made and its name is not synced yet."""
+    """The unsynced parts of one log. `is_new` is True if the log's directory was made and its name is not synced
+    yet."""
 
     __slots__ = ("_epochs_file", "_is_new", "_snapshots", "_synced_beside")
 
@@ -36,7 +36,7 @@ class Unsynced:
         self._epochs_file = epochs_file
         self._snapshots = snapshots
         self._is_new = is_new
-        #: The base offset of the active segment, if all that lies beside its file is as it was synced; else -1.
+        #: The base offset of the active segment, if all files beside it are unchanged since their sync; else -1.
         self._synced_beside = -1
         epochs_file.is_unsynced = is_new
 
@@ -46,15 +46,15 @@ class Unsynced:
         return self._epochs_file.is_unsynced or self._is_new
 
     def names_changed(self) -> None:
-        """Files were made, renamed, removed or cut: the next flush syncs all files of its segments, and the
-        directory."""
+        """Records that files were made, renamed, removed or cut: the next flush syncs all files of its segments, and
+        the directory."""
         self._synced_beside = -1
 
     def collect(
         self, segments: Sequence[LogSegment], ends: Sequence[int], recovery_point: int, offset: int
     ) -> FlushWork:
-        """What has to be written and synced for everything below an offset to be on disk. `ends` says where each
-        segment ends; the last is the log's end. OSError if a segment's file cannot be opened."""
+        """Returns the work that brings everything below an offset to disk. `ends` has the end offset of each segment;
+        the last is the log's end. OSError if a segment's file cannot be opened."""
         works: list[SegmentWork] = []
         directory = self._snapshots.directory
         flushed: list[LogSegment] = []
@@ -94,19 +94,19 @@ class Unsynced:
         return FlushWork(works, epochs, paths, directories, offset)
 
     def give_back(self, work: FlushWork) -> None:
-        """Names and files that a flush could not sync are to be synced by the next one."""
+        """Records names and files that a flush could not sync: the next flush syncs them."""
         self._epochs_file.is_unsynced = True
         self.names_changed()
         if len(work.directories) > 1:
             self._is_new = True
 
     def is_unwritten(self, active: LogSegment, log_end_offset: int) -> bool:
-        """True if files beside the log lack something that is in memory."""
+        """True if files beside the log lack data that are in memory."""
         return active.has_unwritten or self._epochs_file.is_unwritten(log_end_offset)
 
     def unwritten(self, active: LogSegment, log_end_offset: int) -> list[FileWrite]:
-        """Index entries of the active segment and leader epochs that are not in their files yet, for another thread to
-        write."""
+        """Returns writes of the active segment's index entries and the leader epochs that are not in their files yet,
+        for another thread."""
         writes: list[FileWrite] = [*active.unwritten()]
         if writes:
             self.names_changed()

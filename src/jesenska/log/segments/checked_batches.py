@@ -1,19 +1,21 @@
-"""What a start found in a segment's file, checked before it is served. Nobody reads a file from end to end after an
-orderly stop, so a disk that has lost or changed bytes is noticed when they are first read, and not by a client.
+"""The check of a segment's file that a start has found, before its records are served. After an orderly stop no file
+is read from end to end, so bytes that a disk has lost or changed are noticed when they are first read, and not by a
+client.
 
-    Checked          which bytes of the file were checked, and which of them are damaged
-    check            checks the batches about an offset: their CRCs, and that their offsets follow one another
-    inspect          the same for the whole file, where something is wrong: what is damaged, where the good batches
-                     go on, and the index entries of those
+    Checked          the bytes of the file that were checked, and the damaged ones among them
+    check            checks the batches around an offset: their CRCs, and that their offsets follow one another
+    inspect          the same for the whole file, after a fault was found: the damaged stretches, the good batches
+                     after them, and the index entries of the good batches
 
-Offsets of damaged batches are refused (CORRUPT_MESSAGE), those before and behind them are served. What this process
-has written, or checked at its start, is not looked at again.
+Offsets of damaged batches are refused (CORRUPT_MESSAGE), the offsets before and after them are served. Batches that
+this process has written, or checked at its start, are not checked again.
 
-A batch's base offset is not under its CRC. It is judged by its neighbours: it must be above the last offset before
-it, and the next must be above its own; of two that contradict each other the one that does not follow at once on what
-is before them is damaged, or both.
+A batch's base offset is not covered by its CRC. It is compared with its neighbours: it must be above the last offset
+before it, and the next base offset must be above its own. If two batches contradict each other, the batch that does
+not directly follow the offset before them is damaged, or both are.
 
-Any thread: a copy of a segment (`LogSegment.copy`) is read, and its owner learns what was found.
+The functions run in any thread: they read a copy of a segment (`LogSegment.copy`), and the owner of the segment takes
+over the result.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ from jesenska.log.segments.index_file import CorruptIndexError
 from jesenska.records.codec import BatchScan, crc32c
 from jesenska.records.header import ATTRIBUTES_OFFSET, HEADER_SIZE, MAGIC_OFFSET, MAGIC_V2, BatchHeader, read_header
 
-#: Checked at a time: some milliseconds of work.
+#: Number of bytes that are checked at a time, so that a check is short.
 CHECK_BYTES = 4 * 1024 * 1024
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-#: So far behind a damaged batch good ones are looked for at every byte.
+#: Distance after the start of damage within which good batches are looked for at every byte.
 _SEARCH_BYTES = 1024 * 1024
 _MAGIC = bytes([MAGIC_V2])
-#: What the bytes of no batch are taken for. A magic of 0 or 1 in a log of batches is damage, too.
+#: The errors of bytes that are no batch. A magic of 0 or 1 in a log of batches is damage, too.
 _NO_BATCH = (CorruptMessageError, UnsupportedForMessageFormatError)
 
 
@@ -45,13 +47,13 @@ class Damage(NamedTuple):
 
     position: int
     end_position: int
-    #: The first offset that may be in it, and the first behind it.
+    #: The first offset that may be in the stretch, and the first offset after it.
     offset: int
     next_offset: int
     reason: str
 
     def described(self, path: Path) -> str:
-        """What an operator should know."""
+        """Returns the message for an operator."""
         what = f"{path} is damaged from position {self.position} to {self.end_position} ({self.reason})"
         if self.offset >= self.next_offset:
             return f"{what}: no record is lost by that"
@@ -63,8 +65,8 @@ class Damage(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An index entry of a good batch: its last offset, its position, and the largest timestamp so far with its
-    offset."""
+    """An index entry of a good batch: its last offset, its position, and the largest timestamp so far with the offset
+    of that timestamp."""
 
     last_offset: int
     position: int
@@ -81,7 +83,7 @@ class CheckedIndex(Protocol):
 
 
 class CheckedSegment(Protocol):
-    """What is asked of a segment (segment.LogSegment)."""
+    """The part of a segment that a check needs (segment.LogSegment)."""
 
     @property
     def base_offset(self) -> int: ...
@@ -109,13 +111,14 @@ class DamagedRecordsError(CorruptMessageError):
 
 
 class Checked:
-    """Of one segment: what was found in the first `size_bytes` of its file, those that were there at the start."""
+    """The result of the checks of one segment: of the first `size_bytes` of its file, which were there at the
+    start."""
 
     __slots__ = ("_ends", "_starts", "damaged", "size_bytes")
 
     def __init__(self, size_bytes: int) -> None:
         self.size_bytes = size_bytes
-        #: In order of their positions; all of the segment's, once there is one.
+        #: In order of their positions; if there is any damage, the list is complete.
         self.damaged: list[Damage] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
@@ -126,7 +129,7 @@ class Checked:
         return made
 
     def add(self, start: int, end: int) -> None:
-        """The batches from one position to another are good."""
+        """Records that the batches from position `start` to position `end` are good."""
         starts, ends = self._starts, self._ends
         first = bisect_right(ends, start - 1)
         last = bisect_right(starts, end)
@@ -135,15 +138,15 @@ class Checked:
         starts[first:last], ends[first:last] = [start], [end]
 
     def take(self, other: Checked) -> None:
-        """Takes over what another has found in the same file."""
+        """Takes over the results of another check of the same file."""
         for start, end in zip(other._starts, other._ends, strict=True):
             self.add(start, end)
         if other.damaged and not self.damaged:
             self.damaged = other.damaged
 
     def end_from(self, position: int) -> int:
-        """Up to where the batches from `position` on are good: `position` itself if they are not known to be. What
-        lies behind what was there at the start is good."""
+        """Returns the position up to which the batches from `position` on are good: `position` itself if they are not
+        known to be good. Bytes written after the start are good."""
         if position >= self.size_bytes:
             return _INT32_MAX
         index = bisect_right(self._starts, position) - 1
@@ -153,46 +156,46 @@ class Checked:
         return _INT32_MAX if end >= self.size_bytes else end
 
     def damage_at(self, offset: int) -> Damage | None:
-        """The damage that an offset lies in."""
+        """Returns the damage that contains an offset."""
         for damage in self.damaged:
             if damage.offset <= offset < damage.next_offset:
                 return damage
         return None
 
     def floor(self, offset: int) -> int:
-        """The position behind all damage before an offset: no batch is looked for across it."""
+        """Returns the end position of the last damage before an offset: the search for a batch does not cross it."""
         return max((damage.end_position for damage in self.damaged if damage.next_offset <= offset), default=0)
 
     def behind_damage(self, position: int) -> int:
-        """The position itself, or the one behind the damage that it is in."""
+        """Returns the position itself, or the end of the damage that contains it."""
         return next(
             (damage.end_position for damage in self.damaged if damage.position <= position < damage.end_position),
             position,
         )
 
     def next_damage(self, position: int) -> int:
-        """Where the next damage behind a position begins."""
+        """Returns the start of the next damage after a position."""
         return next((damage.position for damage in self.damaged if damage.position > position), _INT64_MAX)
 
     def forget_from(self, position: int) -> None:
-        """The file ends there now."""
+        """Forgets everything from `position` on: the file now ends there."""
         self.size_bytes = min(self.size_bytes, position)
         self.damaged = [damage for damage in self.damaged if damage.position < position]
 
     @property
     def is_whole(self) -> bool:
-        """True if everything was checked, and is good."""
+        """True if everything was checked and is good."""
         return not self.damaged and self.end_from(0) >= self.size_bytes
 
 
 def check(segment: CheckedSegment, offset: int, bound: int) -> list[Entry] | None:
-    """Checks the batches about an offset of a segment that ends before offset `bound`, some megabytes of them, into
-    `segment.checked`. Where something is wrong the whole segment is inspected; the entries of its indexes, which may
-    be what is wrong, are given then."""
+    """Checks some megabytes of batches around an offset of a segment that ends before offset `bound`, and records the
+    result in `segment.checked`. If a fault is found, the whole segment is inspected, and the new entries of its
+    indexes are returned, since the indexes may be at fault."""
     checked = segment.checked
     assert checked is not None
     if checked.damaged:
-        return None  # all is known
+        return None  # the damage is already known
     try:
         start, floor = segment.checked_from(offset)
     except _NO_BATCH:
@@ -210,7 +213,8 @@ def check(segment: CheckedSegment, offset: int, bound: int) -> list[Entry] | Non
 
 
 def _is_followed(segment: CheckedSegment, run: _GoodRun, end: int, bound: int) -> bool:
-    """Whether what stands behind a run of good batches goes on where its offsets end."""
+    """True if the file ends after a run of good batches, before `bound`, or a batch with higher offsets follows the
+    run."""
     if run.position >= end:
         return run.last_offset < bound
     following = _header_in(segment.read_bytes(run.position, HEADER_SIZE))
@@ -220,8 +224,8 @@ def _is_followed(segment: CheckedSegment, run: _GoodRun, end: int, bound: int) -
 
 
 def _is_indexed(segment: CheckedSegment, run: _GoodRun) -> bool:
-    """Whether the entries of the offset index are of batches of a run, of which every batch has an entry. An entry
-    says that no earlier batch has its offset or a later one."""
+    """True if the entries of the offset index agree with the batches of a run, in which each batch has an entry. The
+    offset of an index entry must be at least the last offset of the batch at its position."""
     found = {entry.position: entry.last_offset for entry in run.entries}
     if run.start not in found:
         found[run.start] = read_header(segment.read_bytes(run.start, HEADER_SIZE)).last_offset
@@ -230,19 +234,19 @@ def _is_indexed(segment: CheckedSegment, run: _GoodRun) -> bool:
 
 
 class _GoodRun:
-    """Batches that are good one after the other, from a position on."""
+    """Consecutive good batches from a position on."""
 
     def __init__(self, segment: CheckedSegment, position: int, end: int, floor: int, index_interval_bytes: int) -> None:
-        """`floor`: the last offset before it."""
+        """`floor` is the last offset before the run."""
         self._segment = segment
         self._end = end
         self.start = self.position = position
         self.entries: list[Entry] = []
         self._scan = BatchScan(max(floor + 1, segment.base_offset), index_interval_bytes, _INT32_MAX)
-        #: The last offset since the last batch was taken out.
+        #: The last offset of the run after its last batch was taken out.
         self._dropped_to: int | None = None
         self._has_stopped = False
-        #: Where the piece that was read last begins, and the last offset before it.
+        #: Start of the piece that was read last, and the last offset before the piece.
         self._piece = position, floor
 
     @property
@@ -251,7 +255,7 @@ class _GoodRun:
 
     @property
     def has_more(self) -> bool:
-        """It has not met its end, nor a batch that is not good."""
+        """True if the run has met neither its end nor a bad batch."""
         return self.position < self._end and not self._has_stopped
 
     @property
@@ -259,7 +263,7 @@ class _GoodRun:
         return self._scan.last_offset if self._dropped_to is None else self._dropped_to
 
     def go(self, at_least: int) -> None:
-        """Goes on until so many bytes are good, or to the first batch that is not."""
+        """Goes on until that many bytes are good, or to the first bad batch."""
         wanted = CHECK_BYTES
         while self.position < self._end and self.position - self.start < at_least:
             data = memoryview(self._segment.read_bytes(self.position, min(wanted, self._end - self.position)))
@@ -278,7 +282,7 @@ class _GoodRun:
             wanted = header.size_bytes
 
     def last_batch(self) -> tuple[int, BatchHeader, int]:
-        """Position and header of the last batch, and the last offset before it."""
+        """Returns position and header of the last batch, and the last offset before it."""
         position, floor = self._piece
         while True:
             header = read_header(self._segment.read_bytes(position, HEADER_SIZE))
@@ -287,7 +291,7 @@ class _GoodRun:
             position, floor = position + header.size_bytes, header.last_offset
 
     def drop_last(self) -> Damage:
-        """Takes the last batch out: it is what does not fit."""
+        """Takes the last batch out of the run, as the damaged one."""
         position, header, self._dropped_to = self.last_batch()
         dropped = Damage(
             position, self.position, 0, 0, f"its base offset {header.base_offset} does not fit between its neighbours"
@@ -298,8 +302,8 @@ class _GoodRun:
 
 
 def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> list[Entry]:
-    """Checks a whole segment, into `segment.checked`; the index entries of its good batches. Batches may begin at
-    `positions`: good ones far behind a damaged one are looked for there."""
+    """Checks a whole segment, records the result in `segment.checked`, and returns the index entries of its good
+    batches. `positions` are possible starts of batches: good batches far after a damaged one are looked for there."""
     checked = segment.checked
     assert checked is not None
     end, last_offset, position = checked.size_bytes, segment.base_offset - 1, 0
@@ -313,7 +317,7 @@ def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> li
         if position < end:
             found = _fault_at(segment, position, end)
             if isinstance(found, BatchHeader):
-                # It is whole, and contradicts the one before it.
+                # The batch is whole, and contradicts the batch before it.
                 if run.has_moved and _is_first_wrong(run, found):
                     damaged.append(run.drop_last())
                     last_offset = run.last_offset
@@ -336,14 +340,14 @@ def inspect(segment: CheckedSegment, bound: int, positions: Sequence[int]) -> li
 
 
 def _is_first_wrong(run: _GoodRun, following: BatchHeader) -> bool:
-    """Of two good batches that contradict each other: whether it is the first whose base offset is wrong. One that
-    follows at once on what is before is right."""
+    """True if the first of two batches that contradict each other has the wrong base offset. A batch that directly
+    follows the offset before it is right."""
     _, header, floor = run.last_batch()
     return following.base_offset > floor and header.base_offset != floor + 1
 
 
 def _fault_at(segment: CheckedSegment, position: int, end: int) -> BatchHeader | str:
-    """The header of the good batch at a position, or why there is none."""
+    """Returns the header of the good batch at a position, or the reason why there is no good batch."""
     try:
         header = read_header(segment.read_bytes(position, min(HEADER_SIZE, end - position)))
     except _NO_BATCH as error:
@@ -359,7 +363,7 @@ def _fault_at(segment: CheckedSegment, position: int, end: int) -> BatchHeader |
 
 
 def _header_in(data: bytes | memoryview) -> BatchHeader | None:
-    """The header that data begin with; None if that is none of a batch."""
+    """Returns the header at the start of the data; None if there is no header of a batch."""
     try:
         header = read_header(data)
     except _NO_BATCH:
@@ -370,8 +374,8 @@ def _header_in(data: bytes | memoryview) -> BatchHeader | None:
 def _resumed(
     segment: CheckedSegment, position: int, end: int, last_offset: int, bound: int, positions: Sequence[int]
 ) -> int:
-    """Where good batches go on behind a bad one: where its length says, at any byte that is near, or at one of the
-    positions; the end if nowhere."""
+    """Returns the position at which good batches go on after a bad one: the end of the bad batch by its length, any
+    byte nearby, or one of the positions; the end of the segment if no good batch follows."""
     header = _header_in(segment.read_bytes(position, HEADER_SIZE))
     following = end if header is None else position + header.size_bytes
     near = segment.read_bytes(position, min(_SEARCH_BYTES, end - position))
@@ -382,7 +386,7 @@ def _resumed(
             found = _fault_at(segment, candidate, end)
             if not isinstance(found, BatchHeader) or not last_offset < found.base_offset <= found.last_offset < bound:
                 continue
-            # Records may hold what looks like a batch; what follows such a one does not.
+            # Records may contain bytes that look like a batch; the bytes after such a false batch are no batch.
             behind = candidate + found.size_bytes
             if behind == end or candidate == following or isinstance(_fault_at(segment, behind, end), BatchHeader):
                 return candidate
@@ -392,7 +396,7 @@ def _resumed(
 
 
 def _looks_like_batches(data: bytes, position: int) -> Iterator[int]:
-    """Positions of what may be headers in some bytes of a file, but for the first."""
+    """Yields the positions of possible headers in some bytes of a file, except for the first byte."""
     at = data.find(_MAGIC, MAGIC_OFFSET + 1)
     while at >= 0:
         start = at - MAGIC_OFFSET
@@ -402,7 +406,7 @@ def _looks_like_batches(data: bytes, position: int) -> Iterator[int]:
 
 
 def indexed_positions(segment: CheckedSegment) -> list[int]:
-    """Where the offset index says that batches begin; nowhere if it makes no sense."""
+    """Returns the starts of batches in the offset index; an empty list if the index is damaged."""
     try:
         return [position for _, position in segment.offset_index.entries()]
     except CorruptIndexError:
@@ -410,7 +414,7 @@ def indexed_positions(segment: CheckedSegment) -> list[int]:
 
 
 def _joined(damaged: list[Damage]) -> Iterator[Damage]:
-    """Stretches in order, those that touch as one."""
+    """Yields the stretches in order, with touching ones joined."""
     before: Damage | None = None
     for item in sorted(damaged):
         if before is not None and item.position <= before.end_position:
@@ -426,7 +430,7 @@ def _joined(damaged: list[Damage]) -> Iterator[Damage]:
 def _with_offsets(
     segment: CheckedSegment, runs: list[_GoodRun], damaged: Iterator[Damage], bound: int
 ) -> Iterator[Damage]:
-    """With the offsets that are between the good batches on either side."""
+    """Yields the damage with the offsets between the good batches on either side."""
     ends = {run.position: run.last_offset for run in runs}
     starts = {run.start for run in runs}
     for item in damaged:
@@ -437,8 +441,8 @@ def _with_offsets(
 
 
 def _entries(segment: CheckedSegment, runs: list[_GoodRun], has_damage: bool) -> list[Entry]:
-    """Those of all runs, with one for the first batch of each run behind damage, so that none is looked for across
-    it."""
+    """Returns the index entries of all runs, with an entry for the first batch of each run after damage, so that a
+    look-up does not cross damage."""
     entries: list[Entry] = []
     newest, newest_offset = -1, segment.base_offset
     for run in runs:

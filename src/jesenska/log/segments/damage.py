@@ -1,14 +1,14 @@
-"""Damage in a segment's file: the error that names the segment, and what becomes of bytes that recovery cuts off after
-an orderly stop.
+"""Damage in a segment's file: the error that names the segment, and the files that keep the bytes that recovery cuts
+off after an orderly stop.
 
-An orderly stop leaves whole batches and nothing else, so damage behind one is the disk's doing, and what is cut off
-was once acknowledged. It is not removed but renamed, for somebody to look at:
+An orderly stop leaves only whole batches. Damage after an orderly stop is therefore a fault of the disk, and the bytes
+that are cut off were acknowledged. They are not removed but renamed, so that an operator can look at them:
 
-    00000000000000001180.log.cut            a segment behind the damage, as it was
+    00000000000000001180.log.cut            a segment after the damage, unchanged
     00000000000000001180.log.4711.cut       the end of a damaged segment's file, from position 4711 on
 
-Neither name is one that Apache Kafka or jesenska reads. After a crash what is cut off was never acknowledged as
-synced; it is removed. What is damaged, and refused to readers, is found in `checked_batches` and refused in `reading`.
+Apache Kafka and jesenska read neither name. After a crash the bytes that are cut off were never acknowledged as
+synced; they are removed. `checked_batches` finds damaged batches, and `reading` refuses them to readers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 class DamagedSegmentError(CorruptMessageError):
-    """A segment's file holds no whole batch where there should be one. `base_offset` is the segment's."""
+    """A segment's file holds no whole batch at a position that should have one. `base_offset` is the segment's."""
 
     def __init__(self, base_offset: int, message: str) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class DamagedSegmentError(CorruptMessageError):
 
 
 def keep_end(files: FileLayer, path: Path, descriptor: int, position: int, file_bytes: int) -> Path:
-    """Copies a file's bytes from `position` on into a file of their own, synced; its path."""
+    """Copies a file's bytes from `position` on into a new file, syncs it, and returns its path."""
     target = path.with_name(f"{path.name}.{position}{CUT_SUFFIX}")
     copy = files.open(target, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
     try:
@@ -50,7 +50,7 @@ def keep_end(files: FileLayer, path: Path, descriptor: int, position: int, file_
 
 
 def keep_whole(files: FileLayer, path: Path) -> Path:
-    """Gives a file a name under which nobody reads it; its path."""
+    """Renames a file so that it is not read again; returns the new path."""
     target = path.with_name(path.name + CUT_SUFFIX)
     files.rename(path, target)
     return target

@@ -1,16 +1,15 @@
-"""What the offset index and the time index have in common: a file of entries of one size, its entries in memory once
-they are needed, and a tail that is written in bunches so that an entry costs no system call.
+"""The common base of the offset index and the time index: a file of entries of one size. The entries are loaded into
+memory when they are needed, and new ones are written in groups, so that an entry costs no system call.
 
-States: not loaded (a segment nobody asked about: no memory, no descriptor) -> loaded -> not loaded again when the
-cache of indexes says so. Only a sealed index, whose entries are all on disk, may be unloaded.
+States: not loaded (the segment has not been read: no memory, no descriptor) -> loaded -> not loaded again, when the
+cache of indexes unloads it. Only a sealed index with all entries on disk may be unloaded.
 
 Entries go to disk with the log's flushes, with a roll, every few seconds (`LogDirectories.tick`) and at an orderly
-stop. Whoever owns the log takes an `IndexWrite`, which some other thread carries out, and notes it as done afterwards;
-what is in the file is at any moment a beginning of the entries.
+stop. The owner of the log takes an `IndexWrite`, another thread carries it out, and the owner then marks it as done.
+At any moment the file holds a prefix of the entries.
 
-A truncation gives the segment a new index, made from a copy, that shares the file: `truncate_to` takes entries from
-the copy alone, its next write cuts the file, and `disown` makes writes that the old index still has under way do
-nothing.
+A truncation gives the segment a new index, made from a copy, that shares the file: `truncate_to` removes entries only
+from the copy, the copy's next write cuts the file, and `disown` makes pending writes of the old index do nothing.
 """
 
 from __future__ import annotations
@@ -25,17 +24,17 @@ from typing import Any
 from jesenska.log.disk.files import FileLayer
 from jesenska.log.disk.shared_files import is_shared, own_copy
 
-#: Entries that are looked at in one compiled pass.
+#: Number of entries that are looked at in one compiled pass.
 _PIECE = 16_384
 
 
 class CorruptIndexError(Exception):
-    """The file cannot be what this broker wrote; it can be built anew from the segment."""
+    """The file is not one that this broker wrote; it can be rebuilt from the segment."""
 
 
 def goes_up(column: array[int]) -> bool:
-    """True if no number is smaller than the one before it; sorting what is sorted is one compiled pass. In pieces,
-    since each holds the interpreter's lock from beginning to end, and the loop waits for that."""
+    """True if no number is smaller than the one before it; sorting a sorted list is one compiled pass. The column is
+    checked in pieces, since each pass holds the interpreter's lock, and the event loop waits for it."""
     for start in range(0, len(column), _PIECE):
         values = column[start : start + _PIECE + 1].tolist()
         if values != sorted(values):
@@ -44,8 +43,8 @@ def goes_up(column: array[int]) -> bool:
 
 
 def big_endian(column: array[int]) -> array[int]:
-    """The same numbers (a new array, or the same where the machine is big-endian) in the byte order of the file, or
-    back from it."""
+    """Returns the same numbers (a new array, or the same one on a big-endian machine) converted to or from the byte
+    order of the file."""
     if sys.byteorder == "big":
         return column
     swapped = column[:]
@@ -54,7 +53,7 @@ def big_endian(column: array[int]) -> array[int]:
 
 
 class IndexWrite:
-    """Entries of one index on their way to its file: `run` in any thread, then `done` on the owner's."""
+    """Entries of one index to be written to its file: call `run` in any thread, then `done` on the owner's thread."""
 
     __slots__ = ("_count", "_data", "_generation", "_index", "_position", "_size_bytes")
 
@@ -65,12 +64,12 @@ class IndexWrite:
         self._count = count
         self._position = position
         self._data = data
-        #: What the file is to be cut to; None leaves its size alone.
+        #: New size of the file in bytes; None leaves its size unchanged.
         self._size_bytes = size_bytes
         self._generation = generation
 
     def run(self, *, create: bool = False) -> None:
-        """Writes; OSError if the disk does not take it. A file that is gone (its segment was deleted) is no error."""
+        """Writes the entries; OSError if the write fails. A missing file (its segment was deleted) is no error."""
         with self._index.lock:
             if self._generation == self._index.generation:
                 try:
@@ -85,7 +84,7 @@ class IndexWrite:
 
 
 class IndexFile:
-    """Subclasses keep the entries and say how they look on disk."""
+    """Subclasses keep the entries and define their format on disk."""
 
     __slots__ = ("_files", "_loaded", "_longer", "_written", "base_offset", "generation", "lock", "max_entries", "path")
 
@@ -98,11 +97,11 @@ class IndexFile:
         self.max_entries = max(1, max_bytes // self.entry_bytes)
         self._files = files
         self._loaded = False
-        #: The file has room behind its entries (Kafka gives an active segment's files their full size).
+        #: True if the file is longer than its entries (Kafka gives an active segment's files their full size).
         self._longer = False
-        #: Entries that are on disk.
+        #: Number of entries that are on disk.
         self._written = 0
-        #: Held while the file is written; counted up when entries are taken back.
+        #: Held while the file is written and while `generation` is incremented, which makes pending writes void.
         self.lock = Lock()
         self.generation = 0
         self._clear()
@@ -124,7 +123,7 @@ class IndexFile:
         return self.path.exists()
 
     def load(self) -> None:
-        """Reads the entries; a file that is not there has none. CorruptIndexError if they do not make sense."""
+        """Reads the entries; a missing file has no entries. CorruptIndexError if the entries are not valid."""
         try:
             data = self._files.read_file(self.path)
         except FileNotFoundError:
@@ -139,15 +138,16 @@ class IndexFile:
         self._loaded = True
 
     def begin(self) -> None:
-        """The index of a new segment, whose file somebody else makes: loaded, without entries."""
+        """Begins the index of a new segment: loaded, without entries. The caller makes the file."""
         self._loaded = True
 
     def take(self, other: IndexFile) -> None:
-        """Becomes what the other one is, which describes the same file; entries are shared, since neither ever changes
-        those of a sealed segment."""
+        """Becomes a copy of an index of the same file. The two share their entries, since neither changes those of a
+        sealed segment."""
         self._share(other)
         self._written, self._longer = other._written, other._longer
-        # Last, and the reverse of `unload`: if the other one is unloaded meanwhile, by its owner, this one is, too.
+        # Last, the reverse of the order in `unload`: if the owner unloads the other index meanwhile, this one is
+        # unloaded, too.
         self._loaded = other._loaded
         if not self._loaded:
             self._clear()
@@ -159,21 +159,21 @@ class IndexFile:
             self._clear()
 
     def forget(self) -> None:
-        """Not loaded: the file has all entries."""
+        """Marks the index as not loaded: the file has all entries."""
         self._loaded = False
         self._clear()
 
     def is_nowhere(self) -> None:
-        """The file has none of the entries that are in memory yet."""
+        """Marks all entries in memory as not yet written to the file."""
         self._written = 0
         self._longer = True
 
     def content(self) -> bytes | None:
-        """What a file with all entries holds; None where nothing is in memory, and the file has them."""
+        """Returns the content of a file with all entries; None if the index is not loaded, since the file has them."""
         return self._encode(0) if self._loaded else None
 
     def reset(self) -> None:
-        """Empty, on disk too, ready to be built anew."""
+        """Empties the index, in memory and on disk, ready to be rebuilt."""
         with self.lock:
             self.generation += 1
         self._clear()
@@ -183,8 +183,8 @@ class IndexFile:
         self._longer = False
 
     def replace(self) -> None:
-        """Empty, in memory, ready to be built anew; the next write that trims brings the file to what is there then,
-        from its beginning on."""
+        """Empties the index in memory, ready to be rebuilt; the next write that trims writes all entries from the
+        start of the file and cuts it to them."""
         with self.lock:
             self.generation += 1
         self._clear()
@@ -194,12 +194,12 @@ class IndexFile:
 
     @property
     def has_unwritten(self) -> bool:
-        """True if there are entries in memory only."""
+        """True if some entries are only in memory."""
         return self._loaded and self._written < self._count()
 
     def unwritten(self, *, trim: bool = False) -> IndexWrite | None:
-        """What has to be written for all entries to be on disk, and with `trim` for the file to be cut to them; None
-        if nothing."""
+        """Returns the write that brings all entries to disk, and with `trim` cuts the file to them; None if there is
+        nothing to write."""
         if not self._loaded:
             return None
         count, written = self._count(), self._written
@@ -212,13 +212,13 @@ class IndexFile:
         )
 
     def wrote(self, count: int, trimmed: bool) -> None:
-        """An `IndexWrite` was carried out."""
+        """Records that an `IndexWrite` was carried out."""
         self._written = max(self._written, min(count, self._count()))
         if trimmed:
             self._longer = False
 
     def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
-        """Writes bytes and cuts the file, as an `IndexWrite` has them."""
+        """Writes the bytes of an `IndexWrite` and cuts the file."""
         descriptor = self._open(os.O_CREAT if create else 0)
         try:
             if data:
@@ -229,33 +229,34 @@ class IndexFile:
             self._files.close(descriptor)
 
     def write(self, *, trim: bool = False) -> None:
-        """Puts the entries that are only in memory on disk, at once."""
+        """Writes the entries that are only in memory, at once."""
         wanted = self.unwritten(trim=trim)
         if wanted is not None:
             wanted.run(create=True)
             wanted.done()
 
     def trim(self) -> None:
-        """Entries on disk, the file cut to them: an orderly stop. A loaded index without a file gets one."""
+        """Writes all entries and cuts the file to them, for an orderly stop. A loaded index without a file gets
+        one."""
         self.write(trim=True)
         if self._loaded and not self.path.exists():
             self._resize(0)
 
     def disown(self) -> None:
-        """The file is another index's: writes of this one that are under way end first, later ones do nothing. Any
+        """Gives the file to another index: pending writes of this index end first, later ones do nothing. Any
         thread."""
         with self.lock:
             self.generation += 1
 
     def _cut(self, count: int) -> None:
-        """Drops all entries but the first `count`, in memory."""
+        """Drops all entries except the first `count`, in memory."""
         if count < self._count():
             self._drop(count)
             self._written = min(self._written, count)
             self._longer = True
 
     def _open(self, flags: int) -> int:
-        """The file, to be changed: one that a branch has, too, is copied first."""
+        """Opens the file for changes; a file that is shared with a branch is copied first."""
         if is_shared(self._files, self.path):
             return own_copy(self._files, self.path)
         return self._files.open(self.path, os.O_RDWR | flags)
@@ -274,7 +275,8 @@ class IndexFile:
         raise NotImplementedError
 
     def keep(self, count: int) -> None:
-        """Its own entries, the first `count`: for a copy of an active segment's index, which only adds to them."""
+        """Keeps the first `count` entries in arrays of its own: for a copy of an active segment's index, which only
+        adds entries."""
         raise NotImplementedError
 
     def _count(self) -> int:

@@ -1,22 +1,22 @@
-"""`<base offset>.index`: where in the segment a batch stands, for a sparse set of batches.
+"""`<base offset>.index`, the positions of a sparse set of batches in the segment.
 
     8 bytes per entry, big-endian:
         4  relative_offset   last offset of a batch, less the segment's base offset
-        4  position          where that batch begins in the .log file
+        4  position          start of that batch in the .log file
 
-Both columns go up. One entry is added once more than `index.interval.bytes` were appended since the last, so an
-entry's batch is found at most about that many bytes after the position that a look-up gives. Since the key is the
+Both columns increase. An entry is added after more than `index.interval.bytes` were appended since the last entry, so
+an entry's batch is found at most about that many bytes after the position that a look-up returns. Since the key is the
 *last* offset of the batch, the batch that holds offset X begins at or after the position of the largest entry <= X.
 
-The entries live in two arrays in memory and are written in bunches (index_file). Kafka gives the file of an active
-segment its full size (`segment.index.bytes`), zeros behind the entries; here it ends with its entries, so that whoever
-looks at a running broker's files finds no zeros.
+The entries are kept in two arrays in memory and are written in groups (index_file). Kafka gives the file of an active
+segment its full size (`segment.index.bytes`), with zeros after the entries. Here the file ends with its entries, so
+the files of a running broker have no zeros.
 
-After a crash the file may lack entries, or end in zeros that the file system or Kafka left: it belongs then to a
-segment past the recovery point, and recovery builds it anew. One that does not make sense when it is first needed is
-built anew, too.
+After a crash the file may lack entries, or end in zeros that the file system or Kafka left. Such a file belongs to a
+segment past the recovery point, and recovery rebuilds it. A file that is not valid when it is first needed is rebuilt,
+too.
 
-`index_file.IndexFile` is what this and the time index share: the file, its tail in memory, the cutting.
+The time index shares `index_file.IndexFile`: the file, its unwritten entries in memory, the cutting.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class OffsetIndex(IndexFile):
     _positions: array[int]
 
     def append(self, offset: int, position: int) -> None:
-        """One more entry; offsets must go up. A full index drops it: the segment rolls at the next append."""
+        """Adds an entry; offsets must increase. A full index drops the entry: the segment rolls at the next append."""
         if not self.is_loaded:
             self.load()
         relative = offset - self.base_offset
@@ -51,41 +51,41 @@ class OffsetIndex(IndexFile):
         self._positions.append(position)
 
     def lookup(self, offset: int) -> int:
-        """A position in the segment at or before the batch that holds `offset`."""
+        """Returns a position in the segment at or before the batch that holds `offset`."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._offsets, offset - self.base_offset)
         return self._positions[index - 1] if index else 0
 
     def around(self, position: int) -> tuple[int, int | None]:
-        """The offset of the last entry before a position (the segment's base offset less one if there is none), and of
-        the entry at it, if there is one."""
+        """Returns the offset of the last entry before a position (the segment's base offset less one if there is
+        none), and the offset of the entry at the position, if there is one."""
         index = bisect_left(self._positions, position)
         before = self.base_offset + (self._offsets[index - 1] if index else -1)
         is_there = index < len(self._positions) and self._positions[index] == position
         return before, self.base_offset + self._offsets[index] if is_there else None
 
     def between(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The entries (offset, position) from one position to another."""
+        """Returns the entries (offset, position) from position `start` to before position `end`."""
         first, last = bisect_left(self._positions, start), bisect_left(self._positions, end)
         return [(self.base_offset + self._offsets[index], self._positions[index]) for index in range(first, last)]
 
     def position_bound(self, position: int) -> int | None:
-        """The position of the first entry at or after a position; None past the last."""
+        """Returns the position of the first entry at or after a position; None past the last entry."""
         if not self.is_loaded:
             self.load()
         index = bisect_left(self._positions, position)
         return self._positions[index] if index < len(self._positions) else None
 
     def offset_bound(self, position: int) -> int | None:
-        """The offset of the first entry at or after a position; None past the last."""
+        """Returns the offset of the first entry at or after a position; None past the last entry."""
         if not self.is_loaded:
             self.load()
         index = bisect_left(self._positions, position)
         return self.base_offset + self._offsets[index] if index < len(self._positions) else None
 
     def last(self) -> tuple[int, int] | None:
-        """The newest entry (offset, position)."""
+        """Returns the newest entry (offset, position)."""
         if not self.is_loaded:
             self.load()
         return (self.base_offset + self._offsets[-1], self._positions[-1]) if self._offsets else None
@@ -128,7 +128,7 @@ class OffsetIndex(IndexFile):
         columns.frombytes(data)
         columns = big_endian(columns)
         self._offsets, self._positions = columns[0::2], columns[1::2]
-        # Zeros at the end are room that no entry was written to; an entry at position 0 can only be the first.
+        # Zeros at the end are unused room; only the first entry can be at position 0.
         count = len(self._positions)
         while count and self._positions[count - 1] == 0 and (count > 1 or self._offsets[0] == 0):
             count -= 1
@@ -138,5 +138,5 @@ class OffsetIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays: another thread may be looking into these.
+        # New arrays: another thread may be reading the old ones.
         self._offsets, self._positions = self._offsets[:count], self._positions[:count]

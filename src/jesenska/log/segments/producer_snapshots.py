@@ -1,7 +1,7 @@
-"""The snapshots of a log's producers on its disk: `<offset>.snapshot` beside the segments, each the producers' state
-as of that offset (`producer_state` has the format and says when they are read). One is written for each segment that
-is begun, and for the log's end at an orderly stop. None is synced when it is written: a flush takes it along, and a
-start does without one that is torn.
+"""The snapshots of a log's producers on its disk: `<offset>.snapshot` beside the segments, each with the producers'
+state as of that offset (`producer_state` describes the format and the reading). A snapshot is written for each new
+segment, and for the log's end at an orderly stop. It is not synced when it is written: a flush syncs it, and a start
+ignores a torn one.
 """
 
 from __future__ import annotations
@@ -22,30 +22,31 @@ def snapshot_offsets(directory: Path, files: FileLayer) -> list[int]:
 
 
 class ProducerSnapshots:
-    """Those of one log."""
+    """The producer snapshots of one log."""
 
     __slots__ = ("_files", "directory")
 
     def __init__(self, directory: Path, files: FileLayer) -> None:
-        #: The log's; deletion gives it another name.
+        #: The log's directory; a deletion renames it.
         self.directory = directory
         self._files = files
 
     def path(self, offset: int) -> Path:
-        """Where the snapshot as of an offset is, or would be."""
+        """Returns the path of the snapshot as of an offset, even if there is no such snapshot."""
         return self.directory / file_name(offset, SNAPSHOT_SUFFIX)
 
     def write(self, offset: int, producers: ProducerState) -> None:
-        """Writes the state as the snapshot as of `offset`; OSError if the disk does not take it."""
+        """Writes the state as the snapshot as of `offset`; OSError if the write fails."""
         self._files.replace_file(self.path(offset), encode_snapshot(producers.entries()), sync=False)
 
     def remove(self, offset: int) -> None:
-        """Removes one; where that fails it stays, and a start that finds it past the log's end removes it."""
+        """Removes a snapshot; if that fails it stays, and a start removes it if it is past the log's end."""
         with suppress(OSError):
             self._files.unlink(self.path(offset))
 
     def mark_deleted(self, offset: int) -> list[Path]:
-        """Renames one that is to be removed later; its new path, nothing if there is none."""
+        """Renames a snapshot that is to be removed later; returns its new path, or an empty list if there is no
+        snapshot."""
         path = self.path(offset)
         target = path.with_name(path.name + DELETED_SUFFIX)
         try:
@@ -55,7 +56,7 @@ class ProducerSnapshots:
         return [target]
 
     def keep_only(self, offsets: Collection[int]) -> None:
-        """Removes all others: they belong to segments that are gone."""
+        """Removes all snapshots except those at `offsets`: the others belong to removed segments."""
         for offset in snapshot_offsets(self.directory, self._files):
             if offset not in offsets:
                 self.remove(offset)

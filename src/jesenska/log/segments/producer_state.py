@@ -1,8 +1,7 @@
-"""What a partition knows of the producers that write to it: enough to recognise a batch that was sent twice, a gap in
-the sequence, a producer that was replaced (its epoch went up), and transactions that are still open. A pure decider:
-no I/O, no clock.
+"""The state of the producers that write to a partition. It recognises a batch that was sent twice, a gap in the
+sequence, a producer that was replaced (its epoch increased), and open transactions. A pure decider: no I/O, no clock.
 
-One file per snapshot, `<offset, 20 digits>.snapshot`: the state after every batch below that offset.
+Each snapshot is a file, `<offset, 20 digits>.snapshot`: the state after every batch below that offset.
 
     offset  bytes  field
          0      2  version = 1
@@ -15,45 +14,45 @@ One file per snapshot, `<offset, 20 digits>.snapshot`: the state after every bat
                      8  last_offset
                      4  offset_delta           last offset less first offset of the last batch
                      8  timestamp              largest of the last batch
-                     4  coordinator_epoch      of the last transaction marker; -1 none
-                     8  current_txn_first_offset   -1 none open
+                     4  coordinator_epoch      of the last transaction marker; -1 if none
+                     8  current_txn_first_offset   -1 if none is open
 
-Taken when a segment is rolled and at an orderly stop. After a crash: newest snapshot that can be read and is not past
-the log's end, then the headers of all batches after it. A snapshot that is damaged is ignored, so the worst that a
-torn one costs is a longer replay.
+Snapshots are taken when a segment is rolled and at an orderly stop. After a crash the state is the newest readable
+snapshot that is not past the log's end, updated with the headers of all batches after it. A damaged snapshot is
+ignored, so a torn one only makes the replay longer.
 
-A snapshot remembers only the last batch of a producer, the state in memory the last five: a repeat of an older one is
-then out of order and not a duplicate, as in Kafka.
+A snapshot holds only the last batch of a producer, the state in memory the last five. After a load a repeat of an
+older batch is therefore out of order and not a duplicate, as in Kafka.
 
 The rules for a batch from a client, in this order:
 
-    its sequence range is one of the last five    duplicate: the earlier offsets are the answer
+    its sequence range is one of the last five    duplicate: the answer has the earlier offsets
       batches of the same epoch
-    its epoch is older than the one known         INVALID_PRODUCER_EPOCH
+    its epoch is older than the known epoch       INVALID_PRODUCER_EPOCH
     its epoch is newer                            sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
-    nothing is known of the producer (expired,    any sequence is taken
-      or its records deleted)
+    the producer is not known (expired, or its    any sequence is taken
+      records deleted)
     same epoch                                    sequence follows the last, else OUT_OF_ORDER_SEQUENCE_NUMBER
     it is outside a transaction while one is      INVALID_TXN_STATE
       open
 
-Kafka forgets a producer by its records' timestamps. Here the time of the append counts where it is later: records of
-the past (a replayed history) keep their protection against duplicates. What the file holds is the same.
+Kafka expires a producer by its records' timestamps. Here the time of the append counts if it is later, so that old
+records (a replayed history) keep their protection against duplicates. The file format is the same.
 
-What it tells of transactions that were aborted goes into the log's transaction index (transaction_index).
+Aborted transactions are also kept in the log's transaction index (transaction_index).
 
-Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator whether the partition
-is in it. A marker that comes meanwhile makes that void (`begin_verification`, `is_verified`). What is known of it
-lasts until a batch of a transaction is written, also where the coordinator says no: the batch that was refused comes
-again, and one that was sent after it may not be written before it. As in Kafka, three rules more hold until then:
+Verification (KIP-890): before the first batch of a transaction the leader asks the coordinator if the partition is in
+it. A marker that arrives meanwhile makes the answer void (`begin_verification`, `is_verified`). A verification lasts
+until a batch of a transaction is written, even if the coordinator refuses: the refused batch is sent again, and a
+batch that was sent after it must not be written before it. As in Kafka, three more rules hold until then:
 
     before the coordinator is asked: its epoch    INVALID_PRODUCER_EPOCH
-      is older than the one known
-    its sequence is above the lowest that has     OUT_OF_ORDER_SEQUENCE_NUMBER
-      come since, in the newest epoch
-    no batch of the producer is known, its first  sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
-      request since has left it to the leader to
-      add the partition
+      is older than the known epoch
+    its sequence is above the lowest one that     OUT_OF_ORDER_SEQUENCE_NUMBER
+      has arrived since, in the newest epoch
+    no batch of the producer is known, and its    sequence must be 0, else OUT_OF_ORDER_SEQUENCE_NUMBER
+      first request since leaves it to the leader
+      to add the partition
 """
 
 from __future__ import annotations
@@ -98,18 +97,18 @@ class RememberedBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer: a value that is replaced, so that an append that fails puts the earlier one back."""
+    """One producer. The value is immutable, so that a failed append can restore the earlier one."""
 
     producer_id: int
     producer_epoch: int
     #: Newest last, at most five.
     batches: tuple[RememberedBatch, ...]
     coordinator_epoch: int
-    #: Largest timestamp of the last batch: what the snapshot keeps.
+    #: Largest timestamp of the last batch, as in the snapshot.
     last_timestamp: int
-    #: -1: no transaction is open.
+    #: -1 if no transaction is open.
     current_txn_first_offset: int
-    #: When this broker last saw it, for expiry.
+    #: Time at which this broker last saw the producer, for expiry.
     last_seen_ms: int
 
     @property
@@ -131,26 +130,26 @@ class AbortedTransaction(NamedTuple):
     first_offset: int
     #: Offset of the marker.
     last_offset: int
-    #: The last stable offset once the marker is committed: where the oldest transaction begins that is open then, else
-    #: the offset after the marker.
+    #: The last stable offset after the marker is committed: the first offset of the oldest transaction that is open
+    #: then, else the offset after the marker.
     last_stable_offset: int
 
 
 class Verification:
-    """A transaction of a producer whose first batch is not written yet."""
+    """A producer's transaction whose first batch is not written yet."""
 
     __slots__ = ("begun_ms", "is_for_new_clients", "lowest_sequence", "producer_epoch")
 
     def __init__(self, producer_epoch: int, sequence: int, begun_ms: int, is_for_new_clients: bool) -> None:
-        #: The newest that has come, and the lowest sequence that has come with it.
+        #: The newest epoch that has arrived, and the lowest sequence that has arrived with it.
         self.producer_epoch = producer_epoch
         self.lowest_sequence = sequence
         self.begun_ms = begun_ms
-        #: The request that began it leaves it to the leader to add the partition.
+        #: True if the request that began the verification leaves it to the leader to add the partition.
         self.is_for_new_clients = is_for_new_clients
 
 
-#: What `ProducerState.apply` changed: the producer and its entry before.
+#: A change by `ProducerState.apply`: the producer and its entry before the change.
 Undo = tuple[int, ProducerEntry | None]
 
 
@@ -163,13 +162,13 @@ class ProducerState:
         #: `producer.id.expiration.ms`
         self.expiration_ms = expiration_ms
         self.max_producers = max_producers
-        #: In the order in which they were last heard of, so that the first is the one to forget.
+        #: In the order of their last batches, so that the first producer is the next to be forgotten.
         self._producers: dict[int, ProducerEntry] = {}
-        #: First offset of each open transaction -> producer; offsets only grow, so the first key is the smallest.
+        #: First offset of each open transaction -> producer; offsets only increase, so the first key is the smallest.
         self._ongoing: dict[int, int] = {}
-        #: Ended, but the marker is not below the high watermark yet.
+        #: Transactions that have ended, but whose marker is not below the high watermark yet.
         self._completed: list[CompletedTransaction] = []
-        #: By producer, the one that began first in front.
+        #: By producer, the oldest verification first.
         self._verifications: dict[int, Verification] = {}
 
     def __len__(self) -> int:
@@ -183,8 +182,8 @@ class ProducerState:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The last stable offset cannot pass this: the first offset of the oldest transaction that is open, or ended
-        by a marker that is not below the high watermark."""
+        """The upper bound of the last stable offset: the first offset of the oldest transaction that is open, or was
+        ended by a marker that is not below the high watermark. None if there is no such transaction."""
         if not self._completed and not self._ongoing:
             return None
         candidates = [transaction.first_offset for transaction in self._completed]
@@ -192,15 +191,15 @@ class ProducerState:
         return min(candidates, default=None)
 
     def high_watermark_moved(self, high_watermark: int) -> None:
-        """Transactions whose marker is below the high watermark no longer hold back the last stable offset."""
+        """Transactions with a marker below the high watermark stop holding back the last stable offset."""
         if self._completed:
             self._completed = [
                 transaction for transaction in self._completed if transaction.last_offset >= high_watermark
             ]
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
-        """The remembered batch that this one repeats, None if it may be appended; else the error of Kafka's name. For
-        batches of clients only: a follower takes what the leader took."""
+        """Returns the remembered batch that this batch repeats, None if it may be appended; otherwise raises the error
+        of Kafka's name. For batches of clients only: a follower appends everything that the leader has appended."""
         entry = self._producers.get(header.producer_id)
         if entry is None:
             if self._verifications:
@@ -244,7 +243,7 @@ class ProducerState:
         return None
 
     def _check_verification(self, header: BatchHeader, *, has_batches: bool) -> None:
-        """OUT_OF_ORDER_SEQUENCE_NUMBER where a batch that must come first was refused."""
+        """OUT_OF_ORDER_SEQUENCE_NUMBER if a batch that must come first was refused."""
         verification = self._verifications.get(header.producer_id)
         if verification is None:
             return
@@ -261,8 +260,8 @@ class ProducerState:
             )
 
     def check_epoch(self, producer_id: int, producer_epoch: int) -> None:
-        """INVALID_PRODUCER_EPOCH for an older epoch than the one known. Nothing else is checked of a batch that a
-        coordinator writes in a producer's transaction: sequence numbers say nothing."""
+        """INVALID_PRODUCER_EPOCH for an epoch older than the known one. This is the only check of a batch that a
+        coordinator writes in a producer's transaction: such a batch has no sequence numbers."""
         entry = self._producers.get(producer_id)
         if entry is not None and producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
@@ -271,7 +270,7 @@ class ProducerState:
             )
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether a producer has a transaction open here, in that epoch."""
+        """True if the producer has an open transaction here, in that epoch."""
         entry = self._producers.get(producer_id)
         return (
             entry is not None and entry.current_txn_first_offset != NO_OFFSET and entry.producer_epoch == producer_epoch
@@ -280,10 +279,10 @@ class ProducerState:
     def begin_verification(
         self, producer_id: int, producer_epoch: int, sequence: int, now_ms: int, *, is_for_new_clients: bool
     ) -> Verification:
-        """Whoever is about to write the first batch of a transaction asks the coordinator whether the partition is in
-        it. The answer says that no transaction of the producer has ended here since (`is_verified`). `sequence` is
-        that of the batch, -1 where a coordinator writes it; `is_for_new_clients`: the coordinator is to add the
-        partition."""
+        """Begins the verification of a transaction's first batch, before the leader asks the coordinator if the
+        partition is in the transaction. The returned object shows later if a transaction of the producer has ended
+        here since (`is_verified`). `sequence` is that of the batch, -1 if a coordinator writes it; with
+        `is_for_new_clients` the coordinator is to add the partition."""
         verification = self._verifications.get(producer_id)
         if verification is None:
             if len(self._verifications) >= self.max_producers:
@@ -298,15 +297,15 @@ class ProducerState:
         return verification
 
     def is_verified(self, producer_id: int, producer_epoch: int, verification: Verification | None) -> bool:
-        """Whether a batch of the producer's transaction may be written: such a transaction is open here, or none has
+        """True if a batch of the producer's transaction may be written: such a transaction is open here, or none has
         ended here since `verification` began."""
         if verification is not None and self._verifications.get(producer_id) is verification:
             return True
         return self.has_open_transaction(producer_id, producer_epoch)
 
     def apply(self, header: BatchHeader, base_offset: int, max_timestamp: int, now_ms: int) -> Undo:
-        """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset;
-        the answer undoes it."""
+        """Remembers a batch that is about to be appended, or is replayed from the log, with its assigned base offset.
+        Returns the value that undoes it."""
         producer_id = header.producer_id
         previous = self._producers.pop(producer_id, None)
         delta = header.last_offset_delta
@@ -338,9 +337,10 @@ class ProducerState:
     def apply_marker(
         self, header: BatchHeader, base_offset: int, marker: ControlMarker, now_ms: int
     ) -> tuple[Undo, AbortedTransaction | None]:
-        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` what it
-        says. What undoes it, and the transaction if there was one and it is aborted. TRANSACTION_COORDINATOR_FENCED
-        for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older producer."""
+        """Ends the producer's transaction: `header` is a control batch with its assigned offset, `marker` is its
+        content. Returns the value that undoes it, and the transaction if one was open and the marker aborts it.
+        TRANSACTION_COORDINATOR_FENCED for a marker of an older coordinator, INVALID_PRODUCER_EPOCH for one of an older
+        producer."""
         producer_id, coordinator_epoch = header.producer_id, marker.coordinator_epoch
         aborted: AbortedTransaction | None = None
         previous = self._producers.get(producer_id)
@@ -380,7 +380,7 @@ class ProducerState:
         return (producer_id, previous), aborted
 
     def undo(self, changes: list[Undo]) -> None:
-        """Takes back what `apply` did, given in the order in which it was done."""
+        """Undoes changes of `apply`, given in the order in which they were made."""
         for producer_id, previous in reversed(changes):
             current = self._producers.pop(producer_id, None)
             if current is not None and current.current_txn_first_offset != NO_OFFSET:
@@ -394,8 +394,8 @@ class ProducerState:
                     self._ongoing = dict(sorted(self._ongoing.items()))
 
     def expire(self, now_ms: int) -> int:
-        """Forgets producers that were silent for `expiration_ms` and have no open transaction; how many they were.
-        Verifications that began so long ago go, too."""
+        """Forgets producers that were silent for `expiration_ms` and have no open transaction; returns their number.
+        Verifications that began that long ago are forgotten, too."""
         gone = [
             entry.producer_id
             for entry in self._producers.values()
@@ -418,7 +418,7 @@ class ProducerState:
         self._verifications.clear()
 
     def load(self, entries: Iterable[ProducerEntry]) -> None:
-        """Starts anew from the entries of a snapshot."""
+        """Replaces the state with the entries of a snapshot."""
         self.clear()
         for entry in entries:
             self._producers[entry.producer_id] = entry
@@ -426,8 +426,8 @@ class ProducerState:
         self._ongoing = {first: producer_id for first, producer_id in sorted(opened) if first != NO_OFFSET}
 
     def _forget_oldest(self) -> None:
-        """Makes room for a while: to find the oldest one takes a walk over the places of all that were forgotten since
-        the dict was built, so a hundredth of all go at once."""
+        """Makes room for many producers at once: a search for the oldest one walks over the places of all producers
+        forgotten since the dict was built, so a hundredth of all producers is forgotten at a time."""
         wanted = max(1, self.max_producers // 100)
         oldest: list[int] = []
         for producer_id, entry in self._producers.items():
@@ -440,7 +440,7 @@ class ProducerState:
 
 
 def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
-    """The bytes of a .snapshot file."""
+    """Returns the bytes of a .snapshot file."""
     rows = []
     for entry in entries:
         last = entry.batches[-1] if entry.batches else None
@@ -461,8 +461,8 @@ def encode_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes, now_ms: int) -> list[ProducerEntry]:
-    """The entries of a .snapshot file; CorruptMessageError if it is torn, of another version or its CRC does not fit.
-    `now_ms` is when the producers count as last seen, unless their records are younger."""
+    """Returns the entries of a .snapshot file; CorruptMessageError if it is torn, of another version or its CRC does
+    not fit. `now_ms` counts as the time at which the producers were last seen, unless their records are newer."""
     try:
         version, crc, count = _HEADER.unpack_from(data)
     except StructError as error:

@@ -1,21 +1,21 @@
-"""A segment: one stretch of a partition's log, in files that share a name made of its first possible offset in 20
-digits.
+"""A segment: a range of a partition's log, in files that share a name, the base offset (the first possible offset) in
+20 digits.
 
-    00000000000000001180.log         batches, one after the other, nothing in between (records.batch draws one)
+    00000000000000001180.log         batches, one after the other, with no gaps (records.batch has a drawing)
     00000000000000001180.index       offset -> position, sparse (offset_index)
     00000000000000001180.timeindex   time -> offset, sparse (time_index)
     00000000000000001180.txnindex    transactions that were aborted, if there are any (transaction_index)
     00000000000000001180.snapshot    the producers as of this offset (producer_state)
     *.deleted                        waits to be removed; readers that began earlier still hold the file
 
-Only the last segment of a log is written to (it is *active*); a roll seals it and begins the next.
+Only the last segment of a log (the *active* segment) takes appends; a roll seals it and begins the next.
 
-Invariants: offsets in the file go up and none is below the base offset; `size_bytes` is always the end of a whole
-batch; the indexes never name a position at or past `size_bytes`.
+Invariants: the offsets in the file increase and are never below the base offset; `size_bytes` is always the end of a
+whole batch; the positions in the indexes are always below `size_bytes`.
 
-After a crash of the process nothing is lost but index entries in memory; after a crash of the machine the file may end
-in a part of a batch or in nonsense, past the recovery point only. `recovery.scan_batches` finds the last good byte and
-builds the indexes anew.
+A crash of the process loses only index entries in memory. After a crash of the machine the file may end in a part of a
+batch or in arbitrary bytes, but only past the recovery point. `recovery.scan_batches` finds the end of the last good
+batch and rebuilds the indexes.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ NO_TIMESTAMP = -1
 _RELATIVE_OFFSET_MAX = 2**31 - 1
 _SCAN_BYTES = 8192
 _HEADER_CHUNK_BYTES = 64 * 1024
-# Base offset, length and last offset delta: all that finding a position takes, at their places in the header
-# (records.batch).
+# Base offset, length and last offset delta, at their places in the header (records.batch): the fields needed to find a
+# position.
 _PLACE = Struct(f">qi{LAST_OFFSET_DELTA_OFFSET - LENGTH_OVERHEAD}xi")
 
 
 class ColdError(Exception):
-    """What has to be read for an answer may not be in memory, so reading it could wait for the disk."""
+    """The data needed for an answer may not be in memory, so reading them could wait for the disk."""
 
 
 class BatchPlace(NamedTuple):
-    """Where a batch stands in its segment."""
+    """The place of a batch in its segment."""
 
     position: int
     size_bytes: int
@@ -128,11 +128,11 @@ class LogSegment:
         self._files = files
         self._config = config
         self.base_offset = base_offset
-        #: Held by another thread that reads or mends the index files of this segment, through a copy of it.
+        #: Held by another thread that reads or rebuilds the index files of this segment through a copy of the segment.
         self._guard: Lock | None = None
-        #: Of which segment this is a copy; None for one of a log.
+        #: The original, if this segment is a copy; None for a segment of a log.
         self._original: LogSegment | None = None
-        #: How many entries of the two indexes a copy has in common with an active segment, until they are its own.
+        #: Number of entries of the two indexes that a copy shares with an active segment, until `keep_entries`.
         self._shared_entries: tuple[int, int] | None = None
         self.file = SegmentFile(directory / file_name(base_offset, LOG_SUFFIX), files, open_files, self.unload_indexes)
         self.offset_index = OffsetIndex(
@@ -141,17 +141,18 @@ class LogSegment:
         self.time_index = TimeIndex(
             directory / file_name(base_offset, TIME_INDEX_SUFFIX), base_offset, config.segment_index_bytes, files
         )
-        #: None where no transaction was aborted.
+        #: None if no transaction was aborted.
         self.transaction_index: TransactionIndex | None = None
         #: Bytes of whole batches that readers may see.
         self.size_bytes = size_bytes
-        #: So many of them were there at the start, and not all are known to be good (checked_batches); 0: all are.
+        #: The first bytes of the file that were there at the start, if not all of them are known to be good
+        #: (checked_batches); 0 if all are good.
         self.unchecked_bytes = 0
         self._checked: Checked | None = None
         self.index_interval_bytes = config.index_interval_bytes
         self.bytes_since_index_entry = 0
-        #: Largest timestamp of the first batch: what rolling by time counts from. -1: no batch yet, or batches without
-        #: timestamps.
+        #: Largest timestamp of the first batch, from which rolling by time counts. -1 if there is no batch yet, or the
+        #: batches have no timestamps.
         self.first_timestamp = NO_TIMESTAMP
         self.max_timestamp = NO_TIMESTAMP
         #: Last offset of the batch that holds `max_timestamp`.
@@ -161,8 +162,8 @@ class LogSegment:
         self.created_ms = created_ms
         self.jitter_ms = jitter_ms
         self.is_sealed = False
-        #: The log has it no more: its files have other names, and those of another segment may have its names. A copy
-        #: that is used meanwhile may read the wrong ones, so what it gives does not count.
+        #: True after the segment has left the log: its files have other names, and another segment's files may have
+        #: its names. A copy that is still in use may read the wrong files, so its results are ignored.
         self.is_gone = False
 
     def __repr__(self) -> str:
@@ -181,14 +182,14 @@ class LogSegment:
         self.time_index.reset()
 
     def create_files(self) -> None:
-        """Makes the files of a segment that a compaction writes, empty, whatever was there."""
+        """Makes the files of a segment that a compaction writes; existing files are emptied."""
         self._files.truncate(self.file.create().fileno(), 0)
         self.offset_index.reset()
         self.time_index.reset()
 
     def make_files(self, config: LogConfig) -> OpenFile:
-        """The same, for another thread than the owner's: makes the files and gives the open one; what was made is
-        removed if that fails."""
+        """As `create`, for a thread other than the owner's: makes the files and returns the open log file; the files
+        are removed if that fails."""
         path = self.file.path
         descriptor = self._files.open(path, os.O_RDWR | os.O_CREAT)
         try:
@@ -210,14 +211,14 @@ class LogSegment:
         return OpenFile(descriptor, self._files)
 
     def activate(self) -> None:
-        """Gets the last segment of a log that was opened ready for appends."""
+        """Prepares the last segment of a log that was opened for appends."""
         self.is_sealed = False
         self.file.create()
         self.file.pin()
 
     def note_batch(self, position: int, size_bytes: int, last_offset: int, max_timestamp: int) -> None:
-        """Counts a batch that was written at `position`: indexes, timestamps. `size_bytes` of the segment is the
-        caller's to move."""
+        """Records a batch that was written at `position` in the indexes and the timestamps. The caller updates
+        `size_bytes` of the segment."""
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
@@ -230,7 +231,7 @@ class LogSegment:
         self.bytes_since_index_entry += size_bytes
 
     def _transaction_index_path(self) -> Path:
-        """Its file, named as the others are now."""
+        """Returns the path of the transaction index, with the same suffix as the other files."""
         path = self.file.path
         return path.with_name(
             file_name(self.base_offset, TXN_INDEX_SUFFIX)
@@ -238,26 +239,26 @@ class LogSegment:
         )
 
     def note_aborted(self, aborted: AbortedTransaction) -> None:
-        """Takes an aborted transaction, whose marker is in the segment, into the transaction index."""
+        """Adds an aborted transaction, whose marker is in the segment, to the transaction index."""
         if self.transaction_index is None:
             self.transaction_index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
             self.transaction_index.begin()
         self.transaction_index.append(aborted)
 
     def load_transaction_index(self) -> None:
-        """Reads the transaction index from its file, which is there; CorruptIndexError if it makes no sense."""
+        """Reads the transaction index from its file, which must be there; CorruptIndexError if it is not valid."""
         index = TransactionIndex(self._transaction_index_path(), self.base_offset, self._files)
         index.load()
         self.transaction_index = index
 
     def forget_transaction_index(self) -> None:
-        """Removes the transaction index and its file: it is about to be built anew."""
+        """Removes the transaction index and its file before it is rebuilt."""
         self.transaction_index = None
         self._files.unlink(self._transaction_index_path())
 
     def note_entries(self, entries: Sequence[tuple[int, int, int, int]]) -> None:
-        """Index entries of batches that were counted elsewhere (recovery, an inspection): last offset, position,
-        largest timestamp so far and its offset."""
+        """Adds index entries of batches that were read by recovery or an inspection: last offset, position, largest
+        timestamp so far and the offset of that timestamp."""
         for last_offset, position, max_timestamp, max_timestamp_offset in entries:
             self.offset_index.append(last_offset, position)
             self.time_index.append(max_timestamp, max_timestamp_offset)
@@ -265,7 +266,8 @@ class LogSegment:
     def note_scanned(
         self, first_timestamp: int, max_timestamp: int, max_timestamp_offset: int, bytes_since_entry: int
     ) -> None:
-        """What is known of all batches together once they were counted elsewhere."""
+        """Sets the timestamps of all batches and the bytes since the last index entry, after another function has read
+        the batches."""
         self.first_timestamp, self.max_timestamp, self.max_timestamp_offset = (
             first_timestamp,
             max_timestamp,
@@ -276,8 +278,9 @@ class LogSegment:
     def should_roll(
         self, write_position: int, more_bytes: int, max_timestamp: int, last_offset: int, now_ms: int, config: LogConfig
     ) -> bool:
-        """True if the next append belongs into a new segment: this one would get too large, is too old by its records'
-        times (or by the clock, if they have none), an index is full, or the offset is too far from the base offset."""
+        """True if the next append belongs into a new segment: this segment would get too large, is too old by its
+        records' times (or by the clock, if they have none), an index is full, or the offset is too far from the base
+        offset."""
         if write_position == 0:
             return last_offset - self.base_offset > _RELATIVE_OFFSET_MAX
         if write_position + more_bytes > config.segment_bytes:
@@ -296,8 +299,8 @@ class LogSegment:
         )
 
     def seal(self) -> None:
-        """No more appends: the last time goes into the time index. The flush that follows cuts the files to what they
-        hold."""
+        """Ends the appends: adds the largest timestamp to the time index. The following flush cuts the files to their
+        content."""
         if self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
         self.is_sealed = True
@@ -316,7 +319,7 @@ class LogSegment:
 
     @property
     def has_unwritten(self) -> bool:
-        """True if index entries are in memory only."""
+        """True if some index entries are only in memory."""
         transactions = self.transaction_index
         return (
             self.offset_index.has_unwritten
@@ -325,8 +328,8 @@ class LogSegment:
         )
 
     def unwritten(self, *, trim: bool = False) -> list[IndexWrite]:
-        """What has to be written for the index files to hold all entries, and nothing else with `trim` or once the
-        segment is sealed; for another thread."""
+        """Returns the writes that bring all index entries to disk, for another thread. With `trim`, and for a sealed
+        segment, they also cut the files to the entries."""
         trim = trim or self.is_sealed
         writes = [self.offset_index.unwritten(trim=trim), self.time_index.unwritten(trim=trim)]
         if self.transaction_index is not None:
@@ -334,7 +337,7 @@ class LogSegment:
         return [write for write in writes if write is not None]
 
     def write_indexes(self) -> None:
-        """Puts index entries on disk that are only in memory, at once."""
+        """Writes the index entries that are only in memory, at once."""
         self.offset_index.write()
         self.time_index.write()
         if self.transaction_index is not None:
@@ -346,7 +349,7 @@ class LogSegment:
         return self._files.pread(self.file.handle().fileno(), size_bytes, position)
 
     def find_warm(self, offset: int) -> BatchPlace | None:
-        """As `find`, with what is in memory; ColdError if that may not be enough."""
+        """As `find`, with the data in memory only; ColdError if these may not be enough."""
         if not self.size_bytes:
             return None
         if not (self.file.is_open and self.offset_index.is_loaded):
@@ -354,18 +357,18 @@ class LogSegment:
         return self._scan(self._indexed_position(offset), offset, warm=True)
 
     def start_for(self, offset: int) -> int:
-        """Where `find` begins to look for an offset."""
+        """Returns the position at which `find` begins its search for an offset."""
         return self._indexed_position(offset)
 
     @property
     def is_warm(self) -> bool:
-        """True if what a look-up takes is in memory, but for pages of the file."""
+        """True if a look-up needs no data from the disk, except pages of the file."""
         return self.file.is_open and self.offset_index.is_loaded
 
     def copy(self) -> LogSegment:
-        """The segment for another thread to read while this one goes on: with a file of its own, and the entries that
-        are known now. A copy of the active segment is made by the owner, one of a sealed segment by anybody; its owner
-        closes it. `keep_entries` comes before the first use."""
+        """Returns a copy of the segment for another thread to read, with its own file handle and the entries known
+        now. Only the owner may copy the active segment; any thread may copy a sealed one. The user of the copy closes
+        it, and calls `keep_entries` before the first use."""
         copy = LogSegment(
             self.file.path.parent,
             self.base_offset,
@@ -378,7 +381,7 @@ class LogSegment:
         copy.file.path = self.file.path
         copy.offset_index.path, copy.time_index.path = self.offset_index.path, self.time_index.path
         copy._guard = self.offset_index.lock
-        # One that has left the log is read by the names that its files have now.
+        # A copy of a segment that has left the log reads the files by their present names.
         copy._original = None if copy.file.path.name.endswith(DELETED_SUFFIX) else self
         if self.offset_index.is_loaded and self.time_index.is_loaded:
             copy.offset_index.take(self.offset_index)
@@ -394,9 +397,9 @@ class LogSegment:
         return copy
 
     def in_another_directory(self, directory: Path, opened: OpenFile | None, open_files: OpenFiles) -> LogSegment:
-        """The segment as it goes on with a copy of its files in `directory`; this one has left the log then. `opened`
-        is the copy of the active segment's file: its index entries, of which no file holds any yet, stay in memory. A
-        sealed segment's index files are whole, and read when they are needed."""
+        """Returns the segment that continues this one with a copy of its files in `directory`; this segment has then
+        left the log. `opened` is the copy of the active segment's file: its index entries, which are not in a file
+        yet, stay in memory. A sealed segment's index files are complete, and are read when they are needed."""
         moved = self.copy()
         moved._guard = moved._original = moved._shared_entries = None
         moved.jitter_ms = self.jitter_ms
@@ -419,42 +422,43 @@ class LogSegment:
         return moved
 
     def keep_entries(self) -> None:
-        """For a copy: the index entries that it shares with an active segment become its own, those that were known
-        when it was made. They take megabytes, so it is done by the thread that needs them."""
+        """For a copy: copies the index entries that it shares with an active segment, as known when the copy was made.
+        They may take megabytes, so the thread that needs them does it."""
         shared, self._shared_entries = self._shared_entries, None
         if shared is not None:
             self.offset_index.keep(shared[0])
             self.time_index.keep(shared[1])
 
     def forget_entries(self) -> None:
-        """For a copy that is not used any more: frees the memory of its index entries."""
+        """For a copy after its use: frees the memory of its index entries."""
         self.offset_index.keep(0)
         self.time_index.keep(0)
 
     def learn(self, copy: LogSegment) -> None:
-        """Takes over what a copy of a sealed segment has read."""
+        """Takes over the timestamps and index entries that a copy of a sealed segment has read."""
         if not self.is_sealed or self.is_gone or copy.size_bytes != self.size_bytes:
             return
         if not self._timestamps_known:
             self._take_timestamps(copy)
         if copy.offset_index.is_loaded and copy.time_index.is_loaded and not self.offset_index.is_loaded:
-            # The file's place in the cache decides how long the entries stay.
+            # The place of the file in the cache decides how long the entries stay in memory.
             self.file.handle()
             self.offset_index.take(copy.offset_index)
             self.time_index.take(copy.time_index)
 
-    # -- what was checked ---------------------------------------------------------------------------------------------
+    # -- the checks ---------------------------------------------------------------------------------------------------
 
     @property
     def checked(self) -> Checked | None:
-        """What is known of the batches that were there at the start; None if all of them are good."""
+        """The known state of the batches that were there at the start; None if all of them are good."""
         if self._checked is None and self.unchecked_bytes:
             self._checked = Checked(self.unchecked_bytes)
         return self._checked
 
     def checked_from(self, offset: int) -> tuple[int, int]:
-        """For `checked_batches.check`: where to begin for an offset, behind what is checked there already, and an
-        offset that the batches there are above. CorruptMessageError if the index is wrong."""
+        """For `checked_batches.check`: returns the position at which the check for an offset begins, after the batches
+        that are already checked, and an offset below all batches from there on. CorruptMessageError if the index is
+        wrong."""
         position = self._indexed_position(offset)
         before, entry = self.offset_index.around(position)
         if entry is not None and self.header_at(position).base_offset > entry:
@@ -464,12 +468,12 @@ class LogSegment:
         return max(position, self.checked.end_from(position) if self.checked is not None else position), before
 
     def check_about(self, offset: int, bound: int) -> list[Entry] | None:
-        """Checks the batches about an offset; the segment ends before `bound`. Entries where the index may be wrong,
-        for the owner (`learn_checked`)."""
+        """Checks the batches around an offset; the segment ends before `bound`. Returns the new index entries if the
+        index may be wrong, for the owner (`learn_checked`)."""
         return check(self, offset, bound) if self.unchecked_bytes else None
 
     def learn_checked(self, other: LogSegment, entries: list[Entry] | None) -> None:
-        """Takes over what a copy has checked, and the entries that it gave (`check_about`)."""
+        """Takes over the results of a copy's check, and the entries that it returned (`check_about`)."""
         checked, found = self.checked, other._checked
         if checked is None or found is None or self.is_gone or other.unchecked_bytes != self.unchecked_bytes:
             return
@@ -481,12 +485,13 @@ class LogSegment:
         self._forget_what_is_whole()
 
     def _forget_what_is_whole(self) -> None:
-        """Once everything was checked, and is good, nothing has to be known of it any more."""
+        """Drops the state of the checks after everything was checked and is good."""
         if self._checked is not None and self._checked.is_whole:
             self.unchecked_bytes, self._checked = 0, None
 
     def rebuild_indexes_from(self, entries: Sequence[Entry]) -> None:
-        """Both indexes anew, on the disk, too, from what an inspection found; for a segment that nobody reads yet."""
+        """Rebuilds both indexes, also on the disk, from the results of an inspection; for a segment without
+        readers."""
         self.offset_index.reset()
         self.time_index.reset()
         self.forget_timestamps()
@@ -505,7 +510,7 @@ class LogSegment:
         self.trim()
 
     def _replace_entries(self, entries: Sequence[Entry]) -> None:
-        """Index entries of what was there at the start; those of what was appended since stay."""
+        """Replaces the index entries of the batches that were there at the start; those of later appends stay."""
         try:
             later = [entry for entry in self.offset_index.entries() if entry[1] >= self.unchecked_bytes]
             later_times = [entry for entry in self.time_index.entries() if later and entry[1] >= later[0][0]]
@@ -521,7 +526,7 @@ class LogSegment:
         if self.is_sealed and self.max_timestamp >= 0:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset, sealing=True)
         logger.warning("the indexes of %s were built anew", self.file.path)
-        with suppress(OSError):  # a full disk: they stay in memory
+        with suppress(OSError):  # a full disk: the entries stay in memory
             for write in self.unwritten(trim=self.is_sealed):
                 write.run()
                 write.done()
@@ -535,17 +540,17 @@ class LogSegment:
         )
 
     def place_at(self, position: int) -> BatchPlace | None:
-        """The batch that begins at a position; None at the end."""
+        """Returns the batch that begins at a position; None at the end."""
         return self._scan(position, -1)
 
     def find(self, offset: int, position: int | None = None) -> BatchPlace | None:
-        """The first batch whose last offset is at least `offset`; None if there is none. Starts at `position` or where
-        the index says."""
+        """Returns the first batch whose last offset is at least `offset`; None if there is no such batch. The search
+        starts at `position` or at the position from the index."""
         return self._scan(self._indexed_position(offset) if position is None else position, offset)
 
     def headers(self, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-        """Position and header of each batch from `position` on, without what is known to be damaged. The records are
-        not read; batches larger than a piece are stepped over."""
+        """Yields position and header of each batch from `position` on, without those known to be damaged. The records
+        are not read; batches larger than a piece are stepped over."""
         descriptor = self.file.handle().fileno()
         unpack = HEADER.unpack_from
         end = self.size_bytes
@@ -570,7 +575,7 @@ class LogSegment:
             position += at
 
     def _indexed_position(self, offset: int) -> int:
-        """Where to begin looking for an offset. An index that is damaged is built anew first."""
+        """Returns the position at which the search for an offset begins. A damaged index is rebuilt first."""
         index = self.offset_index
         if not index.is_loaded:
             self.check_indexes()
@@ -578,8 +583,8 @@ class LogSegment:
         return position if self._checked is None else max(position, self._checked.floor(offset))
 
     def check_indexes(self) -> bool:
-        """Loads the indexes; where they make no sense for this file they are built anew from the headers, and the
-        answer is False."""
+        """Loads the indexes. If they do not fit this file, they are rebuilt from the headers, and the result is
+        False."""
         if self._guard is None:
             return self._check_indexes()
         with self._guard:
@@ -600,7 +605,7 @@ class LogSegment:
         return False
 
     def rebuild_indexes(self) -> None:
-        """Both indexes anew, from the headers of a file that is known to be whole."""
+        """Rebuilds both indexes from the headers of a file that is known to be whole."""
         self.offset_index.reset()
         self.time_index.reset()
         self.forget_timestamps()
@@ -654,7 +659,7 @@ class LogSegment:
             ) from error
 
     def last_place(self) -> BatchPlace | None:
-        """The last batch of the segment; None if it is empty."""
+        """Returns the last batch of the segment; None if it is empty."""
         self.check_indexes()
         entry = self.offset_index.last()
         position = entry[1] if entry is not None else 0
@@ -665,11 +670,11 @@ class LogSegment:
         return found
 
     def behind_damage(self, position: int) -> int:
-        """The position itself, or the one behind the damage that it is known to be in."""
+        """Returns the position itself, or the end of the known damage that contains it."""
         return position if self._checked is None else self._checked.behind_damage(position)
 
     def next_damage(self, position: int) -> int:
-        """Where the next damage behind a position begins, as far as it is known; the end of the segment if nowhere."""
+        """Returns the start of the next known damage after a position; the end of the segment if no damage follows."""
         return self.size_bytes if self._checked is None else min(self.size_bytes, self._checked.next_damage(position))
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -681,18 +686,18 @@ class LogSegment:
 
     @property
     def knows_all_times(self) -> bool:
-        """True if the first batch's timestamp is known, too, as far as it can be."""
+        """True if the first batch's timestamp is known, too, or could not be read."""
         return self._timestamps_known and (self.first_timestamp >= 0 or self._times_were_read or self.size_bytes == 0)
 
     def learn_times(self, copy: LogSegment) -> None:
-        """Takes over the times that a copy of a sealed segment has read, or could not read."""
+        """Takes over the timestamps that a copy of a sealed segment has read, or could not read."""
         self._times_were_read = True
         if copy.size_bytes == self.size_bytes and not self.is_gone:
             self._take_timestamps(copy)
 
     def largest_timestamp(self) -> int:
-        """Largest timestamp of the segment's records, -1 if they have none; read from the time index the first
-        time."""
+        """Returns the largest timestamp of the segment's records, -1 if they have none; the first call reads it from
+        the time index."""
         if not self._timestamps_known:
             newest = self.time_index.peek_last() if self.is_sealed and self.time_index.exists() else None
             if newest is not None:
@@ -703,14 +708,14 @@ class LogSegment:
         return self.max_timestamp
 
     def retention_timestamp(self) -> int:
-        """What retention by time goes by: the largest timestamp, or for records without one the file's modification
-        time."""
+        """Returns the timestamp for retention by time: the largest timestamp, or for records without one the file's
+        modification time."""
         largest = self.largest_timestamp()
         return largest if largest >= 0 else int(self.file.path.stat().st_mtime * 1000)
 
     def load_timestamps(self) -> None:
-        """Learns first and largest timestamp from the first batch, the time index and the batches after its last
-        entry."""
+        """Reads the first and the largest timestamp from the first batch, the time index and the batches after its
+        last entry."""
         self._timestamps_known = True
         if self.size_bytes == 0:
             return
@@ -733,7 +738,7 @@ class LogSegment:
                 self.max_timestamp, self.max_timestamp_offset = header.records_timestamp, header.last_offset
 
     def forget_timestamps(self) -> None:
-        """Before batches are counted anew."""
+        """Resets the timestamps before the batches are read again."""
         self.max_timestamp, self.max_timestamp_offset, self.first_timestamp = (
             NO_TIMESTAMP,
             self.base_offset,
@@ -744,10 +749,10 @@ class LogSegment:
     # -- cutting and removing -----------------------------------------------------------------------------------------
 
     def shorten(self, position: int, offset: int) -> None:
-        """For a copy that is to end where the batch of `offset` begins, at `position`: forgets, in memory, what lies
-        behind; the files stay as they are."""
+        """Cuts a copy in memory: it then ends at `position`, the start of the batch of `offset`. The files are
+        unchanged."""
         self.is_sealed = False
-        # Its own entries: those of a sealed segment are shared with other copies, and these will grow.
+        # Own arrays: those of a sealed segment are shared with other copies, and these will grow.
         self.offset_index.keep(len(self.offset_index))
         self.time_index.keep(len(self.time_index))
         self.offset_index.truncate_to(offset)
@@ -761,7 +766,7 @@ class LogSegment:
         self.load_timestamps()
 
     def replace(self, original: LogSegment, open_files: OpenFiles) -> None:
-        """A copy that was shortened takes its original's place in the log, as the segment that is written to."""
+        """Puts a shortened copy in its original's place in the log, as the active segment."""
         self._guard = None
         self._original = None
         self.jitter_ms = original.jitter_ms
@@ -770,7 +775,7 @@ class LogSegment:
         self.file.pin()
 
     def retire(self) -> None:
-        """The log has no such segment any more. Readers that hold the file go on."""
+        """Removes the segment from the log. Readers that hold the file go on."""
         if self.transaction_index is not None:
             self.transaction_index.disown()
         self.is_sealed = True
@@ -778,14 +783,15 @@ class LogSegment:
         self.file.close()
 
     def disown_indexes(self) -> None:
-        """The index files are another segment's; any thread."""
+        """Gives the index files to another segment; any thread."""
         self.offset_index.disown()
         self.time_index.disown()
         if self.transaction_index is not None:
             self.transaction_index.disown()
 
     def paths(self) -> list[Path]:
-        """The segment's own files (the producers' snapshot goes its own way)."""
+        """Returns the paths of the segment's own files (without the producers' snapshot, which is handled
+        separately)."""
         path = self.file.path
         return [
             path,
@@ -795,12 +801,12 @@ class LogSegment:
         ]
 
     def own_paths(self) -> list[Path]:
-        """The files by the names that they have now, the log first."""
+        """Returns the present paths of the files, the log first."""
         paths = [self.file.path, self.offset_index.path, self.time_index.path]
         return paths if self.transaction_index is None else [*paths, self.transaction_index.path]
 
     def name_files(self, suffix: str) -> None:
-        """The files are named as those of a segment, with a suffix behind that."""
+        """Sets the paths to a segment's names with a suffix after them."""
         directory, base_offset = self.file.path.parent, self.base_offset
         self.file.path = directory / (file_name(base_offset, LOG_SUFFIX) + suffix)
         self.offset_index.path = directory / (file_name(base_offset, INDEX_SUFFIX) + suffix)
@@ -809,19 +815,20 @@ class LogSegment:
             self.transaction_index.path = directory / (file_name(base_offset, TXN_INDEX_SUFFIX) + suffix)
 
     def take_names(self) -> None:
-        """The result of a compaction gets the names of a segment, the log last: a start looks for that one."""
+        """Renames the files of a compaction's result to a segment's names, the log last: a start looks for the log
+        file."""
         given = self.own_paths()
         self.name_files("")
         for source, target in zip(reversed(given), reversed(self.own_paths()), strict=True):
             self._files.rename(source, target)
 
     def join(self, open_files: OpenFiles) -> None:
-        """A sealed segment that another thread has made becomes one of the log's."""
+        """Adds a sealed segment that another thread has made to the log."""
         self.file.move_to(open_files)
         self.unload_indexes()
 
     def mark_deleted(self) -> list[Path]:
-        """Renames the files so that the next start would remove them; the new names. Readers that hold the file go
+        """Renames the files so that the next start removes them; returns the new paths. Readers that hold the file go
         on."""
         with self.offset_index.lock:
             self.is_gone = True
@@ -845,7 +852,7 @@ class LogSegment:
         return renamed
 
     def moved(self, directory: Path) -> None:
-        """The partition's directory has a new name."""
+        """Sets the paths after the partition's directory was renamed."""
         self.file.path = directory / self.file.path.name
         self.offset_index.path = directory / self.offset_index.path.name
         self.time_index.path = directory / self.time_index.path.name
@@ -853,7 +860,7 @@ class LogSegment:
             self.transaction_index.path = directory / self.transaction_index.path.name
 
     def unload_indexes(self) -> None:
-        """Frees the memory of a sealed segment's indexes until somebody asks again."""
+        """Frees the memory of a sealed segment's indexes until they are needed again."""
         if self.is_sealed:
             self.offset_index.unload()
             self.time_index.unload()

@@ -1,14 +1,14 @@
-"""Open `.log` files. A segment's file is opened when somebody needs it and stays open while there is room; answers on
-their way to a socket hold the descriptor they began with, so that closing, renaming or deleting the file never takes
-it from under them.
+"""Open `.log` files. A segment's file is opened when it is first needed and stays open while the cache has room.
+Answers on their way to a socket hold their descriptor, so closing, renaming or deleting the file does not close it for
+them.
 
-    SegmentFile   the file by name; knows whether it is open
-    OpenFile      one descriptor, counted: the cache is one holder, each region in flight is another; the last one
-                  closes it
-    OpenFiles     which files of sealed segments are open, least recently used first; active segments are always open
-                  and not in it
+    SegmentFile   the file by name; knows if it is open
+    OpenFile      one descriptor with a count of its holders: the cache is one, each region in flight is another;
+                  the last holder closes it
+    OpenFiles     the open files of sealed segments, least recently used first; the files of active segments are
+                  always open and not in it
 
-A crash closes all of them; nothing here is on disk.
+A crash closes all of them; nothing of this is on disk.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class OpenFiles:
         return len(self._least_recent)
 
     def touch(self, file: SegmentFile) -> None:
-        """`file` was just used; the least recently used one is closed if there are too many."""
+        """Marks `file` as just used; closes the least recently used file if there are too many."""
         self._least_recent[file] = None
         self._least_recent.move_to_end(file)
         while len(self._least_recent) > self.limit:
@@ -94,7 +94,7 @@ class SegmentFile:
         return self._open is not None
 
     def handle(self) -> OpenFile:
-        """The open file; whoever keeps it past the current call acquires it."""
+        """Returns the open file; a caller that keeps it past the current call acquires it."""
         opened = self._open
         if opened is None:
             opened = self._open = OpenFile(self._files.open(self.path, os.O_RDWR), self._files)
@@ -103,18 +103,18 @@ class SegmentFile:
         return opened
 
     def create(self) -> OpenFile:
-        """Makes the file if it is not there, and opens it."""
+        """Makes the file if it does not exist, and opens it."""
         if self._open is None:
             self._open = OpenFile(self._files.open(self.path, os.O_RDWR | os.O_CREAT), self._files)
         return self.handle()
 
     def adopt(self, opened: OpenFile) -> None:
-        """Takes over a file that another thread has made, and keeps it open: the segment is written to."""
+        """Takes over a file that another thread has made, and keeps it open, since the segment takes appends."""
         self._open = opened
         self.pin()
 
     def pin(self) -> None:
-        """Keeps the file open: the segment is written to."""
+        """Keeps the file open, since the segment takes appends."""
         self._pinned = True
         self._cache.forget(self)
 
@@ -124,17 +124,17 @@ class SegmentFile:
             self._cache.touch(self)
 
     def move_to(self, cache: OpenFiles) -> None:
-        """Closes the file and puts it under another cache: a log is loaded in a thread, with a cache of its own."""
+        """Closes the file and moves it to another cache: a thread that loads a log has its own cache."""
         self.close()
         self._cache = cache
 
     def join(self, cache: OpenFiles) -> None:
-        """As `move_to`, with the file left open."""
+        """As `move_to`, but leaves the file open."""
         self._cache.forget(self)
         self._cache = cache
 
     def close(self) -> None:
-        """Lets go of the descriptor; it closes when no answer holds it."""
+        """Releases the descriptor; it closes when no answer holds it."""
         opened, self._open = self._open, None
         self._cache.forget(self)
         if opened is not None:

@@ -1,5 +1,5 @@
-"""The end of the log that consumers read again and again: where the last batches stand, so that reading them takes
-neither index nor file. Only in memory; empty after a start, a truncation or a roll, and then the index answers."""
+"""The end of the log, which consumers read most: the positions of the last batches, so that reading them needs neither
+index nor file. Only in memory; empty after a start, a truncation or a roll, and then the index is used."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _KEPT_MIN, _KEPT_MAX = 64, 128
 
 
 class PublishedBatch(NamedTuple):
-    """What the log needs to know of a batch that it writes."""
+    """The facts about a batch that the log needs when it writes it."""
 
-    #: Where it begins in the bytes of its append, or in its segment.
+    #: Start of the batch in the bytes of its append, or in its segment.
     position: int
     size_bytes: int
     base_offset: int
@@ -33,7 +33,7 @@ class LogTail:
         self._last_offsets: list[int] = []
         #: Position and base offset of each.
         self._places: list[tuple[int, int]] = []
-        #: Base offset of the first batch that is known; beyond any offset if none is.
+        #: Base offset of the first known batch; larger than any offset if no batch is known.
         self.first_offset = 1 << 63
 
     def clear(self) -> None:
@@ -54,14 +54,15 @@ class LogTail:
             self.first_offset = self._places[0][1]
 
     def find(self, offset: int) -> tuple[int, int, int]:
-        """Position, base offset and end of the batch that holds an offset from `first_offset` on and below the log's
-        end."""
+        """Returns position, base offset and end position of the batch that holds an offset, which must be at least
+        `first_offset` and below the log's end."""
         index = bisect_left(self._last_offsets, offset)
         position, base_offset = self._places[index]
         index += 1
         return position, base_offset, self._places[index][0] if index < len(self._places) else self.segment.size_bytes
 
     def position_of(self, offset: int) -> int:
-        """Where the batch begins that holds an offset, or the first after it; the segment's end if there is none."""
+        """Returns the position of the batch that holds an offset, or of the first batch after it; the segment's end if
+        no batch follows."""
         index = bisect_left(self._last_offsets, offset)
         return self._places[index][0] if index < len(self._places) else self.segment.size_bytes

@@ -1,15 +1,15 @@
-"""`<base offset>.timeindex`: from which offset on records are younger than a time, for a sparse set of batches.
+"""`<base offset>.timeindex`, the offsets after which records are newer than a time, for a sparse set of batches.
 
     12 bytes per entry, big-endian:
         8  timestamp         largest timestamp of the segment so far, in ms
         4  relative_offset   last offset of the batch that holds it, less the segment's base offset
 
-Timestamps go up strictly; an entry whose timestamp would not is left out (late records make no entry). So: every
-record with a timestamp larger than an entry's comes after that entry's offset. Added together with entries of the
-offset index, and once more when the segment is sealed, so that the last entry of a sealed segment has its largest
-timestamp.
+Timestamps increase strictly; an entry that would not increase them is left out (late records make no entry). Therefore
+every record with a timestamp larger than an entry's comes after that entry's offset. Entries are added together with
+those of the offset index, and once more when the segment is sealed, so that the last entry of a sealed segment has its
+largest timestamp.
 
-Writing in bunches, and what a crash leaves: as in offset_index.
+Entries are written in groups, and a crash has the same effects, as in offset_index.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TimeIndex(IndexFile):
         return self._loaded and len(self._timestamps) >= self.max_entries - 1
 
     def append(self, timestamp: int, offset: int, *, sealing: bool = False) -> None:
-        """One more entry, if its timestamp is larger than the last one's."""
+        """Adds an entry, if its timestamp is larger than that of the last entry."""
         if not self.is_loaded:
             self.load()
         if timestamp < 0 or (self._timestamps and timestamp <= self._timestamps[-1]):
@@ -55,16 +55,16 @@ class TimeIndex(IndexFile):
         self._offsets.append(offset - self.base_offset)
 
     def lookup(self, timestamp: int) -> int:
-        """An offset whose batch, or a later one, holds the first record with a timestamp of at least `timestamp`: an
-        entry names the first batch that reached its time, so all before that are older."""
+        """Returns an offset whose batch, or a later one, holds the first record with a timestamp of at least
+        `timestamp`: an entry names the first batch that reached its time, so all batches before it are older."""
         if not self.is_loaded:
             self.load()
         index = bisect_right(self._timestamps, timestamp)
         return self.base_offset + self._offsets[index - 1] if index else self.base_offset
 
     def peek_last(self) -> tuple[int, int] | None:
-        """The newest entry as it stands at the end of the file of a sealed segment, without the others; None if there
-        is none that makes sense."""
+        """Reads the newest entry from the end of the file of a sealed segment, without the other entries; None if
+        there is no valid entry."""
         if self.is_loaded:
             return self.last()
         descriptor = self._files.open(self.path, os.O_RDONLY)
@@ -78,7 +78,7 @@ class TimeIndex(IndexFile):
         return (timestamp, self.base_offset + relative) if timestamp > 0 and relative >= 0 else None
 
     def last(self) -> tuple[int, int] | None:
-        """The newest entry (timestamp, offset)."""
+        """Returns the newest entry (timestamp, offset)."""
         if not self.is_loaded:
             self.load()
         return (self._timestamps[-1], self.base_offset + self._offsets[-1]) if self._timestamps else None
@@ -135,5 +135,5 @@ class TimeIndex(IndexFile):
             raise CorruptIndexError(f"The entries of {self.path} do not go up.")
 
     def _drop(self, count: int) -> None:
-        # New arrays: another thread may be looking into these.
+        # New arrays: another thread may be reading the old ones.
         self._timestamps, self._offsets = self._timestamps[:count], self._offsets[:count]

@@ -1,12 +1,11 @@
-"""From a time to an offset, over a list of segments: the time index says about where, headers narrow it to a batch,
-and that one batch is opened.
+"""Finds the offset for a time in a list of segments: the time index gives an approximate place, headers narrow it to a
+batch, and only that batch is opened.
 
-Costs a read of the batch and of what the cache does not hold. Asked by clients a few times at their start, not per
-fetch. It reads files, so it belongs into another thread than the owner's, which is why it works on copies of the
-segments: `TimeLookup` is made by the owner of the log, asked in the other thread, and `done` lets the owner's segments
-know what was read. A segment that leaves the log meanwhile makes the answer worthless
-(`is_stale`). To make one costs next to nothing: the index
-entries of the active segment are copied in the other thread, and let go of in `close`."""
+A look-up costs a read of the batch and of the pages that the cache does not hold. Clients ask a few times at their
+start, not per fetch. A look-up reads files, so it runs in a thread other than the owner's and works on copies of the
+segments: the owner of the log makes a `TimeLookup`, the other thread uses it, and `done` gives the results of the
+reading to the owner's segments. A segment that leaves the log meanwhile makes the answer void (`is_stale`). Making a
+`TimeLookup` is cheap: the index entries of the active segment are copied in the other thread, and freed in `close`."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class TimestampOffset(NamedTuple):
 
 
 class TimeLookup:
-    """Questions about the times of a log as it is now."""
+    """Looks up times in a log as of the moment of its making."""
 
     def __init__(self, segments: Sequence[LogSegment], log_start_offset: int, files: FileLayer) -> None:
         self._segments = segments
@@ -36,18 +35,18 @@ class TimeLookup:
         self._copies: list[tuple[LogSegment, LogSegment]] = []
 
     def first_at_or_after(self, timestamp_ms: int) -> TimestampOffset | None:
-        """The first record whose timestamp is at least `timestamp_ms`; None if there is none."""
+        """Returns the first record whose timestamp is at least `timestamp_ms`; None if there is no such record."""
         for copy in self._each(timestamp_ms):
             try:
                 found = _first_in(copy, self._log_start_offset, timestamp_ms)
             except FileNotFoundError:
-                continue  # it has left the log
+                continue  # the segment has left the log
             if found is not None:
                 return found
         return None
 
     def first_of_largest(self) -> TimestampOffset | None:
-        """The first record that has the largest timestamp of the log; None if no record has one."""
+        """Returns the first record with the largest timestamp of the log; None if no record has a timestamp."""
         best: LogSegment | None = None
         for copy in self._each(NO_TIMESTAMP):
             if copy.largest_timestamp() > (-1 if best is None else best.max_timestamp):
@@ -59,9 +58,9 @@ class TimeLookup:
         return _first_of_batch(best, place.position, header, header.max_timestamp)
 
     def starts_before(self, timestamp_ms: int, limit: int, end_offset: int, now_ms: int) -> list[int]:
-        """Old style, as ListOffsets 0 asks: first offsets of the segments whose files were last written at or before a
-        time, newest first, at most `limit`, and before them the end for a time that has not come; -1 for all of them
-        and the end, -2 for the first one only."""
+        """For ListOffsets 0: returns the first offsets of the segments whose files were last written at or before a
+        time, newest first, at most `limit`; if the time is now or later, the log's end comes first. -1 returns all of
+        them and the end, -2 only the first one."""
         starts, times = [], []
         for segment in self._segments:
             try:
@@ -81,7 +80,7 @@ class TimeLookup:
         return starts[:count][::-1][: max(limit, 0)]
 
     def _each(self, from_timestamp_ms: int) -> Iterator[LogSegment]:
-        """Copies of the segments that have records and are not known to be all older, one after the other."""
+        """Yields copies of the segments that have records and are not known to be too old, one after the other."""
         for segment in self._segments[:-1]:
             if segment.size_bytes == 0 or (segment.knows_its_time and segment.max_timestamp < from_timestamp_ms):
                 continue
@@ -99,19 +98,19 @@ class TimeLookup:
 
     @property
     def is_stale(self) -> bool:
-        """True if a segment that was looked into has left the log meanwhile (a compaction, retention): what was found,
-        or went wrong, does not count, and it is to be asked again. On the owner's thread."""
+        """True if a segment that was read has left the log meanwhile (a compaction, retention): the result or error is
+        void, and the look-up must be repeated. On the owner's thread."""
         return self._segments[-1].is_gone or any(segment.is_gone for segment, _ in self._copies)
 
     def close(self) -> None:
-        """Closes what was opened; in the other thread, too."""
+        """Closes the files that were opened; any thread."""
         for _, copy in self._copies:
             copy.close()
         self._active.close()
         self._active.forget_entries()
 
     def done(self) -> None:
-        """The owner's segments learn what was read."""
+        """Gives the results of the reading to the owner's segments."""
         for segment, copy in self._copies:
             try:
                 segment.learn(copy)

@@ -5,19 +5,18 @@
          8  producer_id
          8  first_offset         of the transaction's first record, perhaps in an earlier segment
          8  last_offset          of the marker
-         8  last_stable_offset   once the marker is committed (producer_state.AbortedTransaction)
+         8  last_stable_offset   after the marker is committed (producer_state.AbortedTransaction)
 
-Consumers that read committed records only are told which of the transactions in what they get were aborted. Those are
-found from the segment of the fetch on: of each entry whose marker is not before the fetch and whose first record is
-not behind it. The search ends with an entry whose last stable offset is not before the end of what was read: a
-transaction that ends later began later.
+A fetch of a consumer that reads only committed records gets a list of the aborted transactions in its records. They
+are searched from the segment of the fetch on: every entry whose marker is not before the fetch and whose first record
+is not after it. The search ends with an entry whose last stable offset is not before the end of the records read: a
+transaction with a later entry began later.
 
-Most segments have no aborted transaction, and no such file. The entries of all others are in memory: a fetch does not
-wait for the disk to learn them.
+Most segments have no aborted transaction, and no such file. The entries of all others are in memory, so a fetch does
+not wait for the disk.
 
-After a crash the file may lack entries, or end in nonsense; recovery builds the index of each segment anew that it
-reads from the start, and also one that does not make sense. `index_file.IndexFile` is what this shares with the other
-indexes.
+After a crash the file may lack entries, or end in arbitrary bytes. Recovery rebuilds the index of each segment that it
+reads from the start, and an index that is not valid. The other indexes share `index_file.IndexFile`.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ _NO_LIMIT_BYTES = 2**62
 
 
 class TransactionIndex(IndexFile):
-    """Entries in memory as four arrays. The file is made with the first entry, and never emptied to nothing: it goes
-    then."""
+    """Entries in memory as four arrays. The file is made with the first entry, and removed instead of emptied."""
 
     __slots__ = ("_first_offsets", "_last_offsets", "_producer_ids", "_stable_offsets")
 
@@ -56,15 +54,15 @@ class TransactionIndex(IndexFile):
         super().__init__(path, base_offset, _NO_LIMIT_BYTES, files)
 
     def append(self, aborted: AbortedTransaction) -> None:
-        """One more entry; the offsets of markers go up."""
+        """Adds an entry; the offsets of markers increase."""
         self._producer_ids.append(aborted.producer_id)
         self._first_offsets.append(aborted.first_offset)
         self._last_offsets.append(aborted.last_offset)
         self._stable_offsets.append(aborted.last_stable_offset)
 
     def find(self, from_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Adds to `found` the transactions with records from an offset on and before another. True if no later segment
-        has any."""
+        """Adds to `found` the transactions with records from `from_offset` to before `end_offset`. True if no later
+        segment has any."""
         for index in range(bisect_left(self._last_offsets, from_offset), len(self._last_offsets)):
             if self._first_offsets[index] < end_offset:
                 found.append(self._entry(index))
@@ -84,7 +82,7 @@ class TransactionIndex(IndexFile):
         )
 
     def copy(self) -> TransactionIndex:
-        """The entries that are known now, for another thread; the file is the same."""
+        """Returns a copy with the entries known now, for another thread; the file is the same."""
         copy = TransactionIndex(self.path, self.base_offset, self._files)
         copy.take(self)
         copy.keep(len(self._last_offsets))
@@ -95,7 +93,8 @@ class TransactionIndex(IndexFile):
         self._cut(bisect_left(self._last_offsets, offset))
 
     def put(self, data: bytes, position: int, size_bytes: int | None, create: bool) -> None:
-        """The file is made where it is not there: the segment has no other occasion. One that would be empty goes."""
+        """Writes the file, and makes it if it does not exist, since the segment does not make it. An empty file is
+        removed."""
         if size_bytes == 0:
             self._files.unlink(self.path)
         else:

@@ -1,14 +1,14 @@
-"""A follower's side of a fetch session (KIP-227): what it wants of one leader, and what it has to say so that the
-leader knows. A decider: it sends nothing.
+"""A follower's side of a fetch session (KIP-227): the partitions that it wants from one leader, and the changes that
+it must send. A decider: it sends nothing.
 
-    want, drop    what is wanted of a partition has changed
-    request       what the next request says: everything in a new session, in a running one what has changed since.
-                  Of partitions that the leader does not know so many at a time, since it does nothing else meanwhile;
-                  everything where it keeps no session
+    want, drop    changes the wanted position of a partition
+    request       returns the content of the next request: everything in a new session, the changes in a running one.
+                  Of partitions that are new to the leader only a limited number is sent at a time, since the leader
+                  does nothing else meanwhile; everything is sent if the leader keeps no session
     answered      a session goes on, is new, or is over
 
-Only one request is under way at a time. A partition is never asked for and forgotten in the same request, which a
-leader would take for forgotten; one that has become another topic's is both, under the two topic ids.
+Only one request is pending at a time. A partition is never requested and forgotten in the same request, since a leader
+would take it for forgotten. Only a partition that now belongs to another topic is both, under the two topic ids.
 
 A session is over when the leader does not know it (any more), or when a connection ends: then the next request begins
 a new one."""
@@ -25,13 +25,13 @@ from jesenska.base.identifiers import TopicPartition
 NO_SESSION: Final = 0
 FIRST_EPOCH: Final = 0
 _LAST_EPOCH: Final = 2**31 - 1
-#: Partitions in one request that the leader is not told yet.
+#: Largest number of partitions in one request that are new to the leader.
 NEW_AT_ONCE: Final = 500
 
 
 class Wanted(NamedTuple):
-    """What is wanted of a partition: its records from `offset` on. `log_start_offset` and `last_epoch` (of the last
-    batch, -1: none) are the follower's own."""
+    """The wanted position of a partition: its records from `offset` on. `log_start_offset` and `last_epoch` (of the
+    last batch, -1: none) are the follower's own."""
 
     topic_partition: TopicPartition
     topic_id: uuid.UUID
@@ -42,8 +42,8 @@ class Wanted(NamedTuple):
 
 
 class SessionRequest(NamedTuple):
-    """What a fetch request says. `forgotten` names partitions with the topic ids under which they were asked for.
-    `has_more`: others are to be named in the next one, so nobody is to wait for the answer to this."""
+    """The content of a fetch request. `forgotten` names partitions with the topic ids under which they were requested.
+    `has_more`: the next request will name others, so this one must be answered at once."""
 
     session_id: int
     session_epoch: int
@@ -53,17 +53,17 @@ class SessionRequest(NamedTuple):
 
 
 class FollowerSession:
-    """With one leader. The cost of a request is that of what has changed."""
+    """A session with one leader. The cost of a request depends only on the number of changes."""
 
     def __init__(self) -> None:
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
         self._wanted: dict[TopicPartition, Wanted] = {}
-        #: What the leader was told, and has not been told to forget.
+        #: The positions that the leader has from earlier requests.
         self._told: dict[TopicPartition, Wanted] = {}
         self._changed: dict[TopicPartition, None] = {}
-        #: What was not wanted for a while since the last request: it is said again, though it may be the same.
+        #: Partitions that were not wanted for a while since the last request: they are sent again, even if unchanged.
         self._dropped: set[TopicPartition] = set()
-        #: The leader has answered without a session: the next request is on its own.
+        #: True if the leader has answered without a session: the next request is sent without one.
         self._is_refused = False
 
     @property
@@ -72,22 +72,22 @@ class FollowerSession:
         return not self._wanted
 
     def told(self, topic_partition: TopicPartition) -> Wanted | None:
-        """What the leader takes for wanted of it since the last request; None for nothing."""
+        """Returns the position of a partition that was last sent to the leader; None if it has none."""
         return self._told.get(topic_partition)
 
     def want(self, wanted: Wanted) -> None:
-        """In place of what was wanted of that partition before."""
+        """Sets the wanted position of a partition."""
         self._wanted[wanted.topic_partition] = wanted
         self._changed[wanted.topic_partition] = None
 
     def drop(self, topic_partition: TopicPartition) -> None:
-        """Nothing is wanted of it any more."""
+        """Ends the interest in a partition."""
         if self._wanted.pop(topic_partition, None) is not None:
             self._changed[topic_partition] = None
             self._dropped.add(topic_partition)
 
     def request(self) -> SessionRequest:
-        """What the next request says. The leader counts as told: if the request is not answered, `lost` must be
+        """Returns the content of the next request, which counts as sent: if it is not answered, `lost` must be
         called."""
         changed, self._changed = self._changed, {}
         dropped, self._dropped = self._dropped, set()
@@ -116,7 +116,7 @@ class FollowerSession:
         return SessionRequest(self._id, self._epoch, tuple(asked), tuple(forgotten), bool(self._changed))
 
     def answered(self, error_code: int, session_id: int) -> bool:
-        """The request was answered with this. False if the session is over, and with it the answer worth nothing."""
+        """Handles the answer to the request. False if the session is over, and the answer is void."""
         if error_code != ErrorCode.NONE:
             self.lost()
             return False
@@ -126,7 +126,7 @@ class FollowerSession:
         return True
 
     def lost(self) -> None:
-        """The leader may not know the session: the next request begins a new one."""
+        """Ends the session, which the leader may not know: the next request begins a new one."""
         self._id, self._epoch = NO_SESSION, FIRST_EPOCH
         self._is_refused = False
         self._told = {}

@@ -1,29 +1,27 @@
-"""What a follower does about the partitions that one other broker leads: what it asks for, and what is to be done
-about the answers. A decider: it knows no log, no socket and no clock; times are milliseconds of a clock that nobody
-sets.
+"""Decides how a follower handles the partitions that one other broker leads: its requests, and the work after the
+answers. A decider: it knows no log, no socket and no clock; times are milliseconds of a monotonic clock.
 
     state      means                                       becomes
-    FETCHING   records are asked for                       WORKING, when an answer has something for it
+    FETCHING   records are requested                       WORKING, when an answer has something for it
                                                            PAUSED, when the leader answers an error
     WORKING    its log is being appended to or cut; it     FETCHING, when that is done (`done`)
-               is asked for again when that is done        PAUSED, when it has failed (`failed`)
-    PAUSED     nothing is asked for a while                FETCHING, when the pause is over
+               is requested again when that is done        PAUSED, when it has failed (`failed`)
+    PAUSED     it is not requested for a while             FETCHING, when the pause is over
 
-A pause is replica.fetch.backoff.ms long. Where the leader does not know yet that it leads, since the controller tells
-each broker by itself, the first pause is FIRST_PAUSE_MS long and each one after it twice as long, up to that: a leader
-whose followers do not fetch can acknowledge nothing that waits for all.
+A pause lasts replica.fetch.backoff.ms. The controller informs each broker separately, so a leader may not know yet
+that it leads. Then the first pause lasts FIRST_PAUSE_MS and each later one twice as long, up to that limit: a leader
+whose followers do not fetch cannot acknowledge writes with acks=all.
 
 An answer has for a partition
 
-    records, or moved offsets    `Received`: to be appended, then `done` with where the log stands
-    a diverging epoch            `Cut`: the log has what the leader's has not; cut to `cut_offset`, then `done`
-    OFFSET_OUT_OF_RANGE          `AskWhere`: the leader is to be asked where its log starts and ends; then the log is
-                                 cut to its end, or begun anew at its start (`go_on_at`), and `done`
-    another error                nothing; it is asked for again later. Whoever leads meanwhile, the controller says
+    records, or moved offsets    `Received`: to be appended, then `done` with the new position of the log
+    a diverging epoch            `Cut`: the log has records that the leader's has not; cut to `cut_offset`, then `done`
+    OFFSET_OUT_OF_RANGE          `AskWhere`: the leader is asked for its log start and end offsets; then the log is cut
+                                 to its end, or restarted at its start (`go_on_at`), and `done`
+    another error                nothing; it is requested again later. The controller reports a new leader
 
-The answer to a request that was sent before the partition was led in another epoch, or was given up, is for nobody:
-what does not name the epoch that is followed changes nothing. Sources: KIP-101, KIP-279, KIP-392, KIP-595 (diverging
-epochs in Fetch)."""
+An answer to a request that was sent before the partition got another leader epoch, or was left, is ignored: only
+answers for the followed epoch count. Sources: KIP-101, KIP-279, KIP-392, KIP-595 (diverging epochs in Fetch)."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ from jesenska.log.disk.leader_epochs import UNDEFINED_EPOCH, LeaderEpochs
 from jesenska.replication.follower.fetch_session import FollowerSession, SessionRequest, Wanted
 from jesenska.wire.language import Records
 
-#: So long a follower waits at first for a leader that does not know yet that it leads.
+#: First pause for a leader that does not know yet that it leads.
 FIRST_PAUSE_MS = 20
 _NOT_LED_YET = frozenset(
     (
@@ -52,7 +50,7 @@ _NOT_LED_YET = frozenset(
 
 
 class Position(NamedTuple):
-    """Where a follower's log stands: its end, its start, the epoch of its last batch (-1: it has none)."""
+    """The position of a follower's log: its end, its start, the epoch of its last batch (-1: it has none)."""
 
     end_offset: int
     log_start_offset: int
@@ -66,7 +64,7 @@ class FollowerState(Enum):
 
 
 class PartitionAnswer(NamedTuple):
-    """What a leader answers about a partition; `diverging` is the epoch and the end offset from which on the logs may
+    """A leader's answer about a partition; `diverging` is the epoch and the end offset from which on the logs may
     differ, or None."""
 
     topic_partition: TopicPartition
@@ -78,7 +76,7 @@ class PartitionAnswer(NamedTuple):
 
 
 class Received(NamedTuple):
-    """Append these records, if there are any, then take these offsets of the leader's over."""
+    """Append these records, if there are any, then take over the leader's offsets."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -88,7 +86,7 @@ class Received(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The leader's newest epoch that is not newer than the last one here is `epoch`, and ends there."""
+    """The leader's newest epoch that is not newer than the last one here is `epoch`, and ends at `end_offset`."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -97,7 +95,7 @@ class Cut(NamedTuple):
 
 
 class AskWhere(NamedTuple):
-    """The leader has nothing at the offset that was asked for."""
+    """The leader has no records at the requested offset."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -116,42 +114,42 @@ class _Followed:
         self.leader_epoch = leader_epoch
         self.position = position
         self.state = FollowerState.FETCHING
-        #: How often in a row the leader has said that it does not lead.
+        #: Number of consecutive answers in which the leader has denied its leadership.
         self.refusals = 0
 
 
 class Fetcher:
-    """The partitions that this broker follows one other in."""
+    """The partitions that this broker follows from one other broker."""
 
     def __init__(self, pause_ms: int) -> None:
         """`pause_ms` is replica.fetch.backoff.ms."""
         self._pause_ms = pause_ms
         self._session = FollowerSession()
         self._followed: dict[TopicPartition, _Followed] = {}
-        #: When paused partitions go on; some may have been given up, or go on already.
+        #: Ends of the pauses; some partitions may have been left, or continue already.
         self._pauses: list[tuple[int, TopicPartition, int]] = []
         self._working: dict[TopicPartition, None] = {}
 
-    # --- what is followed --------------------------------------------------------------------------------------------
+    # --- followed partitions -----------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """None for what is not followed here."""
+        """Returns the state; None for a partition that is not followed here."""
         followed = self._followed.get(topic_partition)
         return None if followed is None else followed.state
 
     def follow(
         self, topic_partition: TopicPartition, topic_id: uuid.UUID, leader_epoch: int, position: Position
     ) -> None:
-        """Follows a partition in this epoch from where its log stands; in place of an older epoch."""
+        """Follows a partition in this epoch from the position of its log; replaces an older epoch."""
         followed = self._followed[topic_partition] = _Followed(topic_id, leader_epoch, position)
         self._working.pop(topic_partition, None)
         self._want(topic_partition, followed)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """The partition is not followed here any more."""
+        """Ends the following of a partition."""
         if self._followed.pop(topic_partition, None) is not None:
             self._working.pop(topic_partition, None)
             self._session.drop(topic_partition)
@@ -169,10 +167,10 @@ class Fetcher:
         heapq.heappush(self._pauses, (now_ms + pause_ms, topic_partition, followed.leader_epoch))
 
     def _pause_ms_after(self, error_code: int, followed: _Followed) -> int:
-        """How long nothing is asked for after an error."""
+        """Returns the time for which nothing is requested after an error."""
         if error_code not in _NOT_LED_YET:
             return self._pause_ms
-        # The power is held small: 2^20 times the first pause is longer than any that is configured.
+        # The exponent is kept small: 2^20 times the first pause is longer than any configured pause.
         pause_ms = FIRST_PAUSE_MS << min(followed.refusals, 20)
         followed.refusals += 1
         return min(pause_ms, self._pause_ms)
@@ -181,17 +179,17 @@ class Fetcher:
 
     @property
     def resumes_at_ms(self) -> int | None:
-        """When a paused partition is to be asked for again; None where none is paused."""
+        """The time at which a paused partition is to be requested again; None if there is no paused one."""
         return self._pauses[0][0] if self._pauses else None
 
     @property
     def is_at_work(self) -> bool:
-        """True while something that was received is being appended or cut."""
+        """True while received work is being appended or cut."""
         return bool(self._working)
 
     def next_request(self, now_ms: int) -> SessionRequest | None:
-        """What the next request says; None while nothing is wanted. What is being worked on is left out: the leader is
-        told to forget it until it is done."""
+        """Returns the content of the next request; None while nothing is wanted. Partitions with pending work are left
+        out: the leader is asked to forget them until it is done."""
         while self._pauses and self._pauses[0][0] <= now_ms:
             _, topic_partition, leader_epoch = heapq.heappop(self._pauses)
             followed = self._followed.get(topic_partition)
@@ -206,7 +204,7 @@ class Fetcher:
         return None if self._session.is_empty else self._session.request()
 
     def answered(self, error_code: int, session_id: int, answers: Iterable[PartitionAnswer], now_ms: int) -> list[Work]:
-        """What is to be done about the answer to the last request."""
+        """Returns the work for the answer to the last request."""
         if not self._session.answered(error_code, session_id):
             return []
         work: list[Work] = []
@@ -230,8 +228,8 @@ class Fetcher:
         return work
 
     def _was_asked(self, topic_partition: TopicPartition, followed: _Followed) -> bool:
-        """Whether an answer to the last request is about the partition as it is followed now, and from where its log
-        ends now."""
+        """True if an answer to the last request is about the partition as it is followed now, and its present log
+        end."""
         told = self._session.told(topic_partition)
         return told is not None and (told.topic_id, told.leader_epoch, told.offset) == (
             followed.topic_id,
@@ -252,29 +250,29 @@ class Fetcher:
         )
 
     def lost(self) -> None:
-        """The connection has ended, or the request was not answered."""
+        """Handles the end of the connection, or a request without an answer."""
         self._session.lost()
 
     def log_starts_at(self, topic_partition: TopicPartition, offset: int) -> None:
-        """A log starts there, by its own retention or the leader's: the leader is told with the next request, since
-        consumers are sent here only for what is here."""
+        """Takes a new log start offset, moved by the log's own retention or the leader's. The leader gets it with the
+        next request, since it sends consumers here only for records that are here."""
         followed = self._followed.get(topic_partition)
         if followed is not None and followed.position.log_start_offset != offset:
             followed.position = followed.position._replace(log_start_offset=offset)
             if followed.state is FollowerState.FETCHING:
                 self._want(topic_partition, followed)
 
-    # --- what came of the work ---------------------------------------------------------------------------------------
+    # --- outcomes of the work ----------------------------------------------------------------------------------------
 
     def done(self, topic_partition: TopicPartition, leader_epoch: int, position: Position) -> None:
-        """What was to be done in this epoch is done, and the log stands there."""
+        """Takes the new position of the log after the work of this epoch is done."""
         followed = self._at_work(topic_partition, leader_epoch)
         if followed is not None:
             followed.position = position
             self._want(topic_partition, followed)
 
     def failed(self, topic_partition: TopicPartition, leader_epoch: int, position: Position, now_ms: int) -> None:
-        """It could not be done; it is tried again later."""
+        """Handles work that has failed; it is tried again later."""
         followed = self._at_work(topic_partition, leader_epoch)
         if followed is not None:
             followed.position = position
@@ -289,11 +287,11 @@ class Fetcher:
 
 
 def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset: int) -> int:
-    """To where a log is cut whose leader has no newer epoch than `epoch` of those up to its last one, and that up to
-    `end_offset`.
+    """Returns the offset to which a log is cut. `epoch` is the leader's newest epoch that is not newer than the log's
+    last one, and `end_offset` is its end.
 
-    The log agrees with the leader's at most to there, and to the end of its own newest epoch that is not newer: if the
-    leader does not have that one, its answer to the next request says how far to go back."""
+    The log agrees with the leader's at most up to there, and up to the end of its own newest epoch that is not newer.
+    If the leader does not have that epoch, its answer to the next request has the next cut."""
     found_epoch, own_end_offset = epochs.end_offset_for(epoch, log_end_offset)
     if found_epoch == UNDEFINED_EPOCH:
         own_end_offset = log_end_offset
@@ -301,16 +299,18 @@ def cut_offset(epochs: LeaderEpochs, log_end_offset: int, epoch: int, end_offset
 
 
 class GoOn(NamedTuple):
-    """Where a log goes on: cut to this offset, or, if it `restarts`, begun anew there."""
+    """The offset at which a log continues: it is cut to it, or, if it `restarts`, restarted there."""
 
     offset: int
     restarts: bool
 
 
 def go_on_at(log_end_offset: int, leader_start_offset: int, leader_end_offset: int) -> GoOn | None:
-    """What a log does whose end the leader does not have, as it has said; None if by now it has.
+    """Returns how a log continues whose end the leader does not have, by the leader's start and end offsets; None if
+    the leader has that end by now.
 
-    A leader that ends before was elected without being in sync. One that starts later has deleted what comes next."""
+    A leader whose log ends before was elected without being in sync. A leader whose log starts later has deleted the
+    next records."""
     if leader_end_offset < log_end_offset:
         return GoOn(leader_end_offset, restarts=False)
     if leader_start_offset > log_end_offset:

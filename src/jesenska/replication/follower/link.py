@@ -1,16 +1,16 @@
-"""The link over which a follower has what one other broker leads: many partitions in one request, one request under
-way at a time. A mover: what to ask for and what to do about the answers is `replication.follower.fetcher`'s to say,
-and what becomes of a log `replication.follower.replica_log`'s.
+"""The link over which a follower fetches from one other broker: many partitions in one request, one pending request at
+a time. A mover: `replication.follower.fetcher` decides the requests and the work after the answers, and
+`replication.follower.replica_log` changes the logs.
 
-    follow, leave     which logs; a log is asked for when it has settled
-    connected         requests go out, one after the other. The next one waits until what the last answer brought is
-                      in the logs, but not longer than a moment: a log that takes longer is left out until it is ready
+    follow, leave     change the followed logs; a log is requested after it has settled
+    connected         requests are sent, one after the other. The next one waits until the records of the last answer
+                      are in the logs, but only briefly: a log that takes longer is left out until it is ready
     not connected     connected again after replica.fetch.backoff.ms
-    look              called now and then: a leader that does not answer for replica.socket.timeout.ms is left; where
-                      logs start is noticed
+    look              called periodically: drops a leader that does not answer for replica.socket.timeout.ms; reads the
+                      log start offsets
 
-A request takes no task of its own. Topic ids are sent where the leader knows them (version 13), and versions below 12
-are not spoken: they cannot say where logs part."""
+A request needs no task of its own. Topic ids are sent if the leader supports them (version 13). Versions below 12 are
+not supported: they cannot report where logs diverge."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ logger = logging.getLogger(__name__)
 _FIRST_VERSION: Final = 12
 _FIRST_WITH_IDS: Final = 13
 _FIRST_WITH_REPLICA_STATE: Final = 15
-#: How long the next request waits for logs that take longer than others.
+#: Time for which the next request waits for slow logs.
 _SLOW_LOG_SECONDS: Final = 0.05
 _LATEST, _EARLIEST = -1, -2
 
 
 class LeaderChannel(Protocol):
-    """A connection to a leader: what a link uses of `net.channel.Channel`."""
+    """A connection to a leader: the part of `net.channel.Channel` that a link uses."""
 
     @property
     def closed(self) -> bool: ...
@@ -81,8 +81,8 @@ class LeaderChannel(Protocol):
 
 
 class LinkSettings(NamedTuple):
-    """Settings of Kafka's names: replica.fetch.*, replica.socket.timeout.ms. `broker_epoch` is that of this broker's
-    registration; -1: none is told."""
+    """Settings with Kafka's names: replica.fetch.*, replica.socket.timeout.ms. `broker_epoch` is that of this broker's
+    registration; -1: none is sent."""
 
     replica_id: int
     broker_epoch: int = -1
@@ -104,8 +104,8 @@ class _FollowedLog:
 
 
 class FollowerLink:
-    """From one broker to one other, on the running loop. `connect` opens a channel to the leader; `changed` is told of
-    each partition whose log has more records, or whose offsets have moved."""
+    """The link from this broker to one other, on the running loop. `connect` opens a channel to the leader; `changed`
+    is called for each partition whose log has more records, or whose offsets have moved."""
 
     def __init__(
         self,
@@ -126,30 +126,30 @@ class FollowerLink:
         self._names: dict[uuid.UUID, str] = {}
         self._channel: LeaderChannel | None = None
         self._connecting: asyncio.Task[None] | None = None
-        #: The last try to reach the leader has failed, and the log says so.
+        #: True if the last attempt to reach the leader has failed, which is logged.
         self._is_out_of_reach = False
         self._asking_where: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        #: When the request was sent that is under way; None where none is.
+        #: The time at which the pending request was sent; None if no request is pending.
         self._asked_at: float | None = None
         self._version = _FIRST_VERSION
-        #: An answer is being dealt with: what it asks for is not done before all of it has begun.
+        #: True while an answer is being handled: the next request is not sent before all work of the answer has begun.
         self._is_dealing = False
         self._closed = False
 
-    # --- which logs --------------------------------------------------------------------------------------------------
+    # --- followed logs -----------------------------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """None for what is not followed, or has not settled yet."""
+        """Returns the state; None for a partition that is not followed, or has not settled yet."""
         return self._following.state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_epoch: int
     ) -> None:
-        """Follows the leader in this epoch; in place of an older one."""
+        """Follows the leader in this epoch; replaces an older one."""
         self._following.leave(topic_partition)
         followed = self._followed[topic_partition] = _FollowedLog(log, topic_id, leader_epoch)
         self._names[topic_id] = topic_partition.topic
@@ -170,12 +170,12 @@ class FollowerLink:
         self._wake(0.0)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """The partition is not followed here any more: what is under way for it is for nobody."""
+        """Ends the following of a partition: outcomes of pending work are ignored."""
         self._followed.pop(topic_partition, None)
         self._following.leave(topic_partition)
 
     def close(self) -> None:
-        """Ends the link; nothing is appended any more."""
+        """Ends the link; nothing more is appended."""
         self._closed = True
         self._followed.clear()
         for ends in (self._timer, self._connecting, *self._asking_where):
@@ -185,7 +185,7 @@ class FollowerLink:
             self._channel.close("the follower stops")
 
     def look(self) -> None:
-        """Leaves a leader that does not answer; notices where logs start by now."""
+        """Drops a leader that does not answer; reads the present log start offsets."""
         for topic_partition, followed in self._followed.items():
             self._following.log_starts_at(topic_partition, followed.log.log_start_offset)
         if (
@@ -198,7 +198,7 @@ class FollowerLink:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def _wake(self, seconds: float) -> None:
-        """The next request is to be thought of, that much later; sooner is sooner."""
+        """Schedules the next request after a delay; an earlier time replaces a later one."""
         if self._closed:
             return
         when = self._loop.time() + seconds
@@ -213,7 +213,7 @@ class FollowerLink:
         self._ask()
 
     def _ask(self) -> None:
-        """Sends the next request, if there is anything to ask for and nothing is under way."""
+        """Sends the next request, if there is something to request and no request is pending."""
         if self._closed or self._asked_at is not None or self._connecting is not None or not self._following:
             return
         channel = self._channel
@@ -343,7 +343,7 @@ class FollowerLink:
         return found
 
     def _go_on(self) -> None:
-        """To the next request: at once if all logs are ready, else in a moment."""
+        """Goes to the next request: at once if all logs are ready, else after a short wait."""
         if not self._is_dealing:
             if self._following.is_at_work:
                 self._wake(_SLOW_LOG_SECONDS)
@@ -363,7 +363,7 @@ class FollowerLink:
             task.add_done_callback(self._asking_where.discard)
 
     def _done(self, topic_partition: TopicPartition, followed: _FollowedLog, failure: KafkaError | None) -> None:
-        """What was to be done for a log is done, or cannot be."""
+        """Handles the outcome of the work on a log."""
         if self._closed or self._followed.get(topic_partition) is not followed:
             return
         position = position_of(followed.log)
@@ -380,7 +380,7 @@ class FollowerLink:
     async def _ask_where(
         self, asked: AskWhere, followed: _FollowedLog, done: Callable[[KafkaError | None], None]
     ) -> None:
-        """Asks the leader where its log starts and ends, and goes on there."""
+        """Asks the leader for its log start and end offsets, and continues the log there."""
         try:
             start, end = [await self._offset_at(asked, timestamp) for timestamp in (_EARLIEST, _LATEST)]
         except KafkaError as error:

@@ -1,5 +1,5 @@
-"""All that this broker follows: for each leader so many links (num.replica.fetchers), and each partition of it always
-on the same one of them."""
+"""All logs that this broker follows: num.replica.fetchers links for each leader, and each partition always on the same
+link."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jesenska.replication.follower.link import FollowerLink, LeaderChannel, Link
 
 
 class FollowerLinks:
-    """Those of one broker, on the running loop. `connect` opens a channel to a broker; `changed` is told of each
-    partition whose log has more records, or whose offsets have moved."""
+    """The links of one broker, on the running loop. `connect` opens a channel to a broker; `changed` is called for
+    each partition whose log has more records, or whose offsets have moved."""
 
     def __init__(
         self,
@@ -35,28 +35,28 @@ class FollowerLinks:
         #: By leader, and number of the link to it.
         self._links: dict[tuple[int, int], FollowerLink] = {}
         self._followed_on: dict[TopicPartition, tuple[int, int]] = {}
-        #: Leader and leader epoch of each.
+        #: Leader and leader epoch of each partition.
         self._epochs: dict[TopicPartition, tuple[int, int]] = {}
         self._closed = False
 
     def __len__(self) -> int:
-        """How many links there are."""
+        """Returns the number of links."""
         return len(self._links)
 
     def leader_of(self, topic_partition: TopicPartition) -> int | None:
-        """The broker that a partition is followed from; None where it is not followed."""
+        """Returns the broker from which a partition is followed; None if it is not followed."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else found[0]
 
     def state(self, topic_partition: TopicPartition) -> FollowerState | None:
-        """None for what is not followed, or has not settled yet."""
+        """Returns the state; None for a partition that is not followed, or has not settled yet."""
         found = self._followed_on.get(topic_partition)
         return None if found is None else self._links[found].state(topic_partition)
 
     def follow(
         self, topic_partition: TopicPartition, log: PartitionLog, topic_id: uuid.UUID, leader_id: int, leader_epoch: int
     ) -> None:
-        """Follows that leader in this epoch; in place of what was followed before. A second call changes nothing."""
+        """Follows that leader in this epoch; replaces an earlier one. A second call changes nothing."""
         if self._closed or self._epochs.get(topic_partition) == (leader_id, leader_epoch):
             return
         key = leader_id, crc32(f"{topic_partition.topic}-{topic_partition.partition}".encode()) % self._per_leader
@@ -72,7 +72,7 @@ class FollowerLinks:
         link.follow(topic_partition, log, topic_id, leader_epoch)
 
     def leave(self, topic_partition: TopicPartition) -> None:
-        """The partition is not followed any more. A link that nothing is followed over ends."""
+        """Ends the following of a partition. A link without partitions is closed."""
         key = self._followed_on.pop(topic_partition, None)
         self._epochs.pop(topic_partition, None)
         if key is None:
@@ -84,8 +84,8 @@ class FollowerLinks:
             link.close()
 
     def divide(self, per_leader: int) -> bool:
-        """So many links to each leader from now on (num.replica.fetchers). True if that is another number: then
-        nothing is followed any more, and everything is to be followed anew."""
+        """Changes the number of links to each leader (num.replica.fetchers). True if the number is another one: then
+        nothing is followed any more, and everything must be followed again."""
         if per_leader == self._per_leader:
             return False
         self._per_leader = per_leader
@@ -94,12 +94,12 @@ class FollowerLinks:
         return True
 
     def look(self) -> None:
-        """Leaves leaders that do not answer, notices where logs start; called now and then."""
+        """Drops leaders that do not answer, reads the log start offsets; called periodically."""
         for link in self._links.values():
             link.look()
 
     def close(self) -> None:
-        """Follows nothing any more."""
+        """Ends all following."""
         self._closed = True
         for link in self._links.values():
             link.close()

@@ -1,12 +1,13 @@
-"""What a follower does with its log: takes what the leader sends, cuts what the leader does not have, begins anew
-where the leader has nothing of what comes next. A mover: `replication.follower.fetcher` says what is to be done.
+"""A follower's changes of its log: appends the leader's records, cuts records that the leader does not have, and
+restarts the log if the leader does not have the next records. A mover: `replication.follower.fetcher` decides the
+changes.
 
-Everything is done in the order in which it is asked for, behind what is queued in the log already. So a log that was
-led, or is still being cut, when this broker begins to follow settles first: where it stands is known when that is
-done, and not before (`settle`).
+All changes are made in the order of the calls, after everything that is queued in the log. So a log that this broker
+has led, or that is still being cut, first settles when the broker begins to follow: its position is known only
+afterwards (`settle`).
 
-    high watermark      the leader's, as far as this log goes; it never goes back
-    log start offset    the leader's, as far as records are committed here
+    high watermark      the leader's, at most this log's end; it never goes back
+    log start offset    the leader's, at most this log's high watermark
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ logger = logging.getLogger(__name__)
 #: Beyond the end of every log.
 _NOWHERE: Final = 2**63 - 1
 
-#: What became of it: None if it is done.
+#: Called with the outcome: None if it is done.
 Settled = Callable[[KafkaError | None], None]
 
 
 def position_of(log: PartitionLog) -> Position:
-    """Where a log stands in which nothing is under way."""
+    """Returns the position of a log without pending changes."""
     return Position(log.log_end_offset, log.log_start_offset, log.leader_epochs.latest_epoch)
 
 
 def settle(log: PartitionLog, now_ms: int, settled: Settled) -> None:
-    """Waits for what is queued, and for a cut that is under way. Epochs of leaders that have written nothing are
-    forgotten: the leader is to say where the logs part by what is in this one."""
+    """Waits for queued appends, and for a running truncation. Epochs of leaders that have written nothing are removed:
+    the leader compares the logs by the epochs of written records."""
     log.truncate_to(_NOWHERE, now_ms, settled)
 
 
 def receive(log: PartitionLog, received: Received, now_ms: int, settled: Settled) -> None:
-    """Appends what the leader has sent, each batch as it is, once its CRC is right, and takes over its offsets.
-    `settled` may be called before this returns, and is called with CORRUPT_MESSAGE if a batch is not what the leader
-    had."""
+    """Appends the leader's records, each batch unchanged after a check of its CRC, and takes over the leader's
+    offsets. `settled` may be called before this returns, and is called with CORRUPT_MESSAGE if a batch differs from
+    the leader's."""
 
     def appended(outcome: AppendResult | KafkaError) -> None:
         if isinstance(outcome, KafkaError):
@@ -69,7 +70,7 @@ _NOTHING: Final = AppendResult(-1, -1, -1, -1, False)
 
 
 def _whole_batches(received: Received) -> tuple[memoryview, list[BatchHeader]]:
-    """What was sent up to the last whole batch: a leader may cut the last one."""
+    """Returns the received batches up to the last whole one: a leader may cut the last batch."""
     records = received.records
     assert records is None or isinstance(records, memoryview | bytes | bytearray), "an answer holds bytes"
     view, end, headers = memoryview(records or b""), 0, []
@@ -91,7 +92,7 @@ def _take_over(log: PartitionLog, received: Received) -> None:
 
 
 def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> None:
-    """Forgets what the leader does not have, as far as its answer says."""
+    """Cuts the records that the leader does not have, as far as its answer shows."""
     offset = cut_offset(log.leader_epochs, log.log_end_offset, diverging.epoch, diverging.end_offset)
     if offset < log.high_watermark:
         logger.warning(
@@ -105,7 +106,7 @@ def cut(log: PartitionLog, diverging: Cut, now_ms: int, settled: Settled) -> Non
 
 
 def go_on(log: PartitionLog, where: GoOn, now_ms: int, settled: Settled) -> None:
-    """Goes on where the leader has something."""
+    """Continues the log at an offset that the leader has."""
     if where.restarts:
         log.restart_at(where.offset, now_ms, settled)
     else:

@@ -1,22 +1,22 @@
-"""The ISRs that the leaders on this broker propose, written to the tree: each by compare-and-set on the partition's
-state, so that nothing is written on top of what a controller has written meanwhile. A mover: `replication.replicas`
-says what is proposed.
+"""Writes the ISRs that the leaders on this broker propose to the tree. Each is a compare-and-set on the partition's
+state, so that no state is overwritten that a controller has written meanwhile. A mover: `replication.replicas` makes
+the proposals.
 
-    written                        the proposal stands
-    refused, nothing else is new   written again: what was refused was an earlier attempt whose answer is lost, or none
-    refused, another ISR is there  that one stands: the controller's, or our own earlier attempt
-    refused, another epoch is      nothing: the controller tells who leads now
+    written                        the proposal is the ISR
+    refused, nothing else is new   written again: perhaps an earlier attempt was refused whose answer is lost
+    refused, another ISR is there  that one is the ISR: the controller's, or our own earlier attempt
+    refused, another epoch is      nothing: the controller sends the new leader
     there
     the partition is gone          nothing: its topic is being deleted
     not answered                   read, and tried again after a pause
     no connection to the tree      not sent, and tried again after a pause: meanwhile the leader may propose something
                                    else, or nothing
 
-An ISR with fewer members than min.insync.replicas asks for is written when this broker has synced its log
-(`isr_syncs`): what was acknowledged before may be nowhere else then.
+An ISR with fewer members than min.insync.replicas is written after this broker has synced its log (`isr_syncs`):
+acknowledged records may then have no other copy.
 
-Controllers hear of what was written from /isr_change_notification, and tell all brokers, for their clients. Many
-partitions are named in one node; one that could not be written is written with the next."""
+Controllers get the changes from /isr_change_notification, and inform all brokers, for their clients. Many partitions
+are named in one node; a partition whose node could not be written is named in the next."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _AT_ONCE: Final = 50
 _PAUSE_SECONDS: Final = 0.25
 _TELLING_PAUSE_SECONDS: Final = 1.0
-#: Partitions named in one node, which must not be larger than a tree takes.
+#: Largest number of partitions named in one node, which must not be larger than a tree takes.
 _TOLD_AT_ONCE: Final = 3000
 
 
@@ -50,7 +50,7 @@ class Proposing(Syncing, Protocol):
 
     @property
     def partition_epoch(self) -> int:
-        """The version of the state on which the proposal stands."""
+        """The version of the state on which the proposal is based."""
         ...
 
     @property
@@ -58,18 +58,18 @@ class Proposing(Syncing, Protocol):
 
     @property
     def waits_for_sync(self) -> bool:
-        """True while the proposal is not to be written, since the log is to be synced before."""
+        """True while the proposal must not be written, since the log must be synced before."""
         ...
 
     def proposal_sent(self) -> None:
-        """What is proposed is being sent: it may be written from now on, whatever is heard of it."""
+        """Records that the proposal is being sent: from now on it may be written, even if the answer is lost."""
         ...
 
     def isr_written(self, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int) -> None: ...
 
 
 class IsrChanges:
-    """Those of one broker, on the running loop. `controller_epoch` gives the newest that is known."""
+    """The ISR changes of one broker, on the running loop. `controller_epoch` returns the newest known epoch."""
 
     def __init__(self, store: Store, broker_id: int, controller_epoch: Callable[[], int], syncs: IsrSyncs) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class IsrChanges:
 
     @property
     def is_idle(self) -> bool:
-        """True if every proposal was dealt with and every change told."""
+        """True if every proposal was handled and every change was reported."""
         return (
             not self._waiting
             and not self._working
@@ -95,7 +95,7 @@ class IsrChanges:
         )
 
     def propose(self, partition: Proposing) -> None:
-        """Writes what the partition proposes when it is its turn; nothing if it proposes nothing any more by then."""
+        """Writes the partition's proposal at its turn, if there still is one then."""
         if self._closed:
             return
         if partition.waits_for_sync:
@@ -105,7 +105,8 @@ class IsrChanges:
             self._begin()
 
     async def close(self) -> None:
-        """Ends what is under way. What is not written is not lost: the next leader sees for itself who keeps up."""
+        """Ends running writes. Changes that are not written are not lost: the next leader itself detects which
+        followers keep up."""
         self._closed = True
         self._waiting.clear()
         tasks = [*self._working.values(), *([self._telling] if self._telling is not None else [])]
@@ -114,7 +115,7 @@ class IsrChanges:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self) -> None:
-        # Thousands may wait, and each of them comes here: only those are looked at that there is room for.
+        # Thousands may wait, and each of them calls this: only as many are looked at as there is room for.
         while len(self._working) < _AT_ONCE:
             topic_partition = next((one for one in self._waiting if one not in self._working), None)
             if topic_partition is None:
@@ -138,7 +139,7 @@ class IsrChanges:
         self._begin()
 
     async def _write(self, partition: Proposing) -> bool:
-        """Whether there is nothing more to be done."""
+        """True if nothing is left to be done."""
         name, number = partition.topic_partition
         path = paths.partition_state(name, number)
         while True:
@@ -146,7 +147,7 @@ class IsrChanges:
             if isr is None:
                 return True
             if partition.waits_for_sync:
-                # Since this was proposed min.insync.replicas was raised, or others are in sync.
+                # After the proposal min.insync.replicas was raised, or the replicas in sync have changed.
                 self.propose(partition)
                 return True
             if self._store.state is not SessionState.CONNECTED:
@@ -168,7 +169,8 @@ class IsrChanges:
             return True
 
     async def _has_read_another(self, partition: Proposing, path: str, leader_epoch: int, version: int) -> bool:
-        """Whether something else stands in the tree than what the proposal stands on; the partition is told of it."""
+        """True if the tree has another state than the one on which the proposal is based; the partition gets the new
+        state."""
         try:
             data, stat = await self._store.get(path)
             found = PartitionStateNode.decode(data)
@@ -192,7 +194,7 @@ class IsrChanges:
             self._telling = self._loop.create_task(self._tell())
 
     async def _tell(self) -> None:
-        """Tells controllers; what comes within a second is told together."""
+        """Reports changes to controllers; changes within a second are reported together."""
         try:
             while self._untold:
                 await asyncio.sleep(_TELLING_PAUSE_SECONDS)

@@ -1,13 +1,13 @@
-"""Syncs of logs of which too few replicas are in sync: what was acknowledged is to be on the disk of whoever is left,
-so that a loss of power there loses nothing. A mover: `replication.replicas` says whose log is to be synced.
+"""Syncs logs of partitions with too few replicas in sync: the remaining replicas must have acknowledged records on the
+disk, so that a loss of power there loses nothing. A mover: `replication.replicas` decides which logs are to be synced.
 
     a leader proposes fewer than       before the ISR is written
-    min.insync.replicas asks for
-    a broker is told such an ISR       at once
-    the disk did not do it             again every second. The ISR is not written until it has
+    min.insync.replicas members
+    a broker gets such an ISR          at once
+    the sync failed                    again every second. The ISR is not written before it succeeds
 
-A broker whose peers have gone may lead thousands of them. So many at a time are given to the threads that flush; the
-others wait here. A log that is synced already costs no turn of the disk."""
+A broker whose peers have stopped may lead thousands of such partitions. Only a few at a time are given to the threads
+that flush; the others wait here. A log that is synced already needs no flush."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _AT_ONCE: Final = 10
 
 
 class Syncing(Protocol):
-    """A partition of which this broker has a replica."""
+    """A partition with a replica on this broker."""
 
     topic_partition: TopicPartition
 
@@ -36,11 +36,11 @@ class Syncing(Protocol):
 
 
 class IsrSyncs:
-    """Those of one broker, on its loop."""
+    """The syncs of one broker, on its loop."""
 
     def __init__(self) -> None:
         self._waiting: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
-        #: Those that the disk did not sync.
+        #: Partitions whose sync has failed.
         self._failed: dict[TopicPartition, tuple[Syncing, Callable[[], None]]] = {}
         self._working = 0
         self._begins = False
@@ -51,8 +51,8 @@ class IsrSyncs:
         return not self._waiting and not self._working
 
     def ask(self, partition: Syncing, synced: Callable[[], None] | None = None) -> None:
-        """Syncs the partition's log when it is its turn, if it is to be synced still; `synced` is called when it need
-        not be any more."""
+        """Syncs the partition's log at its turn, if it must still be synced; `synced` is called when it need not be
+        synced any more."""
         if self._closed:
             return
         if not partition.is_to_be_synced:
@@ -63,13 +63,13 @@ class IsrSyncs:
         self._begin()
 
     def try_again(self) -> None:
-        """Tries those again that the disk did not sync; called now and then."""
+        """Tries failed syncs again; called periodically."""
         failed, self._failed = self._failed, {}
         for partition, synced in failed.values():
             self.ask(partition, synced)
 
     def close(self) -> None:
-        """Begins no more."""
+        """Begins no more syncs."""
         self._closed = True
         self._waiting.clear()
         self._failed.clear()
@@ -91,7 +91,7 @@ class IsrSyncs:
     def _ended(self, partition: Syncing, synced: Callable[[], None], failure: KafkaError | None) -> None:
         self._working -= 1
         if failure is None:
-            # Again where another ISR was told or proposed meanwhile.
+            # Again if there is another ISR or proposal meanwhile.
             self.ask(partition, synced)
         elif not self._closed:
             _put(self._failed, partition, synced)
@@ -107,11 +107,11 @@ class IsrSyncs:
 def _put(
     place: dict[TopicPartition, tuple[Syncing, Callable[[], None]]], partition: Syncing, synced: Callable[[], None]
 ) -> None:
-    """Who wants to know is not forgotten for somebody who does not."""
+    """Adds a partition. A known callback is not replaced by an empty one."""
     known = place.get(partition.topic_partition)
     if known is None or known[0] is not partition or synced is not _nothing:
         place[partition.topic_partition] = (partition, synced)
 
 
 def _nothing() -> None:
-    """Nobody wants to know."""
+    """Does nothing: the default callback."""

@@ -1,10 +1,10 @@
-"""Which replica a consumer is to read from (KIP-392), where `replica.selector.class` names the selector that looks at
-racks.
+"""Chooses the replica for a consumer (KIP-392), if `replica.selector.class` names the selector by racks.
 
     the consumer names no rack       the leader
     the leader is in its rack        the leader
-    followers are in its rack        of those that may be read from the offset on, the one that has most; of several,
-                                     the one that last had everything; of several, the highest id
+    followers are in its rack        of those that may be read from the offset on, the one with the largest log end
+                                     offset; of several, the one that had the whole log last; of several, the one with
+                                     the highest id
     else                             the leader
 
 A decider."""
@@ -19,8 +19,8 @@ from jesenska.replication.replicas import Readable
 def nearest_follower(
     leader: int, followers: Sequence[Readable], rack: str, rack_of: Callable[[int], str | None]
 ) -> int | None:
-    """The one of these followers that a consumer in `rack` is to read from; None for the leader. `rack_of` gives the
-    rack of a broker that the consumer can reach."""
+    """Returns the follower that a consumer in `rack` is to read from; None for the leader. `rack_of` returns the rack
+    of a broker that the consumer can reach."""
     if not rack or rack_of(leader) == rack:
         return None
     near = [follower for follower in followers if rack_of(follower.broker_id) == rack]
