@@ -16,8 +16,8 @@ DEFAULT_CLIENT_ID: Final = "jesenska"
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and KIP-601
-    (how long connecting may take). Buffers of the sockets are the system's with -1; a negative
+    """Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and
+    KIP-601 (how long connecting may take). Buffers of the sockets are the system's with -1; a negative
     `connections_max_idle_seconds` keeps connections open; without `metadata_max_idle_seconds` no topic is forgotten;
     without `security` connections are plain."""
 

@@ -79,8 +79,8 @@ class Transport:
 
 
 #: Makes the transport of a connected socket, from the loop, the socket, `on_drained` and `on_broken`. The transport
-#: calls `on_drained` when everything that was handed over has left, if it could not leave at once, and `on_broken` with
-#: the reason when the connection failed.
+#: calls `on_drained` when everything that was handed over has left, if it could not leave at once, and `on_broken`
+#: with the reason when the connection failed.
 TransportFor = Callable[
     [asyncio.AbstractEventLoop, socket.socket, Callable[[], None], Callable[[str], None]], Transport
 ]

@@ -1,8 +1,8 @@
 """A topic is branched while brokers die, or do not know yet what was committed: in the end the branch has all that was
 committed when it was asked for, on every replica, or it is not there.
 
-`JESENSKA_PURE=1 python -m tests.processes.testing.branch_in_the_making SCENE [--whatever-is-known] [SEEDS]` prints what
-came of each seed. Exit code 1 where a branch lacks something, 2 where the fault never came. With
+`JESENSKA_PURE=1 python -m tests.processes.testing.branch_in_the_making SCENE [--whatever-is-known] [SEEDS]` prints
+what came of each seed. Exit code 1 where a branch lacks something, 2 where the fault never came. With
 `--whatever-is-known` a broker branches up to the high watermark that it knows, as a follower may.
 
     killed      the controller, which leads a partition of the source and of the branch, is killed when it is about to

@@ -21,23 +21,23 @@ _CLIENTS = (PRODUCER_SETTINGS, CONSUMER_SETTINGS, ADMIN_SETTINGS)
 
 #: Where code reads the settings of a broker and of its topics, and where code reads those of the clients.
 _BROKER_CODE = [
-    *(_SOURCE / room for room in ("broker", "controller", "groups", "metadata")),
+    *(_SOURCE / room for room in ("broker", "controller", "groups", "metadata", "security")),
     *(_SOURCE / "config" / f"{name}.py" for name in ("layers", "listeners", "safety")),
 ]
-_CLIENT_CODE = [_SOURCE / room for room in ("client", "cli", "pipeline")]
-_ADMIN_CODE = [_SOURCE / "client", _SOURCE / "cli" / "shared" / "tool.py"]
+_CLIENT_CODE = [_SOURCE / room for room in ("client", "cli", "pipeline", "security")]
+_ADMIN_CODE = [_SOURCE / "client", _SOURCE / "security", _SOURCE / "cli" / "shared" / "tool.py"]
 #: Tests of what brokers do, and of what clients do. Tests of the tables, and settings of the brokers that tests
 #: compare with, prove nothing.
 _BROKER_TESTS = [
     *(
         tier / room
         for tier in _TIERS
-        for room in ("broker", "cli", "controller", "crash", "groups", "log", "metadata", "net", "testing")
+        for room in ("broker", "cli", "controller", "crash", "groups", "log", "metadata", "net", "security", "testing")
     ),
     *sorted((_TESTS / "conformance").glob("*.py")),
     *(_TESTS / "units" / "config" / f"test_{name}.py" for name in ("listeners", "safety")),
 ]
-_CLIENT_TESTS = [tier / room for tier in _TIERS for room in ("client", "cli", "pipeline")]
+_CLIENT_TESTS = [tier / room for tier in _TIERS for room in ("client", "cli", "pipeline", "security")]
 
 
 def working(table: Table) -> list[str]:

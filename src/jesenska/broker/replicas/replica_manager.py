@@ -452,10 +452,10 @@ class ReplicaManager:
         return leader in (NO_LEADER, self._core.broker_id) and self._core.broker_id in isr
 
     def _has_all_committed(self, topic_partition: TopicPartition, source: TopicPartition) -> bool:
-        """True if this broker's high watermark of the source is certainly no lower than it was where the source was led
-        when the branch was asked for. A leader knows that when its followers have fetched. Another broker may know an
-        older one, or lack records, for example after a crash. It has to be in sync, and all that it had then has to be
-        committed."""
+        """True if this broker's high watermark of the source is certainly no lower than it was where the source was
+        led when the branch was asked for. A leader knows that when its followers have fetched. Another broker may know
+        an older one, or lack records, for example after a crash. It has to be in sync, and all that it had then has to
+        be committed."""
         partition, log = self._known(source), self._core.directories.get(source)
         if partition is None or log is None or not partition.has_log:
             return False

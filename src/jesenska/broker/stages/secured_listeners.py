@@ -1,5 +1,5 @@
-"""The security of each listener, from the settings: before anything is bound, so that a missing certificate is reported
-first.
+"""The security of each listener, from the settings: before anything is bound, so that a missing certificate is
+reported first.
 
 A listener's own settings (`listener.name.NAME.…`) win over the plain ones, and a mechanism's JAAS login
 (`listener.name.NAME.plain.sasl.jaas.config`) over both and over the file of java.security.auth.login.config (the
@@ -116,8 +116,8 @@ def peer_listener(
     environment: Mapping[str, str],
     secret_bytes: Callable[[int], bytes],
 ) -> PeerListener:
-    """The listener between brokers; InvalidConfigError with one sentence if a setting cannot be used. The login is that
-    of the listener for sasl.mechanism.inter.broker.protocol: its options username and password."""
+    """The listener between brokers; InvalidConfigError with one sentence if a setting cannot be used. The login is
+    that of the listener for sasl.mechanism.inter.broker.protocol: its options username and password."""
     endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
     settings = ListenerSettings(config, endpoint, JaasFile(environment))
     mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))

@@ -17,8 +17,8 @@ ENTITY_KINDS: Final = ("topics", "brokers")
 
 
 class ConfigLooks:
-    """The looks of one machine, at entities of these kinds. `found` is called with changed settings of `topics/<name>`,
-    `brokers/<id>` or `users/<name>`, `told` with the path of each node under /config/changes."""
+    """The looks of one machine, at entities of these kinds. `found` is called with changed settings of
+    `topics/<name>`, `brokers/<id>` or `users/<name>`, `told` with the path of each node under /config/changes."""
 
     def __init__(
         self,

@@ -14,8 +14,8 @@ A branch has the partitions, replicas and leaders of its source. Its first leade
 so no record of the source has an epoch of a leader of the branch. The ISR is the leader alone: followers may have
 branched at an earlier high watermark, and join when they have fetched the missing records. The leader has everything
 that was committed when the branch was asked for, or it has no log: after an election or a crash it may have to wait
-until it knows what was committed. A creation whose leader has no log fails. A branch whose making outlived a controller
-or a leader has no leader until then.
+until it knows what was committed. A creation whose leader has no log fails. A branch whose making outlived a
+controller or a leader has no leader until then.
 
 While a branch is being made its source cannot be deleted by request. Pure."""
 
