@@ -53,7 +53,7 @@ from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
 from jesenska.broker.stages.replication import Replication, load
-from jesenska.broker.stages.secured_listeners import peer_listener, secured_listeners
+from jesenska.broker.stages.secured_listeners import peer_listener, reconfigure, secured_listeners
 from jesenska.broker.stages.storage import Storage, log_dirs_of, open_storage
 from jesenska.broker.stages.tree import TreePlace, take_place
 from jesenska.broker.waiting import WaitingRoom
@@ -111,6 +111,9 @@ class Broker:
         self._limits = ConnectionLimits(config)
         self._security = secured_listeners(
             config, self._listeners_config.opened, os.environ, self._credential_of, self.machine.secret_bytes
+        )
+        self.in_force.on_change(
+            lambda config: reconfigure(config, self._listeners_config.opened, os.environ, self._security)
         )
         self._peer_listener = peer_listener(config, self._listeners_config, os.environ, self.machine.secret_bytes)
         self.pool = Pool(self._loop, self.machine.threads(_POOL_THREADS, "pool"))
@@ -416,6 +419,8 @@ class Broker:
                 serving.core.isr_syncs.try_again()
                 replication.links.look()
                 serving.dispatcher.close_idle()
+                for security in self._security.values():
+                    security.look()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 

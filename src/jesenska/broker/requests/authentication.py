@@ -68,6 +68,11 @@ class ListenerSecurity:
             return None
         return tls_server(self.contexts.current, self._turns, on_secured)
 
+    def look(self) -> None:
+        """Uses the certificates of files that have changed, for connections from now on."""
+        if self.contexts is not None:
+            self.contexts.look()
+
     def principal_of(self, certificate: bytes | None) -> Principal:
         """The user of a certificate in DER; NoMappingError if no rule has a name for it."""
         if certificate is None:

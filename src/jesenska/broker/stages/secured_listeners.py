@@ -76,7 +76,10 @@ class ListenerSettings:
         text = self._config.value(own) if self._config.is_set(own) else self.value("sasl.jaas.config")
         if text is None:
             return self._jaas.login(self.endpoint.name, mechanism)
-        login = parse_login(str(text))
+        try:
+            login = parse_login(str(text))
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"sasl.jaas.config of listener {self.endpoint.name}: {error}") from error
         return login if login.mechanism and mechanism.startswith(login.mechanism) else None
 
     def tls(self) -> TlsSettings:
@@ -101,6 +104,22 @@ def secured_listeners(
         endpoint.name: _secured(ListenerSettings(config, endpoint, jaas), turns, credential_of, random_bytes, secret)
         for endpoint in endpoints
     }
+
+
+def reconfigure(
+    config: BrokerConfig,
+    endpoints: tuple[Endpoint, ...],
+    environment: Mapping[str, str],
+    security: Mapping[str, ListenerSecurity],
+) -> None:
+    """Uses TLS settings that were changed while the broker runs. Those that cannot be used are logged, and the listener
+    keeps what it has."""
+    for endpoint in endpoints:
+        contexts = security[endpoint.name].contexts
+        if contexts is not None:
+            settings = ListenerSettings(config, endpoint, JaasFile(environment)).tls()
+            if settings != contexts.settings:
+                contexts.use(settings)
 
 
 class PeerListener(NamedTuple):
