@@ -112,8 +112,8 @@ def reconfigure(
     environment: Mapping[str, str],
     security: Mapping[str, ListenerSecurity],
 ) -> None:
-    """Uses TLS settings that were changed while the broker runs. Those that cannot be used are logged, and the listener
-    keeps what it has."""
+    """Uses TLS settings that were changed while the broker runs. Those that cannot be used are logged, and the
+    listener keeps what it has."""
     for endpoint in endpoints:
         contexts = security[endpoint.name].contexts
         if contexts is not None:
