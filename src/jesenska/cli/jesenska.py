@@ -10,6 +10,8 @@ jesenska branch orders trial          a new topic with the records of another on
 jesenska status                       whether it is ready, and what it holds; the exit code for health checks
 jesenska settings retention           what settings do
 jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
+jesenska init DIR --secure            a broker with TLS and logins, and the settings of its clients
+jesenska cert DIR broker-1 --host h   a certificate for one more broker or client, or a new one for an old name
 jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
 jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
 jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild where it is lost
@@ -25,10 +27,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import Command, Parser, add_output, print_json, run
 
 if TYPE_CHECKING:
@@ -79,6 +82,30 @@ def _settings(commands: _Commands) -> None:
 def _init(commands: _Commands) -> None:
     command = _command(commands, "init", "Lay out bin/ and config/ as Kafka's releases do.", _lay_out, answers=True)
     command.add_argument("directory", metavar="DIR", help="Where: a new directory, or . for this one.")
+    command.add_argument(
+        "--secure",
+        action="store_true",
+        help="A broker with TLS and logins: certificates, an administrator with a random password, clients' settings.",
+    )
+    command.add_argument(
+        "--host",
+        action="append",
+        metavar="NAME",
+        help="With --secure: a name or address of the broker; the first is told to clients (default: localhost and "
+        "127.0.0.1).",
+    )
+    command.add_argument("--port", type=int, default=9093, help="With --secure: the broker's port (default: 9093).")
+
+
+def _cert(commands: _Commands) -> None:
+    command = _command(
+        commands, "cert", "Sign a certificate with the authority of jesenska init --secure.", _sign, answers=True
+    )
+    command.add_argument("directory", metavar="DIR", help="The directory of jesenska init --secure.")
+    command.add_argument("name", metavar="NAME", help="The name in it, and of its file: broker-1, anna.")
+    command.add_argument(
+        "--host", action="append", metavar="NAME", help="For a broker: a name or address of it. None: for a client."
+    )
 
 
 def _import(commands: _Commands) -> None:
@@ -162,6 +189,7 @@ _COMMANDS: dict[str, Callable[[_Commands], None]] = {
     "branch": _branch,
     "settings": _settings,
     "init": _init,
+    "cert": _cert,
     "import": _import,
     "export": _export,
     "tree": _tree,
@@ -196,10 +224,33 @@ def _complete(options: argparse.Namespace) -> int:
     return 0
 
 
+def _secured(options: argparse.Namespace) -> Iterator[tuple[Path, bool]]:
+    """The files of a secured broker, and whether each was made now."""
+    from jesenska.cli.commands.secure_layout import lay_out_secured
+
+    if not 0 < options.port < 65536:
+        raise JesenskaError(f"--port {options.port} is not a port: write a number from 1 to 65535.")
+    return lay_out_secured(Path(options.directory), options.host or ["localhost", "127.0.0.1"], options.port)
+
+
+def _sign(options: argparse.Namespace) -> int:
+    from jesenska.cli.commands.secure_layout import sign
+
+    path = sign(Path(options.directory), options.name, options.host or [])
+    if options.output == "json":
+        print_json({"certificate": str(path)})
+    else:
+        print(f"{path} has a new key and certificate. A broker that uses this file shows it from now on.")
+    return 0
+
+
 def _lay_out(options: argparse.Namespace) -> int:
     from jesenska.cli.commands.directory_layout import lay_out
 
-    files = list(lay_out(Path(options.directory)))
+    if not options.secure and options.host:
+        raise JesenskaError("--host is for --secure: a broker without TLS needs no name.")
+    directory = Path(options.directory)
+    files = list(_secured(options) if options.secure else lay_out(directory))
     made = [path for path, is_new in files if is_new]
     if options.output == "json":
         print_json(
@@ -212,6 +263,15 @@ def _lay_out(options: argparse.Namespace) -> int:
         return 0
     if len(made) < len(files):
         print(f"jesenska: {len(files) - len(made)} files were there and stay as they are.", file=sys.stderr)
+    if options.secure:
+        config = directory.absolute() / "config"
+        print(
+            f"{options.directory} has config/ and security/ now:\n"
+            f"\n"
+            f"  kafka-server-start {config}/server.properties\n"
+            f"  kafka-topics --command-config {config}/client.properties --list"
+        )
+        return 0
     print(
         f"{options.directory} has bin/ and config/ now. In it:\n"
         f"\n"

@@ -42,7 +42,7 @@ class TlsSettings(NamedTuple):
     endpoint_identification: str = "https"
 
     def __repr__(self) -> str:
-        return f"TlsSettings(keystore={self.keystore_location!r}, truststore={self.truststore_location!r})"
+        return f"key store {self.keystore_location!r}, trust store {self.truststore_location!r}"
 
 
 def tls_settings(get: Callable[[str], object]) -> TlsSettings:

@@ -23,6 +23,7 @@ closed. A session that has a lifetime serves nothing after it but authentication
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Final
@@ -35,6 +36,8 @@ from jesenska.security.principal import ANONYMOUS, USER, MappingRule, NoMappingE
 from jesenska.security.sasl import SaslError
 from jesenska.security.tls import TlsContexts
 from jesenska.security.x500 import DerError, subject_name
+
+logger = logging.getLogger(__name__)
 
 API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE = 18, 17, 36
 
@@ -70,8 +73,8 @@ class ListenerSecurity:
 
     def look(self) -> None:
         """Uses the certificates of files that have changed, for connections from now on."""
-        if self.contexts is not None:
-            self.contexts.look()
+        if self.contexts is not None and self.contexts.look():
+            logger.info("the certificate of %s was changed: new connections get it", self.contexts.settings)
 
     def principal_of(self, certificate: bytes | None) -> Principal:
         """The user of a certificate in DER; NoMappingError if no rule has a name for it."""

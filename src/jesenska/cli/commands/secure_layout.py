@@ -1,0 +1,145 @@
+"""`jesenska init DIR --secure`: a broker with TLS and logins, and clients that know it.
+
+    security/ca.pem, ca.key         a certificate authority; the key signs certificates (`jesenska cert`)
+    security/broker-0.pem           the broker's key and certificate, for the hosts that were named
+    config/server.properties        one listener, SASL_SSL, with the user admin and a random password
+    config/client.properties        the login of admin, for our tools and for Java
+    config/librdkafka.properties    the same for programs with librdkafka
+
+Files with a key or a password can be read by their owner only. Files that are there already are left as they are; with
+an authority that is there already, its certificates go on to count."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from jesenska.base.errors import JesenskaError
+from jesenska.cli.shared.authority import new_authority, read_authority, write_authority, write_secret
+
+ADMIN: Final = "admin"
+_LETTERS: Final = string.ascii_letters + string.digits
+_PASSWORD_CHARACTERS: Final = 24
+
+_SERVER = """\
+# A broker with TLS and logins: kafka-server-start {config}/server.properties
+# Every setting, what it does and what it does not yet: docs/settings.md; the whole way: docs/security.md.
+
+# Its number; each broker has its own.
+broker.id=0
+
+# Where clients connect, and the address that they are told.
+listeners=SASL_SSL://:{port}
+advertised.listeners=SASL_SSL://{host}:{port}
+security.inter.broker.protocol=SASL_SSL
+
+# The broker's key and certificate, and the authority that certificates come from. A new file counts at once.
+ssl.keystore.type=PEM
+ssl.keystore.location={security}/broker-0.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={security}/ca.pem
+
+# The administrator logs in with PLAIN. Other users have passwords of their own, which kafka-configs sets:
+#   kafka-configs --bootstrap-server {host}:{port} --command-config {config}/client.properties \\
+#     --alter --entity-type users --entity-name anna --add-config 'SCRAM-SHA-512=[password=...]'
+sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN
+sasl.mechanism.inter.broker.protocol=PLAIN
+listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  username="{admin}" password="{password}" user_{admin}="{password}";
+
+# Where records are kept, and the broker's own metadata.
+log.dirs={data}
+
+# One broker cannot keep more than one copy.
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+"""
+
+_CLIENT = """\
+# The administrator's login, for our tools and for Java: --command-config, --producer.config, --consumer.config.
+bootstrap.servers={host}:{port}
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
+  username="{admin}" password="{password}";
+ssl.truststore.type=PEM
+ssl.truststore.location={security}/ca.pem
+"""
+
+_LIBRDKAFKA = """\
+# The administrator's login, for kcat (-F) and other programs with librdkafka.
+bootstrap.servers={host}:{port}
+security.protocol=SASL_SSL
+sasl.mechanism=PLAIN
+sasl.username={admin}
+sasl.password={password}
+ssl.ca.location={security}/ca.pem
+"""
+
+_SECRETS = {
+    "server.properties": _SERVER,
+    "client.properties": _CLIENT,
+    "librdkafka.properties": _LIBRDKAFKA,
+}
+
+
+def lay_out_secured(directory: Path, hosts: Sequence[str], port: int) -> Iterator[tuple[Path, bool]]:
+    """Makes what is missing; yields each file, and whether it was made now. The first host is the one that clients are
+    told. JesenskaError with one sentence where that is not possible."""
+    root = directory.absolute()
+    security, config = root / "security", root / "config"
+    values = {
+        "admin": ADMIN,
+        "config": str(config),
+        "data": str(root / "data" / "kafka-logs"),
+        "host": hosts[0],
+        "password": "".join(secrets.choice(_LETTERS) for _ in range(_PASSWORD_CHARACTERS)),
+        "port": str(port),
+        "security": str(security),
+    }
+    try:
+        security.mkdir(parents=True, exist_ok=True)
+        config.mkdir(parents=True, exist_ok=True)
+        if is_new := not (security / "ca.pem").exists():
+            write_authority(new_authority("jesenska's certificate authority", datetime.now(UTC)), security)
+        yield security / "ca.pem", is_new
+        yield _certificate(directory, "broker-0", hosts)
+        known = [name for name in _SECRETS if (config / name).exists()]
+        if known and len(known) < len(_SECRETS):
+            raise JesenskaError(
+                f"{config} has {' and '.join(known)} already: remove them, or name another directory. A password is in "
+                "all of these files or in none."
+            )
+        for name, text in _SECRETS.items():
+            if not known:
+                write_secret(config / name, text.format_map(values))
+            yield config / name, not known
+    except OSError as error:
+        raise JesenskaError(
+            f"{error.filename or directory} cannot be written ({error.strerror}): name another directory."
+        ) from error
+
+
+def sign(directory: Path, name: str, hosts: Sequence[str]) -> Path:
+    """A new key and certificate in `security/NAME.pem`, which replaces an older one; a client's without hosts."""
+    if not name or "/" in name or name.startswith("."):
+        raise JesenskaError(f"{name!r} cannot be a certificate's name: it is the name of its file, too.")
+    security = directory.absolute() / "security"
+    path = security / f"{name}.pem"
+    temporary = security / f".{name}.pem.new"
+    write_secret(temporary, read_authority(security).issue(name, hosts, datetime.now(UTC)))
+    # In one step: a broker reads the file again when it changes.
+    temporary.replace(path)
+    return path
+
+
+def _certificate(directory: Path, name: str, hosts: Sequence[str]) -> tuple[Path, bool]:
+    path = directory.absolute() / "security" / f"{name}.pem"
+    if path.exists():
+        return path, False
+    return sign(directory, name, hosts), True
