@@ -70,7 +70,7 @@ def tls_settings(get: Callable[[str], object]) -> TlsSettings:
         texts("ssl.enabled.protocols") or ("TLSv1.2", "TLSv1.3"),
         texts("ssl.cipher.suites"),
         text("ssl.client.auth") or "none",
-        text("ssl.endpoint.identification.algorithm") or "",
+        "https" if (algorithm := text("ssl.endpoint.identification.algorithm")) is None else algorithm,
     )
 
 

@@ -119,7 +119,8 @@ def test_a_time_for_all_beats_times_by_partition_which_beat_offsets() -> None:
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, "write a time such as 15m"),
         ({"subscribe": "a", "startingOfsets": "earliest"}, "startingofsets is not known; did you mean startingOffsets"),
         ({"subscribe": "a", "kafka.auto.offset.reset": "earliest"}, "use startingOffsets"),
-        ({"subscribe": "a", "kafka.security.protocol": "SSL"}, "connects with PLAINTEXT only"),
+        ({"subscribe": "a", "kafka.security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI cannot be used"),
+        ({"subscribe": "a", "kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/no"}, "/no"),
         (
             {"subscribe": "a", "kafka.fetch.max.wait.ms": "soon"},
             "Invalid value soon for configuration fetch.max.wait.ms",
@@ -245,6 +246,20 @@ def test_columns_are_chosen(given_options: dict[str, str], columns: tuple[str, .
 def test_the_offsets_of_a_progress_are_taken_as_they_are() -> None:
     options = source_options({**READ, "startingOffsets": '{"a": {"0": 23, "topicId": "x"}}'}, streaming=True)
     assert options.start.by_partition == {TopicPartition("a", 0): 23}
+
+
+def test_a_login_is_kept_and_not_shown() -> None:
+    texts = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.mechanism": "PLAIN",
+        "kafka.sasl.jaas.config": (
+            'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="sEcret";'
+        ),
+    }
+    options = source_options({**READ, **texts}, streaming=True)
+    assert dict(options.client.security)["sasl.mechanism"] == "PLAIN"
+    assert "sEcret" not in repr(options)
+    assert source_options(READ, streaming=True).client.security == ()
 
 
 def test_patience_is_read() -> None:

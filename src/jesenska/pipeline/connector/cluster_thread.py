@@ -23,6 +23,7 @@ from jesenska.base.errors import KafkaError, UnknownTopicOrPartitionError
 from jesenska.client.client_config import ClientConfig
 from jesenska.client.cluster import Cluster
 from jesenska.pipeline.connector.options import ClientOptions
+from jesenska.security.client_security import client_security
 
 T = TypeVar("T")
 
@@ -57,6 +58,7 @@ class ClusterThread:
                 send_buffer_bytes=options.send_buffer_bytes,
                 receive_buffer_bytes=options.receive_buffer_bytes,
                 metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
+                security=client_security(dict(options.security).get, os.urandom),
             ),
             clock=self.clock,
         )

@@ -22,7 +22,8 @@ Offsets are `earliest`, `latest` or {"topic": {"0": 23, "1": -1}} with -2 for ea
 milliseconds since 1970. Spark hands option names over in lower case, so they are compared so. An unknown name is an
 error that gives the nearest known one: a typing error must not change what is read.
 
-Left out: reading from a consumer group's offsets (Spark does not, either), and every security protocol but PLAINTEXT.
+Files of TLS have to be on every machine that runs tasks. Left out: reading from a consumer group's offsets (Spark does
+not, either).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from jesenska.base.topic_names import is_legal_topic_name
 from jesenska.config.settings.client_settings import CONSUMER_SETTINGS, PRODUCER_SETTINGS
 from jesenska.config.table import Table, Unknown, Value
 from jesenska.pipeline.patterns import topic_pattern
+from jesenska.security.client_security import client_security
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +77,30 @@ _SOURCE_NAMES = (
     "fetchOffset.retryIntervalMs",
 )
 _SINK_NAMES = ("topic", "includeHeaders")
+#: The client's settings of TLS and SASL.
+_SECURITY_SETTINGS = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.jaas.config",
+    "ssl.truststore.type",
+    "ssl.truststore.location",
+    "ssl.truststore.password",
+    "ssl.truststore.certificates",
+    "ssl.keystore.type",
+    "ssl.keystore.location",
+    "ssl.keystore.password",
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.key.password",
+    "ssl.enabled.protocols",
+    "ssl.cipher.suites",
+    "ssl.endpoint.identification.algorithm",
+)
 #: The client's settings that the source and the sink use. A warning says that the other settings have no effect.
 _CLIENT_SETTINGS = (
     "bootstrap.servers",
     "client.id",
-    "security.protocol",
+    *_SECURITY_SETTINGS,
     "request.timeout.ms",
     "socket.connection.setup.timeout.ms",
     "socket.connection.setup.timeout.max.ms",
@@ -186,6 +207,8 @@ class ClientOptions:
     receive_buffer_bytes: int = -1
     metadata_max_age_ms: int = 300_000
     api_timeout_ms: int = 60_000
+    #: The settings of TLS and SASL that were given, with secrets; empty for plain connections.
+    security: tuple[tuple[str, Value], ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,11 +437,10 @@ def _settings(options: _Given, table: Table, used: Collection[str]) -> dict[str,
         settings = table.parse(texts)
     except InvalidConfigError as error:
         raise JesenskaError(f"An option that begins with kafka. is not valid: {error}.") from None
-    protocol = str(settings.get("security.protocol", "PLAINTEXT")).upper()
-    if protocol != "PLAINTEXT":
-        raise JesenskaError(
-            f"kafka.security.protocol={protocol} cannot be used yet: this release connects with PLAINTEXT only."
-        )
+    try:
+        client_security(settings.get, bytes)
+    except InvalidConfigError as error:
+        raise JesenskaError(f"The connection cannot be secured as the kafka. options say: {error}") from None
     for unknown in table.unknown(texts):
         logger.warning("%s", Unknown(f"kafka.{unknown.name}", unknown.nearest and f"kafka.{unknown.nearest}"))
     for name in sorted(texts):
@@ -452,6 +474,7 @@ def _client(settings: Mapping[str, Value]) -> ClientOptions:
         receive_buffer_bytes=_number(settings, "receive.buffer.bytes", -1),
         metadata_max_age_ms=_number(settings, "metadata.max.age.ms", 300_000),
         api_timeout_ms=_number(settings, "default.api.timeout.ms", 60_000),
+        security=tuple((name, settings[name]) for name in _SECURITY_SETTINGS if name in settings),
     )
 
 
