@@ -35,7 +35,7 @@ from jesenska.cli.shared.several_directories import (
 )
 from jesenska.cli.shared.stopping import lock_holder
 from jesenska.cli.supervision.reserved_port import ReservedPort
-from jesenska.cli.supervision.up_options import add_up, announcement, broker_defaults, refuse_ports
+from jesenska.cli.supervision.up_options import add_up, announcement, broker_defaults, refuse_ports, warn_if_open
 from jesenska.cli.supervision.up_several import command_of, flags_of, left_out, ports_for
 from jesenska.client.cluster import Cluster
 from jesenska.config.layers import BrokerConfig
@@ -559,3 +559,13 @@ def test_one_broker_does_not_start_on_the_data_of_several_that_run(tool: Tool, t
     with BrokerProcess(tmp_path / "one") as alone:
         refused = tool(jesenska.main, "up", "-n", "2", "--port", "0", "--data", str(alone.data))
         assert (refused.code, "has the data of one broker alone" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("host", "warns"), [(None, False), ("127.0.0.1", False), ("localhost", False), ("::1", False), ("0.0.0.0", True)]
+)
+def test_a_broker_that_other_machines_reach_says_that_everyone_may_do_everything(
+    host: str | None, warns: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    warn_if_open(options_of(*(() if host is None else ("--host", host))))
+    assert ("jesenska init DIR --secure" in capsys.readouterr().err) is warns

@@ -22,6 +22,7 @@ from jesenska.cli.supervision.up_options import (
     broker_defaults,
     listening_host,
     port_of,
+    warn_if_open,
 )
 from jesenska.config.layers import BrokerConfig
 from jesenska.log.disk.files import FileLayer
@@ -32,6 +33,7 @@ from jesenska.net.listener import PortTakenError
 def run_alone(options: argparse.Namespace) -> int:
     """Runs the broker until a signal stops it."""
     configure_logging(options)
+    warn_if_open(options)
     config = config_of(options)
     refuse_directory_of_several(Path(_data(config).split(",")[0].strip()))
     try:

@@ -4,6 +4,7 @@ of a broker: who only looks after brokers stays small."""
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
 from jesenska.base.errors import JesenskaError
@@ -89,6 +90,18 @@ def listening_host(options: argparse.Namespace) -> str:
     """Where to listen; empty for every address of this machine."""
     host = str(options.host or DEFAULT_HOST)
     return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
+
+
+def warn_if_open(options: argparse.Namespace) -> None:
+    """Says in one line on stderr that other machines may do everything, if the broker listens for them."""
+    host = listening_host(options)
+    if host == "localhost" or host.startswith("127.") or host == "::1":
+        return
+    print(
+        "jesenska: everyone who reaches this broker can read, write and delete everything; jesenska init DIR --secure "
+        "makes one with TLS and logins.",
+        file=sys.stderr,
+    )
 
 
 def broker_defaults(brokers: int) -> dict[str, str]:

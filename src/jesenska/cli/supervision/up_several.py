@@ -46,6 +46,7 @@ from jesenska.cli.supervision.up_options import (
     broker_defaults,
     listening_host,
     port_of,
+    warn_if_open,
 )
 from jesenska.config.sources import gather
 from jesenska.net.listener import PortTakenError
@@ -72,6 +73,7 @@ _ITS_OWN = {
 def run_several(options: argparse.Namespace) -> int:
     """Runs the brokers until a signal stops them."""
     configure_logging(options)
+    warn_if_open(options)
     data = Path(options.data or DEFAULT_DATA)
     refuse_its_own(options)
     # What is wrong with the settings, and what is to be warned about, is the same for each.
