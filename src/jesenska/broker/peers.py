@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from jesenska import __version__
 from jesenska.base.errors import BrokerNotAvailableError, NetworkException
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.metadata.nodes import BrokerRegistration
 from jesenska.net.channel import Channel, open_channel
 from jesenska.net.connection import ReadBuffer
-from jesenska.security.client_security import ClientSecurity
+
+if TYPE_CHECKING:
+    from jesenska.security.client_security import ClientSecurity
 
 
 class Peers:

@@ -22,7 +22,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jesenska.base.errors import ErrorCode, InvalidConfigError, JesenskaError, KafkaError
 from jesenska.base.identifiers import TopicPartition
@@ -53,7 +53,7 @@ from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
 from jesenska.broker.stages.replication import Replication, load
-from jesenska.broker.stages.secured_listeners import peer_listener, reconfigure, secured_listeners
+from jesenska.broker.stages.security import security_of
 from jesenska.broker.stages.storage import Storage, log_dirs_of, open_storage
 from jesenska.broker.stages.tree import TreePlace, take_place
 from jesenska.broker.waiting import WaitingRoom
@@ -70,8 +70,10 @@ from jesenska.metadata.store import SessionState
 from jesenska.metadata.tree_operations import TreeError
 from jesenska.net.listener import Listener
 from jesenska.replication.leader.isr_syncs import IsrSyncs
-from jesenska.security.scram import ScramCredential, parse_credential
 from jesenska.wire.messages.k07_controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+
+if TYPE_CHECKING:
+    from jesenska.security.scram import ScramCredential
 
 logger = logging.getLogger(__name__)
 
@@ -109,13 +111,11 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
         self._limits = ConnectionLimits(config)
-        self._security = secured_listeners(
-            config, self._listeners_config.opened, os.environ, self._credential_of, self.machine.secret_bytes
+        self._security = security = security_of(
+            config, self._listeners_config, os.environ, self._credential_of, self.machine.secret_bytes
         )
-        self.in_force.on_change(
-            lambda config: reconfigure(config, self._listeners_config.opened, os.environ, self._security)
-        )
-        self._peer_listener = peer_listener(config, self._listeners_config, os.environ, self.machine.secret_bytes)
+        if security.reconfigure is not None:
+            self.in_force.on_change(security.reconfigure)
         self.pool = Pool(self._loop, self.machine.threads(_POOL_THREADS, "pool"))
         self.waiting = WaitingRoom(self._loop)
         self.view = MetadataCache("", -1)
@@ -217,6 +217,8 @@ class Broker:
             text = self._serving.replication.settings.user_settings(user).get(mechanism)
         if text is None:
             return None
+        from jesenska.security.scram import parse_credential
+
         try:
             return parse_credential(text)
         except ValueError:
@@ -256,7 +258,7 @@ class Broker:
             IsrSyncs(),
             set(),
         )
-        replication = await load(core, place, storage, self._peer_listener, on_progress)
+        replication = await load(core, place, storage, self._security.peers, on_progress)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
         dispatcher = self._dispatcher(core, self._families(core, place, replication, controlling, coordinating))
@@ -335,7 +337,7 @@ class Broker:
             core.clock,
             max_request_bytes,
             self._limits,
-            self._security,
+            self._security.listeners,
         )
 
         def limit(config: BrokerConfig) -> None:
@@ -419,8 +421,7 @@ class Broker:
                 serving.core.isr_syncs.try_again()
                 replication.links.look()
                 serving.dispatcher.close_idle()
-                for security in self._security.values():
-                    security.look()
+                self._security.look()
             except Exception:
                 logger.exception("housekeeping of the log directories failed; it is tried again in %g s", _TICK_SECONDS)
 

@@ -14,7 +14,7 @@ import os
 import socket
 import struct
 from collections import deque
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from jesenska.base.errors import (
     ErrorCode,
@@ -28,9 +28,7 @@ from jesenska.base.errors import (
 from jesenska.base.system_errors import is_out_of_descriptors, remedy_of
 from jesenska.net.connection import FramedConnection, ReadBuffer
 from jesenska.net.network import Network, SystemNetwork
-from jesenska.net.tls_transport import tls_client
 from jesenska.net.transport import TransportFor
-from jesenska.security.client_security import ClientSecurity
 from jesenska.security.sasl import SaslError
 from jesenska.wire.codec import MalformedMessageError, decode, encode_parts
 from jesenska.wire.headers import read_response_head, request_head
@@ -39,6 +37,10 @@ from jesenska.wire.messages.k17_sasl_handshake import SaslHandshakeRequest, Sasl
 from jesenska.wire.messages.k18_api_versions import ApiVersionsRequest, ApiVersionsResponse
 from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from jesenska.wire.registry import API_VERSIONS, APIS
+
+if TYPE_CHECKING:
+    # Only a client with TLS or a login reads it.
+    from jesenska.security.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -316,6 +318,8 @@ async def open_channel(
             sock = await (network or _SYSTEM).connect(host, port, send_buffer_bytes, receive_buffer_bytes)
             transport_for = None
             if security is not None and security.context is not None:
+                from jesenska.net.tls_transport import tls_client
+
                 transport_for = tls_client(security.context, host)
             channel = Channel(asyncio.get_running_loop(), sock, buffer, client_id, host, port, transport_for)
             try:

@@ -6,7 +6,6 @@ An authorization id that is not the user is refused, as Kafka does."""
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -48,6 +47,9 @@ def parse_plain(message: bytes) -> PlainLogin:
 
 def is_password_of(login: PlainLogin, passwords: Mapping[str, str]) -> bool:
     """True if the password is that of the user. It takes as long for a user that is not known."""
+    # Not at the top: a broker without logins imports this module for its error.
+    import hmac
+
     known = passwords.get(login.user)
     same = hmac.compare_digest((login.password if known is None else known).encode(), login.password.encode())
     return same and known is not None

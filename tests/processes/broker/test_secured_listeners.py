@@ -282,9 +282,7 @@ def test_a_new_certificate_is_shown_without_a_restart_and_open_connections_stay(
         async with cluster_at(broker, "SSL") as cluster:
             channel = await cluster.any_channel()
             (tmp_path / "broker.pem").write_text(certificate("broker", "another.host"))
-            for security in broker._security.values():
-                if security.contexts is not None:
-                    security.contexts.look()
+            broker._security.look()
             await channel.request(MetadataRequest(topics=None), MetadataResponse)
             async with cluster_at(broker, "SSL") as other:
                 with pytest.raises(NetworkException, match="certificate"):

@@ -26,16 +26,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jesenska.base.errors import ErrorCode
-from jesenska.net.tls_transport import HandshakeTurns, tls_server
-from jesenska.net.transport import TransportFor
-from jesenska.security.mechanisms import MechanismServer, ServerOf
 from jesenska.security.principal import ANONYMOUS, USER, MappingRule, NoMappingError, Principal, mapped_name
 from jesenska.security.sasl import SaslError
-from jesenska.security.tls import TlsContexts
-from jesenska.security.x500 import DerError, subject_name
+
+if TYPE_CHECKING:
+    # Only a broker with secured listeners reads these modules.
+    from jesenska.net.tls_transport import HandshakeTurns
+    from jesenska.net.transport import TransportFor
+    from jesenska.security.mechanisms import MechanismServer, ServerOf
+    from jesenska.security.tls import TlsContexts
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +71,8 @@ class ListenerSecurity:
         """Makes the transport of a connection; None for one without TLS."""
         if self.contexts is None or self._turns is None:
             return None
+        from jesenska.net.tls_transport import tls_server
+
         return tls_server(self.contexts.current, self._turns, on_secured)
 
     def look(self) -> None:
@@ -80,6 +84,8 @@ class ListenerSecurity:
         """The user of a certificate in DER; NoMappingError if no rule has a name for it."""
         if certificate is None:
             return ANONYMOUS
+        from jesenska.security.x500 import DerError, subject_name
+
         try:
             return Principal(USER, mapped_name(subject_name(certificate), self._rules))
         except DerError as error:

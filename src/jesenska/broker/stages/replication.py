@@ -17,7 +17,7 @@ from jesenska.broker.replicas.starts import Starts
 from jesenska.broker.settings.derived_settings import link_settings_of
 from jesenska.broker.settings.settings_runtime import SettingsRuntime
 from jesenska.broker.shared_parts import SharedParts
-from jesenska.broker.stages.secured_listeners import PeerListener
+from jesenska.broker.stages.security import PeerListener
 from jesenska.broker.stages.storage import Storage
 from jesenska.broker.stages.tree import TreePlace
 from jesenska.controller.changes.change_state import first_of

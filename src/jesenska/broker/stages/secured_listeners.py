@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from jesenska.base.errors import InvalidConfigError
 from jesenska.broker.requests.authentication import PLAINTEXT, ListenerSecurity
@@ -122,30 +122,21 @@ def reconfigure(
                 contexts.use(settings)
 
 
-class PeerListener(NamedTuple):
-    """The listener that brokers use among themselves, and how they secure their connections to it."""
-
-    name: str
-    security: ClientSecurity | None
-
-
-def peer_listener(
+def peer_security(
     config: BrokerConfig,
     listeners: Listeners,
     environment: Mapping[str, str],
     secret_bytes: Callable[[int], bytes],
-) -> PeerListener:
-    """The listener between brokers; InvalidConfigError with one sentence if a setting cannot be used. The login is
-    that of the listener for sasl.mechanism.inter.broker.protocol: its options username and password."""
+) -> ClientSecurity | None:
+    """The security of connections to other brokers; None if they are plain. InvalidConfigError with one sentence if a
+    setting cannot be used. The login is that of the listener between brokers for sasl.mechanism.inter.broker.protocol:
+    its options username and password."""
     endpoint = next(item for item in listeners.opened if item.name == listeners.inter_broker)
     settings = ListenerSettings(config, endpoint, JaasFile(environment))
     mechanism = str(settings.value("sasl.mechanism.inter.broker.protocol"))
     own = {"security.protocol": endpoint.protocol, "sasl.mechanism": mechanism, "sasl.jaas.config": None}
     login = settings.login(mechanism) if endpoint.protocol.startswith("SASL_") else None
-    security = client_security(
-        lambda name: own[name] if name in own else settings.value(name), secret_bytes, login=login
-    )
-    return PeerListener(endpoint.name, security)
+    return client_security(lambda name: own[name] if name in own else settings.value(name), secret_bytes, login=login)
 
 
 def _secured(

@@ -1,0 +1,58 @@
+"""The security of a broker's listeners. The modules of TLS and logins are read only where a listener needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from jesenska.broker.requests.authentication import PLAINTEXT, ListenerSecurity
+from jesenska.config.layers import BrokerConfig
+from jesenska.config.listeners import Listeners
+
+if TYPE_CHECKING:
+    from jesenska.security.client_security import ClientSecurity
+    from jesenska.security.mechanisms import CredentialOf
+
+
+class PeerListener(NamedTuple):
+    """The listener that brokers use among themselves, and how they secure their connections to it."""
+
+    name: str
+    security: ClientSecurity | None
+
+
+class Security(NamedTuple):
+    """The security of each listener by name, and of the connections to other brokers. `reconfigure` uses TLS settings
+    that were changed while the broker runs; None if no listener is secured."""
+
+    listeners: Mapping[str, ListenerSecurity]
+    peers: PeerListener
+    reconfigure: Callable[[BrokerConfig], None] | None
+
+    def look(self) -> None:
+        """Uses the certificates of files that have changed."""
+        if self.reconfigure is not None:
+            for listener in self.listeners.values():
+                listener.look()
+
+
+def security_of(
+    config: BrokerConfig,
+    listeners: Listeners,
+    environment: Mapping[str, str],
+    credential_of: CredentialOf,
+    secret_bytes: Callable[[int], bytes],
+) -> Security:
+    """The security that settings ask for; InvalidConfigError with one sentence if a setting cannot be used."""
+    if all(item.protocol == "PLAINTEXT" for item in listeners.opened):
+        return Security(
+            {item.name: PLAINTEXT for item in listeners.opened}, PeerListener(listeners.inter_broker, None), None
+        )
+    from jesenska.broker.stages.secured_listeners import peer_security, reconfigure, secured_listeners
+
+    found = secured_listeners(config, listeners.opened, environment, credential_of, secret_bytes)
+    return Security(
+        found,
+        PeerListener(listeners.inter_broker, peer_security(config, listeners, environment, secret_bytes)),
+        lambda changed: reconfigure(changed, listeners.opened, environment, found),
+    )
