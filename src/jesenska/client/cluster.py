@@ -100,8 +100,6 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-#: Before the controller is looked for again.
-_CONTROLLER_PAUSE_SECONDS = 0.1
 #: Where answers of a controller have what became of each topic.
 _ANSWERED_IN = ("topics", "responses", "results")
 #: How long others come before a broker that told of a leader that was replaced.
@@ -326,18 +324,36 @@ class Cluster:
             ), channel
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        """Asks the broker that the metadata names as controller, and again where it is not any more."""
+        """Asks the broker that the metadata name as controller. Where it is gone, or is controller no more, asks for
+        the metadata again and whoever they name then, as long as a request may take; after that the last answer or
+        NetworkException stands. A controller that goes while it answers may have done what was asked: what the next
+        one answers to the same is given (TopicAlreadyExistsError for a topic that the first one made)."""
         ends = self.clock.monotonic() + self.request_timeout_seconds
-        while True:
-            if self.controller_id not in self.nodes:
-                await self.refresh([])
-            if self.controller_id not in self.nodes:
-                return await self.ask_any(request, response, at_most=at_most)
-            answer = await self.ask_broker(self.controller_id, request, response, at_most=at_most)
-            if not _is_of_no_controller(answer) or self.clock.monotonic() > ends:
-                return answer
-            await asyncio.sleep(_CONTROLLER_PAUSE_SECONDS)
+        if self.controller_id not in self.nodes:
             await self.refresh([])
+        failures = 0
+        while True:
+            try:
+                if failures:
+                    await self.refresh([])
+                answer = await self._ask_named_controller(request, response, at_most)
+                if not _is_of_no_controller(answer) or self.clock.monotonic() > ends:
+                    return answer
+            except NetworkException:
+                if self._closed or self.clock.monotonic() > ends or self._is_only_node_elsewhere():
+                    raise
+            failures += 1
+            await asyncio.sleep(self.retry_pause_seconds(failures))
+
+    async def _ask_named_controller(self, request: Message, response: type[Answer], at_most: int | None) -> Answer:
+        """Asks any broker while the metadata name no controller."""
+        if self.controller_id in self.nodes:
+            return await self.ask_broker(self.controller_id, request, response, at_most=at_most)
+        return await self.ask_any(request, response, at_most=at_most)
+
+    def _is_only_node_elsewhere(self) -> bool:
+        """True if the only broker answers, at an address that is not the one it tells: waiting mends nothing."""
+        return len(self.nodes) == 1 and all(map(self._answers_elsewhere, self.nodes.values()))
 
     # --- metadata ----------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jesenska.base.clock import ManualClock
+from jesenska.base.clock import Clock, ManualClock
 from jesenska.base.errors import NetworkException
 from jesenska.client.administration.admin import Admin, NewTopic
 from jesenska.client.client_config import ClientConfig
@@ -20,9 +20,11 @@ from jesenska.testing import BrokerProcess
 from tests.peers.apache_kafka import free_port
 
 
-def on_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[None]], **options: Any) -> None:
+def on_cluster(
+    bootstrap: str, work: Callable[[Cluster], Awaitable[None]], *, clock: Clock | None = None, **options: Any
+) -> None:
     async def main() -> None:
-        cluster = Cluster(bootstrap, ClientConfig(**options))
+        cluster = Cluster(bootstrap, ClientConfig(**options), clock=clock)
         try:
             async with asyncio.timeout(60):
                 await work(cluster)
