@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled record codec: the twin of the modules in plain Python, function by function; their
-docstrings also apply here. The layout of a record is in record.py. One module, in parts:
+"""The compiled record codec: the twin of the modules in plain Python, function by function; their docstrings also apply
+here. The layout of a record is in record.py. One module, in parts:
 
     _walk.pxi, _check.pxi, _encode_decode.pxi       _precords.py
     _column_reader.pxi, _column_writer.pxi          _pcolumns.py
