@@ -89,7 +89,7 @@ def script(shell: str) -> str:
     return _bash(tools) if shell == "bash" else _zsh(tools)
 
 
-# --- what the parsers say --------------------------------------------------------------------------------------------
+# --- the contents of the parsers -------------------------------------------------------------------------------------
 
 
 def _tools() -> Iterator[Tool]:

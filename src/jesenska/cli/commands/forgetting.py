@@ -1,7 +1,7 @@
 """`jesenska forget-broker ID...`: declares that brokers will never come back, so that the deletion of topics with
 replicas on them does not wait for them. The names of these topics can then be used again.
 
-jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         prints the deletions that wait for broker 3, and does nothing
+jesenska forget-broker 3 --zookeeper HOST:PORT/PATH         only prints the deletions that wait for broker 3
 jesenska forget-broker 3 --zookeeper HOST:PORT/PATH --yes   has the controller continue without it
 jesenska forget-broker 3 --data data --yes                  the same for jesenska up -n N, and for a dataDir
 
