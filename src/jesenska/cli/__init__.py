@@ -1,5 +1,5 @@
-"""The tools. Importing this package has Ctrl-C end a process without a stack trace, also while the tool's own modules
-are still being read."""
+"""The tools. After the import of this package Ctrl-C ends a process without a stack trace, even while the tool's own
+modules are being imported."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from types import TracebackType
 
 
 def _quiet_interrupt(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Python's hook for what nobody has caught: it ends the process after this, by SIGINT where that was the
-    reason."""
+    """Handles an exception that was not caught: prints nothing for KeyboardInterrupt. Python then ends the process, by
+    SIGINT in that case."""
     if not issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
 
 
-if sys.excepthook is sys.__excepthook__:  # else another program's, which stays
+if sys.excepthook is sys.__excepthook__:  # else another program has set its own hook, which stays
     sys.excepthook = _quiet_interrupt

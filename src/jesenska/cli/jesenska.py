@@ -7,21 +7,21 @@ jesenska up --host 0.0.0.0            for other machines, too
 jesenska up --zookeeper-port 2181     with its tree for ZooKeeper's clients, too
 jesenska up -n 3                      three brokers, at 9092 to 9094, and their tree: a cluster on this machine
 jesenska branch orders trial          a new topic with the records of another one, whose closed segments it shares
-jesenska status                       whether it is ready, and what it holds; the exit code for health checks
-jesenska settings retention           what settings do
-jesenska init DIR                     DIR/bin, DIR/config: Kafka's quick start can be typed as it stands
+jesenska status                       state of a broker and its cluster; the exit code is for health checks
+jesenska settings retention           the meaning of settings
+jesenska init DIR                     DIR/bin, DIR/config: the commands of Kafka's quick start work unchanged
 jesenska init DIR --secure            a broker with TLS and logins, and the settings of its clients
 jesenska cert DIR broker-1 --host h   a certificate for one more broker or client, or a new one for an old name
-jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes a broker's of ours, where it is
-jesenska export DIR --zookeeper ...   and the other way: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
-jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild where it is lost
-jesenska forget-broker 3 --data DIR   a broker never comes again: topics are deleted without it
-jesenska verify DIR                   which records of a log directory the disk has damaged, also while it is in use
+jesenska import DIR --zookeeper ...   a data directory of Apache Kafka becomes one of jesenska, in place
+jesenska export DIR --zookeeper ...   the reverse: the metadata go into a ZooKeeper, for Apache Kafka up to 3.9
+jesenska tree backup FILE --data DIR  a copy of a cluster's tree; restore, inventory and rebuild if it is lost
+jesenska forget-broker 3 --data DIR   a broker never comes back: topics are deleted without it
+jesenska verify DIR                   damaged records of a log directory, also while it is in use
 jesenska streams run app.py           a program of the Streams API, on Spark
-jesenska completion bash              a script for bash or zsh: Tab completes what follows each tool
+jesenska completion bash              a script for bash or zsh: Tab completes the arguments of each tool
 
-The modules of a command are read when it is the one that is asked for: a broker does not wait for what only the others
-need."""
+The modules of a command are imported only for this command: a broker does not wait for modules that only other
+commands need."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def _parser(wanted: str | None = None) -> Parser:
-    """The options of all commands, or of the one that is wanted."""
+    """Returns a parser with the options of all commands, or of the wanted one."""
     parser = Parser("jesenska", "A Kafka broker and its tools, in Python.")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
     for name, add in _COMMANDS.items():

@@ -1,14 +1,14 @@
-"""How the leader of a group shares partitions among its members. Pure: the same members and partitions give the same
-shares everywhere.
+"""Shares the partitions of a group among its members; the leader of the group does it. The functions are pure: the
+same members and partitions give the same shares everywhere.
 
-    range                each topic by itself: consecutive partitions, the first members get one more where it does not
-                         divide
+    range                each topic by itself: consecutive partitions; the first members get one more if they do not
+                         divide evenly
     roundrobin           all partitions of all topics in order, dealt out to the members in order
-    sticky               as even as possible, and as much as possible stays where it was
-    cooperative-sticky   the same shares; what moves is taken from its old owner first and given to the new one in the
-                         next rebalance (KIP-429)
+    sticky               as even as possible, and as many as possible stay with their owner
+    cooperative-sticky   the same shares; a partition that moves is taken from its old owner first, and given to the
+                         new owner in the next rebalance (KIP-429)
 
-Names are Kafka's, so a group may hold members of ours and of other clients.
+Names are Kafka's, so a group may have members of jesenska and of other clients.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ Shares = dict[str, list[TopicPartition]]
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """A member as the leader sees it: what it wants, what it says that it owns and since which generation."""
+    """A member as the leader sees it: the topics that it wants, and the partitions that it reports as its own, with
+    the generation in which it got them."""
 
     member_id: str
     topics: frozenset[str]
@@ -33,7 +34,7 @@ class MemberView:
 
 
 def _order(member: MemberView) -> tuple[int, str]:
-    """Static members first, by their instance ids, so that their order survives restarts."""
+    """Sort key: static members first, by their instance ids, so that their order survives restarts."""
     return (0, member.group_instance_id) if member.group_instance_id is not None else (1, member.member_id)
 
 
@@ -68,8 +69,9 @@ def assign_roundrobin(members: Sequence[MemberView], partitions: Mapping[str, in
 
 
 def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) -> Shares:
-    """Everyone keeps what it owns and wants; what is free goes to whoever has least; then from the fullest to the
-    emptiest while that helps."""
+    """Shares partitions in three steps. Every member keeps the partitions that it owns and wants. Free partitions go
+    to the members with the fewest. Then partitions move from the member with the most to the member with the fewest
+    while that makes the shares more even."""
     by_id = {member.member_id: member for member in sorted(members, key=_order)}
     everything = [TopicPartition(topic, number) for topic in sorted(partitions) for number in range(partitions[topic])]
     owner = _previous_owners(by_id, set(everything))
@@ -90,8 +92,8 @@ def assign_sticky(members: Sequence[MemberView], partitions: Mapping[str, int]) 
 
 
 def _previous_owners(members: Mapping[str, MemberView], existing: set[TopicPartition]) -> dict[TopicPartition, str]:
-    """Who may keep what: of two that claim a partition the one of the later generation; of two of the same generation
-    neither."""
+    """Returns the members that may keep a partition, by partition. If two members claim a partition, the one with the
+    later generation keeps it; if their generations are equal, neither does."""
     claims: dict[TopicPartition, list[MemberView]] = {}
     for member in members.values():
         for key in member.owned:
@@ -115,7 +117,7 @@ def _even_out(shares: Shares, members: Mapping[str, MemberView]) -> None:
             for taker in takers:
                 if len(shares[giver]) - len(shares[taker]) < 2:
                     break
-                # What the giver did not own before is given away first, so that what was owned stays.
+                # Partitions that the giver did not own before are given away first, so that owned partitions stay.
                 gift = next(
                     (
                         key
@@ -136,8 +138,8 @@ def _even_out(shares: Shares, members: Mapping[str, MemberView]) -> None:
 
 
 def assign_cooperatively(members: Sequence[MemberView], partitions: Mapping[str, int]) -> Shares:
-    """The sticky shares without what still belongs to somebody else: its owner gives it up now, and the rebalance that
-    follows hands it on."""
+    """Returns the sticky shares without the partitions that another member still owns: the owner gives them up now,
+    and the next rebalance gives them to the new owner."""
     shares = assign_sticky(members, partitions)
     owner = {key: member.member_id for member in members for key in member.owned}
     return {
@@ -151,5 +153,5 @@ ASSIGNORS = {
     "sticky": assign_sticky,
     "cooperative-sticky": assign_cooperatively,
 }
-#: Assignors with which members keep what they own while they rebalance.
+#: Assignors whose members keep their partitions during a rebalance.
 COOPERATIVE = frozenset({"cooperative-sticky"})

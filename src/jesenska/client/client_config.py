@@ -1,5 +1,5 @@
-"""The configuration of a client's connections: one value from Kafka's settings, for the client inside, every tool and
-the pipeline."""
+"""The configuration of a client's connections: one value made from Kafka's settings, for the client in this package,
+every tool and the pipeline."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ DEFAULT_CLIENT_ID: Final = "jesenska"
 
 @dataclass(frozen=True, slots=True)
 class ClientConfig:
-    """Times that grow with each failure in a row are those of KIP-580 (retries), KIP-144 (connecting again) and
-    KIP-601 (how long connecting may take). Buffers of the sockets are the system's with -1; a negative
-    `connections_max_idle_seconds` keeps connections open; without `metadata_max_idle_seconds` no topic is forgotten;
-    without `security` connections are plain."""
+    """The configuration of connections. Times that grow with each failure in a row are those of KIP-580 (retries),
+    KIP-144 (connecting again) and KIP-601 (time to connect). Sizes of socket buffers are the system's if they are -1;
+    a negative `connections_max_idle_seconds` keeps connections open; without `metadata_max_idle_seconds` no topic is
+    forgotten; without `security` connections are plain."""
 
     client_id: str = DEFAULT_CLIENT_ID
     request_timeout_seconds: float = 30.0
@@ -38,9 +38,9 @@ class ClientConfig:
 
 
 def client_config(table: Table, texts: Mapping[str, str]) -> ClientConfig:
-    """The configuration that settings of this table ask for, defaults included; InvalidConfigError with one sentence
-    for a value that is not valid. Settings of other tables are left out. Sizes of buffers that are not given are the
-    system's."""
+    """Returns the configuration for these settings of the table, with its defaults; InvalidConfigError with one
+    sentence for a value that is not valid. Settings of other tables are left out. Sizes of buffers that are not given
+    are the system's."""
     given: dict[str, Any] = dict(table.parse({name: text for name, text in texts.items() if name in table}))
     values: dict[str, Any] = {setting.name: setting.default for setting in table} | given
     idle_ms = values.get("metadata.max.idle.ms")

@@ -1,10 +1,10 @@
-"""The cluster as a client sees it: connections to its brokers, and which broker leads which partition.
+"""The cluster as a client sees it: connections to its brokers, and the leader of each partition.
 
-Connections are opened when they are needed and kept. Metadata is asked for when a topic is unknown, after an error
-that says it is stale, and when it is older than `metadata.max.age.ms`. A request to a broker that cannot be reached is
-tried at another one where any broker will do; after an attempt to connect that failed there is a pause before the next
-one to the same address, which grows; where attempts go on failing a warning in the log says so. A connection that is
-not used is closed after some time.
+Connections are opened when they are needed, and kept. Metadata is requested when a topic is unknown, after an error
+that shows that the metadata is stale, and when it is older than `metadata.max.age.ms`. If any broker will do and one
+cannot be reached, the request goes to another one. After a failed attempt to connect there is a pause before the next
+attempt to the same address. The pause grows with each failure; if attempts go on failing, a warning is logged. A
+connection that is not used is closed after some time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 logger = logging.getLogger(__name__)
 
-#: How long attempts to connect to an address fail before a warning says so, and the time between two such warnings.
+#: Time that attempts to connect to an address fail before a warning is logged, and the time between two such warnings.
 _QUIET_SECONDS, _TELL_AGAIN_SECONDS = 2.0, 10.0
 
 
@@ -58,7 +58,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition as the metadata have it. The leader epoch is -1 where the brokers tell none to be relied on."""
+    """A partition as the metadata describes it. The leader epoch is -1 if the brokers report no reliable one."""
 
     topic_partition: TopicPartition
     leader: int
@@ -78,8 +78,8 @@ class TopicInfo:
 
 
 def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
-    """Hosts and ports of "host:port,host:port"; 9092 where the port is left out. JesenskaError for what is not an
-    address."""
+    """Returns the hosts and ports of "host:port,host:port"; the port is 9092 if it is left out. JesenskaError for an
+    item that is not an address."""
     items = text.split(",") if isinstance(text, str) else list(text)
     found = []
     for item in (piece.strip() for piece in items):
@@ -100,16 +100,17 @@ def parse_bootstrap(text: str | Sequence[str]) -> list[tuple[str, int]]:
     return found
 
 
-#: Where answers of a controller have what became of each topic.
+#: The fields of a controller's answer that may hold the result of each topic.
 _ANSWERED_IN = ("topics", "responses", "results")
-#: How long others come before a broker that told of a leader that was replaced.
+#: Time for which other brokers are preferred to one that reported a leader that had been replaced.
 _BEHIND_SECONDS = 5.0
-#: Brokers before 2.4 may tell of leader epochs that were: they count from this version of Metadata on.
+#: First reliable version of Metadata for leader epochs: brokers before 2.4 may report outdated ones.
 _RELIABLE_EPOCHS = 9
 
 
 class Cluster:
-    """Shared by producer, consumer and admin client. Use it on one event loop. `chance` gives numbers from 0 to 1."""
+    """The cluster, shared by producer, consumer and admin client. Use it on one event loop. `chance` returns numbers
+    from 0 to 1."""
 
     def __init__(
         self,
@@ -131,9 +132,9 @@ class Cluster:
         self._retry = Backoff(config.retry_backoff_seconds, config.retry_backoff_max_seconds)
         self._reconnect = Backoff(config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds)
         self._connect_timeout = Backoff(config.connect_timeout_seconds, config.connect_timeout_max_seconds)
-        #: Attempts to connect that failed in a row, and when the next one may be made, by address.
+        #: Failed attempts to connect in a row, and the time of the next allowed attempt, by address.
         self._failed: dict[tuple[str, int], tuple[int, float]] = {}
-        #: When the first of them was, and when the next warning is due, by address.
+        #: The time of the first of these failures, and the time when the next warning is due, by address.
         self._away: dict[tuple[str, int], tuple[float, float]] = {}
         self._idle_seconds = config.connections_max_idle_seconds
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -147,15 +148,16 @@ class Cluster:
         self.controller_id = -1
         self.cluster_id: str | None = None
         self._topics: dict[str, TopicInfo] = {}
-        #: The newest that is known of each topic's partitions, under the topic's id; kept when a topic is forgotten,
-        #: for as long as there is such a topic and somebody uses it.
+        #: The newest known state of each topic's partitions, with the topic's id; kept when a topic is forgotten, as
+        #: long as the topic exists and is used.
         self._newest: dict[str, tuple[uuid.UUID, dict[int, PartitionInfo]]] = {}
-        #: Who told of each topic; and who has told of leaders that were replaced, and until when others come first.
+        #: The broker that reported each topic; and the brokers that reported replaced leaders, with the time until
+        #: which other brokers are preferred.
         self._told_by: dict[str, tuple[str, int]] = {}
         self._behind_until: dict[tuple[str, int], float] = {}
         self._topics_at: dict[str, float] = {}
         self._topics_used_at: dict[str, float] = {}
-        #: How many partitions each topic had when that was last told; kept as `_newest` is.
+        #: The last reported number of partitions of each topic; kept as long as `_newest`.
         self._partition_counts: dict[str, int] = {}
         self._closed = False
 
@@ -215,7 +217,7 @@ class Cluster:
             )
 
     def _opened(self, address: tuple[str, int, str], opening: asyncio.Task[Channel]) -> None:
-        """Keeps the connection even if whoever asked for it has given up meanwhile."""
+        """Keeps the connection even if its caller has given up meanwhile."""
         self._opening.pop(address, None)
         if opening.cancelled() or opening.exception() is not None:
             return
@@ -227,7 +229,7 @@ class Cluster:
             self._watch_idle()
 
     def _watch_idle(self) -> None:
-        """Looks again when the connection that has been unused for longest would have been so for long enough."""
+        """Sets a timer for the moment when the connection that has been unused for longest reaches the idle limit."""
         if self._idle_timer is None and self._idle_seconds >= 0 and self._channels:
             first = min(self._used_at[address] for address in self._channels) + self._idle_seconds
             self._idle_timer = asyncio.get_running_loop().call_later(
@@ -246,19 +248,19 @@ class Cluster:
         self._watch_idle()
 
     def retry_pause_seconds(self, failures: int) -> float:
-        """How long to wait before a request is sent again that failed so many times in a row."""
+        """Returns the pause before a request is sent again after this many failures in a row."""
         return self._retry.seconds(failures, self._chance())
 
     async def any_channel(self) -> Channel:
-        """A connection to whichever broker answers first in the order: those known, then the bootstrap list. Those
-        that told of leaders that were replaced come last."""
+        """Returns a connection to the first broker that answers, in this order: known brokers, then the bootstrap
+        list. Brokers that reported replaced leaders come last."""
         now = self.clock.monotonic()
         for address, channel in self._channels.items():
             if not address[2] and not channel.closed and not self._is_behind(address[:2], now):
                 self._used_at[address] = now
                 return channel
         addresses = list(dict.fromkeys([*((node.host, node.port) for node in self.nodes.values()), *self.bootstrap]))
-        # Those that may be asked at once come first.
+        # Addresses without a pause before the next attempt come first.
         not_before = {address: self._failed.get(address, (0, 0.0))[1] for address in addresses}
         addresses.sort(
             key=lambda address: (not_before[address] > now, self._is_behind(address, now), not_before[address])
@@ -276,9 +278,9 @@ class Cluster:
         return self._behind_until.get(address, now) > now
 
     async def channel_of(self, broker_id: int, purpose: str = "") -> Channel:
-        """A connection to one broker; NetworkException if it is not known or does not answer. A broker answers the
-        requests of a connection one after another: whoever waits long (a fetch) names a purpose and gets a connection
-        of its own."""
+        """Returns a connection to one broker; NetworkException if it is not known or does not answer. A broker answers
+        the requests of a connection one after another: a caller that waits long (a fetch) names a purpose and gets its
+        own connection."""
         node = self.nodes.get(broker_id)
         if node is None:
             await self.refresh(None)
@@ -293,8 +295,8 @@ class Cluster:
             raise
 
     def _answers_elsewhere(self, node: Node) -> bool:
-        """Whether the cluster is connected at an address that the user named, which is not the one that this broker
-        tells its clients."""
+        """True if the client is connected to an address that the user gave, and this broker advertises a different
+        address."""
         return (node.host, node.port) not in self.bootstrap and any(
             address[:2] in self.bootstrap and not channel.closed for address, channel in self._channels.items()
         )
@@ -310,8 +312,8 @@ class Cluster:
     async def _ask(
         self, open_one: Callable[[], Awaitable[Channel]], request: Message, response: type[Answer], at_most: int | None
     ) -> tuple[Answer, Channel]:
-        """The answer, and where it came from. Asks once more, on a new connection, where the one that was kept has
-        broken meanwhile."""
+        """Returns the answer and the connection that it came from. If the kept connection has broken, asks once more
+        on a new one."""
         channel = await open_one()
         try:
             return await channel.request(
@@ -324,10 +326,10 @@ class Cluster:
             ), channel
 
     async def ask_controller(self, request: Message, response: type[Answer], *, at_most: int | None = None) -> Answer:
-        """Asks the broker that the metadata name as controller. Where it is gone, or is controller no more, asks for
-        the metadata again and whoever they name then, as long as a request may take; after that the last answer or
-        NetworkException stands. A controller that goes while it answers may have done what was asked: what the next
-        one answers to the same is given (TopicAlreadyExistsError for a topic that the first one made)."""
+        """Asks the broker that the metadata names as controller. If that broker is gone, or is not the controller now,
+        looks the controller up and asks again, for as long as a request may take; then the last answer is returned, or
+        the last NetworkException raised. A controller that is lost while it answers may have done the work: then the
+        answer of the next one to the same request is returned (TopicAlreadyExistsError for a topic that was made)."""
         ends = self.clock.monotonic() + self.request_timeout_seconds
         if self.controller_id not in self.nodes:
             await self.refresh([])
@@ -358,8 +360,8 @@ class Cluster:
     # --- metadata ----------------------------------------------------------------------------------------------------
 
     async def refresh(self, topics: Iterable[str] | None, *, create: bool = False) -> dict[str, KafkaError]:
-        """Asks for these topics (None: all, empty: only the brokers); gives the errors by topic. A topic that is gone
-        is forgotten."""
+        """Requests the metadata of these topics (None: all, empty: only the brokers); returns the errors by topic. A
+        topic that does not exist any more is forgotten."""
         wanted = None if topics is None else list(topics)
         request = MetadataRequest(
             topics=None if wanted is None else [MetadataRequestTopic(name=name) for name in wanted],
@@ -416,7 +418,7 @@ class Cluster:
         return errors
 
     def _drop(self, name: str) -> None:
-        """Nothing is kept of a topic that there is no more, or that nobody uses."""
+        """Forgets everything about a topic that was deleted or is not used."""
         self._topics.pop(name, None)
         self._newest.pop(name, None)
         self._told_by.pop(name, None)
@@ -425,8 +427,9 @@ class Cluster:
         self._partition_counts.pop(name, None)
 
     def _newer(self, told: PartitionInfo) -> PartitionInfo:
-        """What was told, or what is known of a newer leader epoch: a broker that was cut off tells of whoever led
-        before (KIP-320). Where topics have no ids nobody knows whether a lower epoch is that of a new topic."""
+        """Returns the reported partition, or the known one if that has a newer leader epoch: a broker that was cut off
+        reports the leader before (KIP-320). If topics have no ids, a lower epoch may be that of a new topic, so it is
+        accepted."""
         (name, number), topic_id = told.topic_partition, told.topic_id
         known_id, partitions = self._newest.get(name, (topic_id, {}))
         if topic_id != known_id or topic_id == NO_UUID:
@@ -440,21 +443,21 @@ class Cluster:
         return known
 
     def doubt(self, topic: str) -> None:
-        """The leaders that are known of the topic were replaced: the next look asks again, and another broker where
-        there is one."""
+        """Notes that the known leaders of the topic were replaced: the next look-up asks again, and asks another
+        broker if there is one."""
         self.forget_topic(topic)
         told_by = self._told_by.get(topic)
         if told_by is not None:
             self._behind_until[told_by] = self.clock.monotonic() + _BEHIND_SECONDS
 
     async def topics(self) -> dict[str, TopicInfo]:
-        """All topics, asked for now."""
+        """Returns all topics; requests them now."""
         await self.refresh(None)
         return dict(self._topics)
 
     async def topic(self, name: str, *, create: bool = False) -> TopicInfo:
-        """A topic that exists, from memory if it is fresh enough. UnknownTopicOrPartitionError and its like
-        otherwise."""
+        """Returns a topic that exists, from memory if it is fresh enough; otherwise raises
+        UnknownTopicOrPartitionError and similar errors."""
         info = self._topics.get(name)
         self._topics_used_at[name] = self.clock.monotonic()
         if info is not None and self.clock.monotonic() - self._topics_at[name] < self.metadata_max_age_seconds:
@@ -478,9 +481,9 @@ class Cluster:
             await asyncio.sleep(self.retry_pause_seconds(attempts))
 
     async def partition_count(self, name: str, *, within_seconds: float, create: bool = False) -> int:
-        """How many partitions a topic has, as it was last told: also where no broker answers any more. Where nobody
-        has told that yet it is asked for until a broker answers or the time is over: then the last NetworkException
-        or RequestTimedOutError is raised. What a broker answers is final, as with `topic`."""
+        """Returns the last reported number of partitions of a topic, even if no broker answers now. If it was never
+        reported, it is requested until a broker answers or the time is over: then the last NetworkException or
+        RequestTimedOutError is raised. A broker's answer is final, as with `topic`."""
         self._topics_used_at[name] = self.clock.monotonic()
         count = self._partition_counts.get(name)
         if count is not None:
@@ -504,18 +507,18 @@ class Cluster:
             ) from None
 
     def known(self, name: str) -> TopicInfo | None:
-        """The topic as it was when it was last asked for."""
+        """Returns the topic as it was last reported."""
         return self._topics.get(name)
 
     def forget_topic(self, name: str) -> None:
-        """What is known of the topic is stale: the next look asks again."""
+        """Notes that the known state of the topic is stale: the next look-up asks again."""
         self._topics.pop(name, None)
 
     async def leader_of(
         self, topic_partition: TopicPartition, *, create: bool = False, waits: bool = True
     ) -> PartitionInfo:
-        """The partition with its leader; waits for one to be elected as long as a request may take, or raises
-        LeaderNotAvailableError."""
+        """Returns the partition with its leader. Without a leader it waits for an election up to the request timeout
+        (RequestTimedOutError), or raises LeaderNotAvailableError if it is not to wait."""
         deadline = self.clock.monotonic() + self.request_timeout_seconds
         attempts = 0
         while True:
@@ -559,7 +562,8 @@ class Cluster:
 
 
 def _advertised_error(node: Node, error: NetworkException) -> str:
-    """Says whose address it is that cannot be reached: the user has named another one, and that one answers."""
+    """Returns a message that names the advertised address that cannot be reached: the user gave another address, and
+    that one answers."""
     cause = error.__cause__
     if isinstance(cause, socket.gaierror):
         reason = cause.strerror or "no address"
@@ -583,7 +587,8 @@ def _topic_error(name: str, code: int) -> str:
 
 
 def _is_of_no_controller(answer: Message) -> bool:
-    """Whether a broker has refused a request since it is not the controller: as a whole, or everything in it."""
+    """True if a broker has refused the request because it is not the controller: the whole request, or everything in
+    it."""
     if getattr(answer, "error_code", ErrorCode.NONE) == ErrorCode.NOT_CONTROLLER:
         return True
     codes = [

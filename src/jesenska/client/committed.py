@@ -1,5 +1,6 @@
-"""What a consumer of committed records (isolation.level=read_committed) leaves out of an answer to Fetch: the broker
-gives everything up to the last stable offset, and a list of the aborted transactions in it."""
+"""Removes aborted records from an answer to Fetch, for a consumer of committed records
+(isolation.level=read_committed): the broker returns all records up to the last stable offset, and a list of the
+aborted transactions in them."""
 
 from __future__ import annotations
 
@@ -11,27 +12,27 @@ from jesenska.wire.messages.k01_fetch import FetchResponseAbortedTransaction
 
 
 class CommittedBatches:
-    """Tells the batches of aborted transactions from others, by the list that came with them."""
+    """Distinguishes the batches of aborted transactions from others, by the list in the answer."""
 
     def __init__(self, aborted: Iterable[FetchResponseAbortedTransaction]) -> None:
         self._aborted = sorted(((item.first_offset, item.producer_id) for item in aborted), reverse=True)
         self._open: set[int] = set()
 
     def holds(self, header: BatchHeader) -> bool:
-        """False for a batch of an aborted transaction. Takes the batches in their order."""
+        """False for a batch of an aborted transaction. The batches must be passed in their order."""
         while self._aborted and self._aborted[-1][0] <= header.last_offset:
             self._open.add(self._aborted.pop()[1])
         if header.producer_id not in self._open or not header.is_transactional:
             return True
         if header.is_control:
-            # The marker that ends this producer's transaction: what follows belongs to another one.
+            # The marker ends this producer's transaction: the batches after it belong to another one.
             self._open.discard(header.producer_id)
             return True
         return False
 
 
 def without_aborted(data: memoryview, aborted: Sequence[FetchResponseAbortedTransaction]) -> memoryview:
-    """The batches that are not of aborted transactions."""
+    """Returns the batches that are not of aborted transactions."""
     if not aborted:
         return data
     committed = CommittedBatches(aborted)

@@ -1,31 +1,32 @@
-"""The consumer by assignment: partitions are named, positions are kept here, records are fetched ahead from each
-leader.
+"""The consumer by assignment: the caller names the partitions, positions are kept here, records are fetched ahead from
+each leader.
 
 One fetch per broker is in flight at a time, over all partitions of that broker whose fetched records have been taken.
-`poll` gives records, `poll_raw` the batches as they came (for Arrow columns, for copying): what is fetched is only
-decoded if somebody asks for it. With each broker a fetch session is kept (client.fetch_session), if the broker has one
-to give.
+`poll` returns records, `poll_raw` the batches as they arrived (for Arrow columns, for copying): fetched batches are
+decoded only on request. The consumer keeps a fetch session with each broker (client.fetch_session), if the broker
+grants one.
 
-A broker that goes away ends nothing: what can pass is tried again, in each `poll` and between them, until it answers.
-A poll meanwhile is empty.
+The loss of a broker does not end the consumer: after errors that may pass it tries again, in each `poll` and between
+them, until the broker answers. Meanwhile a poll returns nothing.
 
-With a rack the leader may name a nearer replica (KIP-392), which is asked then; the leader again after
-metadata.max.age.ms, and as soon as the replica answers an error, cannot be reached, or is not in the metadata any
-more. An offset that is out of range there may be in the leader's log: the position stays.
+If the consumer has a rack, the leader may name a nearer replica (KIP-392). That replica is asked then. The leader is
+asked again after metadata.max.age.ms, and as soon as the replica answers an error, cannot be reached, or is missing
+from the metadata. An offset that is out of range on the replica may be in the leader's log: the position stays.
 
-Each request names the leader epoch that the metadata have (KIP-320): a broker that does not lead, or not in that
-epoch, refuses it, and then the metadata are asked for again. Under another leader a position is checked before it is
-read on from (client.positions):
+Each request names the leader epoch of the metadata (KIP-320): a broker that does not lead, or not in that epoch,
+refuses it, and then the metadata is requested again. Under a new leader a position is checked before reading goes on
+from it (client.positions):
 
-    the metadata name an older epoch    they are asked for again, from another broker where there is one; after
-    than the position has               request.timeout.ms the leader that they name is asked all the same
-    the log was truncated               reading goes on where the log became another one; LogTruncationError where
+    the metadata has an older epoch     it is requested again, from another broker if there is one; after
+    than the position has               request.timeout.ms the leader in the metadata is asked all the same
+    the log was truncated               reading goes on where the logs diverge; LogTruncationError if
                                         auto.offset.reset is none
-    the leader does not know the epoch, auto.offset.reset says where reading goes on; LogTruncationError with none
-    or the topic was made anew and has
-    less
+    the leader does not know the epoch, reading goes on at the offset of auto.offset.reset;
+    or the topic was created again and  LogTruncationError if that is none
+    is shorter
 
-Left out: groups (with the group coordinator), read_committed beyond passing it on; the public API comes later.
+With `isolation_level` 1 (read_committed) the batches of aborted transactions are removed (client.committed). Left out:
+groups (client.group).
 """
 
 from __future__ import annotations
@@ -72,11 +73,11 @@ from jesenska.wire.messages.k01_fetch import (
 logger = logging.getLogger(__name__)
 
 _NAMES_NOT_IDS = 12
-#: How often a partition that there is no more is looked for: its topic may be made anew.
+#: Time between two look-ups of a partition that does not exist any more: its topic may be created again.
 _GONE_SECONDS = 5.0
-#: How long all topics may have gone before that is an error: a broker that has just started does not know them yet.
+#: Time that all topics may be missing before that is an error: a broker that has just started does not know them yet.
 _ALL_GONE_SECONDS = 5.0
-#: How long a poll waits for brokers to say who leads a partition, where it was told to wait for less.
+#: Least time that a poll waits for brokers to report the leader of a partition, even if its own timeout is shorter.
 _LOOK_UP_SECONDS = 1.0
 _SESSION_ERRORS = (
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -87,11 +88,11 @@ _SESSION_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """Batches of one partition from `start_offset` on, as they stand in the log: the first may begin before it, the
-    last may be cut.
+    """Batches of one partition from `start_offset` on, as they are in the log: the first may begin before it, the last
+    may be cut.
 
-    `next_offset` is where the following fetch begins; `high_watermark` the end of what is committed; `leader_epoch`
-    that of the last batch."""
+    `next_offset` is the start of the following fetch; `high_watermark` the end of the committed records;
+    `leader_epoch` that of the last batch."""
 
     topic_partition: TopicPartition
     start_offset: int
@@ -103,14 +104,14 @@ class Fetched:
 
 
 class _Led(NamedTuple):
-    """Under which leader a position was found to be in the log."""
+    """The leader under which a position was found to be in the log."""
 
     topic_id: UUID
     leader_epoch: int
 
 
 class _Wanted(NamedTuple):
-    """What a broker is asked for. Where the position was not checked under this leader, that comes first."""
+    """A partition to fetch from a broker. If the position was not checked under this leader, it is checked first."""
 
     position: Position
     led: _Led
@@ -118,7 +119,7 @@ class _Wanted(NamedTuple):
 
 
 class Consumer:
-    """Reads partitions. `auto_offset_reset` is what happens to a position outside the log: earliest, latest or none
+    """Reads partitions. `auto_offset_reset` is the rule for a position outside the log: earliest, latest or none
     (OffsetOutOfRangeError)."""
 
     def __init__(
@@ -150,16 +151,16 @@ class Consumer:
         self._purpose = f"fetch-{id(self):x}"
         self._positions: dict[TopicPartition, Position] = {}
         self._led: dict[TopicPartition, _Led] = {}
-        #: Since when the metadata of a partition have been older than its position.
+        #: Time since which the metadata of a partition has been older than its position.
         self._doubted_since: dict[TopicPartition, float] = {}
-        #: What has arrived and was not taken yet, in order; a partition with something here is not fetched further.
+        #: Fetched batches that have not been taken yet, in order; a partition that has some is not fetched further.
         self._fetched: dict[TopicPartition, deque[Fetched]] = {}
         self._paused: set[TopicPartition] = set()
-        #: Partitions that there are no more, and when they are looked for again.
+        #: Partitions that do not exist any more, and the time when each is looked up again.
         self._gone_until: dict[TopicPartition, float] = {}
-        #: Since when all of them have gone; None while one has not.
+        #: Time since which all partitions have been missing; None while one exists.
         self._all_gone_since: float | None = None
-        #: The followers that leaders have named, and until when they are asked in place of the leader.
+        #: The followers that leaders have named, and the time until which each is asked instead of the leader.
         self._near: dict[TopicPartition, tuple[int, float]] = {}
         self._fetching: dict[int, asyncio.Task[None]] = {}
         self._in_flight: set[TopicPartition] = set()
@@ -167,8 +168,7 @@ class Consumer:
         self._failures: dict[int, int] = {}
         #: Look-ups of leaders that failed in a row.
         self._lookups_failed = 0
-        #: Partitions of which nobody said who leads them, or of a leader that was replaced, and until when they are
-        #: left alone.
+        #: Partitions whose leader is not known or was replaced, and the time until which each is left alone.
         self._unled_until: dict[TopicPartition, float] = {}
         self._sessions: dict[int, FetchSessionHandler] = {}
         self._failure: BaseException | None = None
@@ -186,8 +186,8 @@ class Consumer:
     # --- positions ---------------------------------------------------------------------------------------------------
 
     async def assign(self, partitions: Mapping[TopicPartition, int | Position] | Iterable[TopicPartition]) -> None:
-        """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets `auto_offset_reset` says where
-        to begin. A Position with a leader epoch is checked against the log."""
+        """Replaces the assignment. Offsets may be EARLIEST and LATEST; without offsets reading begins at the offset of
+        `auto_offset_reset`. A Position with a leader epoch is checked against the log."""
         start = LATEST if self.auto_offset_reset == "latest" else EARLIEST
         named = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions, start)
         wanted = {key: _position(place) for key, place in named.items()}
@@ -210,15 +210,15 @@ class Consumer:
         return set(self._positions)
 
     def position(self, topic_partition: TopicPartition) -> int:
-        """The offset of the next record that `poll` gives."""
+        """Returns the offset of the next record that `poll` will return."""
         return self._positions[topic_partition].offset
 
     def position_with_epoch(self, topic_partition: TopicPartition) -> Position:
-        """As `position`, with the leader epoch of what was read last."""
+        """Returns the position with the leader epoch of the last record that was read."""
         return self._positions[topic_partition]
 
     def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
-        """The next record that `poll` gives. A Position with a leader epoch is checked against the log."""
+        """Sets the next record that `poll` returns. A Position with a leader epoch is checked against the log."""
         if topic_partition not in self._positions:
             raise InvalidRequestError(f"{topic_partition} is not assigned to this consumer.")
         self._positions[topic_partition] = _position(offset)
@@ -227,7 +227,7 @@ class Consumer:
         self._fetched.pop(topic_partition, None)
 
     def pause(self, topic_partition: TopicPartition) -> None:
-        """No further records of this partition until `resume`."""
+        """Stops the records of this partition until `resume`."""
         self._paused.add(topic_partition)
 
     def resume(self, topic_partition: TopicPartition) -> None:
@@ -236,9 +236,9 @@ class Consumer:
     # --- records -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Up to `max_records` records (`max_poll_records` where that is not given), by partition; empty if none came
-        in time. Control records are left out. Records that cannot be read raise their error when nothing else is left
-        to give, and again until the position is moved past them."""
+        """Returns up to `max_records` records (`max_poll_records` by default), by partition; empty if none arrived in
+        time. Control records are left out. Records that cannot be read raise their error when no others are left to
+        return, and again until the position is moved past them."""
         result: dict[TopicPartition, list[Record]] = {}
         left = self.max_poll_records if max_records is None else max_records
         taken = await self._take(timeout_seconds)
@@ -283,7 +283,7 @@ class Consumer:
         return result
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
-        """Everything that has arrived, undecoded; positions move past it. Empty if nothing came in time."""
+        """Returns everything that has arrived, undecoded; positions move past it. Empty if nothing arrived in time."""
         taken = await self._take(timeout_seconds)
         for fetched in taken:
             self._positions[fetched.topic_partition] = Position(fetched.next_offset, fetched.leader_epoch)
@@ -311,7 +311,7 @@ class Consumer:
             except TimeoutError:
                 self._lookups_failed += 1
             except BaseException:
-                # What is not given out stays: else what is behind it would come next.
+                # Batches that are not returned are put back: otherwise the next call would skip them.
                 for item in ready:
                     position = self._positions.get(item.topic_partition)
                     if position is not None and position.offset == item.start_offset:
@@ -332,8 +332,8 @@ class Consumer:
                     return []
 
     async def _fetch_ahead(self, taken: Mapping[TopicPartition, Position]) -> None:
-        """Asks each broker that has no fetch in flight for what is not here yet. Where nobody says who leads a
-        partition, that is for the next time."""
+        """Asks each broker that has no fetch in flight for partitions that have no fetched batches. A partition
+        without a known leader waits for the next call."""
         wanted: dict[int, dict[TopicPartition, _Wanted]] = {}
         failed = waits = False
         unled: list[TopicPartition] = []
@@ -352,7 +352,7 @@ class Consumer:
                     raise
                 failed = True
                 if isinstance(error, NetworkException | RequestTimedOutError):
-                    break  # nobody answers: the others would only wait as long
+                    break  # no broker answers: the other partitions would only wait as long
                 unled.append(key)
                 continue
             position = taken.get(key) or self._positions.get(key)
@@ -377,7 +377,7 @@ class Consumer:
         elif not waits:
             self._lookups_failed = 0
         if unled:
-            # Others may be read meanwhile: their polls are not to ask each time.
+            # Other partitions may be read meanwhile: their polls are not to look these up each time.
             until = self.cluster.clock.monotonic() + self.cluster.retry_pause_seconds(self._lookups_failed)
             self._unled_until.update(dict.fromkeys(unled, until))
         for broker_id, items in wanted.items():
@@ -387,8 +387,8 @@ class Consumer:
                 self._fetching[broker_id] = task
 
     def _was_replaced(self, key: TopicPartition, position: Position, led: _Led) -> bool:
-        """Whether the metadata name a leader before the one whose records were read. Not for longer than a request may
-        take: the topic may have been made anew before it was read here, and then epochs begin again."""
+        """True if the metadata has an older leader than the one whose records were read. It is True for the request
+        timeout at most: the topic may have been created again before it was read here, and then epochs begin again."""
         newest = max(position.leader_epoch, self._led.get(key, led).leader_epoch)
         if not 0 <= led.leader_epoch < newest or self._is_of_a_topic_before(key, led):
             self._doubted_since.pop(key, None)
@@ -406,7 +406,7 @@ class Consumer:
         return False
 
     def _nearest(self, key: TopicPartition, info: PartitionInfo) -> int:
-        """The follower that the leader has named, as long as that holds, or the leader."""
+        """Returns the follower that the leader has named, as long as that is valid, or the leader."""
         near = self._near.get(key)
         if near is None:
             return info.leader
@@ -417,9 +417,9 @@ class Consumer:
         return info.leader
 
     async def _leader_of(self, key: TopicPartition) -> PartitionInfo | None:
-        """The partition with its leader. None for one that has gone while there are others to read: it is looked for
-        again after a while. UnknownTopicOrPartitionError where all have gone and do not come back, and before that
-        LeaderNotAvailableError."""
+        """Returns the partition with its leader. None for a missing partition while there are others to read: it is
+        looked up again after a while. If all partitions are missing, LeaderNotAvailableError at first, and
+        UnknownTopicOrPartitionError if they do not come back."""
         now = self.cluster.clock.monotonic()
         if now < self._gone_until.get(key, now) and len(self._gone_until) < len(self._positions):
             return None
@@ -475,7 +475,8 @@ class Consumer:
             self._arrived.set()
 
     async def _fetch_once(self, broker_id: int, wanted: dict[TopicPartition, _Wanted]) -> None:
-        """Checks what is to be checked, fetches the rest, and raises what failed of either."""
+        """Checks the positions that are unchecked, fetches the rest, and raises the first error of either; errors that
+        do not pass are raised before others."""
         failures: list[KafkaError] = []
         checked = await self._check(broker_id, wanted, failures)
         if checked:
@@ -483,7 +484,7 @@ class Consumer:
             try:
                 answer = await self._ask(broker_id, session, checked)
                 if answer.error_code in _SESSION_ERRORS:
-                    # The broker has given it up, or was started again: from the beginning.
+                    # The broker has dropped the session, or was started again: begin a new session.
                     session.failed()
                     answer = await self._ask(broker_id, session, checked)
                 if answer.error_code != ErrorCode.NONE:
@@ -494,14 +495,14 @@ class Consumer:
                 session.failed()
                 raise
         if failures:
-            # What does not pass comes first.
+            # Errors that do not pass are raised before others.
             raise min(failures, key=lambda error: error.retriable)
 
     async def _check(
         self, broker_id: int, wanted: dict[TopicPartition, _Wanted], failures: list[KafkaError]
     ) -> dict[TopicPartition, _Wanted]:
-        """The partitions of which the broker's log is the one that was read, as far as it can say; the others are
-        moved."""
+        """Returns the partitions whose log on the broker is the log that was read, as far as the broker can report it;
+        the positions of the others are moved."""
         unchecked = {key: (item.position, item.led.leader_epoch) for key, item in wanted.items() if not item.is_checked}
         found = None
         if unchecked:
@@ -531,8 +532,8 @@ class Consumer:
         return checked
 
     async def _leave(self, key: TopicPartition, wanted: _Wanted, end: Position | None) -> None:
-        """The log is not the one in which this position was reached: to where they part, or, where nobody knows, to
-        where auto.offset.reset says."""
+        """Moves a position that was reached in a different log: to the offset where the logs diverge, or, if that is
+        not known, to the offset of auto.offset.reset."""
         position = wanted.position
         if self._positions.get(key) != position:
             return
@@ -545,7 +546,7 @@ class Consumer:
                 key, position.offset, position.leader_epoch, self.auto_offset_reset,
             )  # fmt: skip
             if await self._reset(key, position.offset):
-                # The new offset is the leader's own.
+                # The new offset was reported by the leader itself.
                 self._led[key] = wanted.led
         elif self._found(key, wanted):
             logger.warning(
@@ -557,13 +558,13 @@ class Consumer:
             self._positions[key] = end
 
     def _is_of_a_topic_before(self, key: TopicPartition, led: _Led) -> bool:
-        """Whether the position was reached in another topic of that name. Its leader epochs say nothing of this
-        one."""
+        """True if the position was reached in another topic with this name. The leader epochs of that topic do not
+        apply to this one."""
         known = self._led.get(key)
         return known is not None and known.topic_id != led.topic_id and NO_UUID not in (known.topic_id, led.topic_id)
 
     def _found(self, key: TopicPartition, wanted: _Wanted) -> bool:
-        """Notes that a position was checked, unless it was moved meanwhile."""
+        """Notes that a position was checked. False if it was moved meanwhile."""
         if self._positions.get(key) != wanted.position:
             return False
         self._led[key] = wanted.led
@@ -643,7 +644,7 @@ class Consumer:
                     continue
                 self.high_watermarks[key] = item.high_watermark
                 if not item.records or asked != self._expected(key):
-                    continue  # nothing, or the position was moved (seek, another assignment) while this was under way
+                    continue  # nothing, or the position was moved (seek, another assignment) meanwhile
                 assert isinstance(item.records, memoryview)
                 end = _end_of(item.records, asked)
                 if end.offset == asked:
@@ -660,14 +661,14 @@ class Consumer:
                 )
                 self._fetched.setdefault(key, deque()).append(fetched)
         if misled:
-            # The leader knows other replicas than the metadata, or more of them than they have: soon it may not.
+            # The leader knows other replicas than the metadata does: the metadata is requested again after a pause.
             for key in misled:
                 self.cluster.forget_topic(key.topic)
             self._arrived.set()
             await asyncio.sleep(self.cluster.retry_pause_seconds(1))
 
     def _expected(self, key: TopicPartition) -> int | None:
-        """Where what comes next begins."""
+        """Returns the offset at which the next batches of the partition begin."""
         waiting = self._fetched.get(key)
         if waiting:
             return waiting[-1].next_offset
@@ -675,7 +676,7 @@ class Consumer:
         return None if position is None else position.offset
 
     async def _reset(self, key: TopicPartition, offset: int) -> bool:
-        """Moves a position that is not in the log, unless it was moved meanwhile."""
+        """Moves a position that is not in the log, unless it was moved meanwhile. True if it was moved here."""
         position = self._positions.get(key)
         if position is None or position.offset != offset:
             return False
@@ -706,7 +707,7 @@ def _position(place: int | Position) -> Position:
 
 
 def _end_of(data: memoryview, asked: int) -> Position:
-    """Behind the last whole batch."""
+    """Returns the position after the last whole batch."""
     following, epoch = asked, NO_LEADER_EPOCH
     for _, header in iter_headers(data):
         following, epoch = header.next_offset, header.partition_leader_epoch
@@ -714,7 +715,7 @@ def _end_of(data: memoryview, asked: int) -> Position:
 
 
 def _from_batch_of(data: memoryview, offset: int) -> tuple[memoryview, int]:
-    """The data from the batch that holds the offset on, and the leader epoch of the record before the offset."""
+    """Returns the data from the batch with the offset on, and the leader epoch of the record before the offset."""
     epoch = NO_LEADER_EPOCH
     for position, header in iter_headers(data):
         if header.base_offset < offset:

@@ -1,4 +1,4 @@
-"""Which broker coordinates a group, or the transactions of a producer."""
+"""Looks up the broker that coordinates a group, or the transactions of a producer."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ONE_KEY_PER_REQUEST = 3
 
 
 async def find_coordinator(cluster: Cluster, key: str, key_type: int = GROUP) -> int:
-    """The broker that coordinates a group, or a transactional id; waits as long as a request may take for one to be
-    there."""
+    """Returns the broker that coordinates a group or a transactional id; if there is none yet, waits up to the request
+    timeout."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     attempts = 0
     while True:

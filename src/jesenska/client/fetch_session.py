@@ -1,12 +1,12 @@
-"""A consumer's fetch session with one broker (KIP-227): what the broker knows already is not said again. It sends
-nothing itself.
+"""A consumer's fetch session with one broker (KIP-227): a request leaves out what the broker already knows. This
+module sends nothing itself.
 
-plan(wanted)        what a request has to say: everything at first (epoch 0), then what is new, moved, under another
-                    leader epoch, or no longer wanted
-answered(id)        the broker has taken it in; id 0 means that it keeps no session, and the next request is a first
+plan(wanted)        the contents of a request: everything at first (epoch 0), then what is new, moved, under another
+                    leader epoch, or to be dropped
+answered(id)        the broker has accepted it; id 0 means that it keeps no session, and the next request is a first
                     one again
-failed()            it is not known what the broker has taken in: the next request is a first one, and ends the session
-                    that was
+failed()            it is not known what the broker has accepted: the next request is a first one, and ends the old
+                    session
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EPOCH_MAX = 2**31 - 1
 
 
 class Asked(NamedTuple):
-    """Where a partition is to be read, and the leader epoch that the consumer knows (-1: none)."""
+    """The offset from which a partition is to be read, and the leader epoch that the consumer knows (-1: none)."""
 
     offset: int
     current_leader_epoch: int = NO_LEADER_EPOCH
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
 class FetchPlan(NamedTuple):
     session_id: int
     epoch: int
-    #: What the broker does not know.
+    #: The partitions that the broker does not know yet.
     wanted: dict[TopicPartition, Asked]
     forgotten: list[TopicPartition]
 
@@ -43,11 +43,11 @@ class FetchSessionHandler:
     def __init__(self) -> None:
         self._session_id = _NO_SESSION
         self._epoch = _FIRST_EPOCH
-        #: What was asked for, as the broker has it.
+        #: The partitions of the session, as the broker has them.
         self._told: dict[TopicPartition, Asked] = {}
 
     def plan(self, wanted: Mapping[TopicPartition, Asked]) -> FetchPlan:
-        """The next request, for these partitions. `answered` or `failed` follows."""
+        """Returns the next request, for these partitions. The caller then calls `answered` or `failed`."""
         told, self._told = self._told, dict(wanted)
         if self._epoch == _FIRST_EPOCH:
             return FetchPlan(self._session_id, _FIRST_EPOCH, dict(wanted), [])
@@ -55,7 +55,7 @@ class FetchSessionHandler:
         return FetchPlan(self._session_id, self._epoch, moved, [key for key in told if key not in wanted])
 
     def answered(self, session_id: int) -> None:
-        """The broker's answer, without an error, carries this id."""
+        """Notes an answer without an error, with this session id."""
         self._session_id = session_id
         if session_id == _NO_SESSION:
             self._epoch = _FIRST_EPOCH
@@ -63,5 +63,5 @@ class FetchSessionHandler:
             self._epoch = 1 if self._epoch == _EPOCH_MAX else self._epoch + 1
 
     def failed(self) -> None:
-        """There was an error, or no answer."""
+        """Notes an error, or a missing answer."""
         self._epoch = _FIRST_EPOCH

@@ -4,15 +4,15 @@
          ^                                                                     |
          +------------- REBALANCE_IN_PROGRESS, lost coordinator, expiry -------+
 
-`poll` is what drives it: it joins where that is due, then gives records of the partitions that are this member's.
-Heartbeats run as a task meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for
-`max_poll_interval_seconds` leaves: what it read since its last commit goes to others, its own commits are refused, and
-its next `poll` joins anew. The leader of the group looks at the topics as often as the metadata grows old, and has
-everyone join again when one has other partitions than those that it shared out.
+`poll` drives it: it joins if that is due, then returns records of this member's partitions. Heartbeats run as a task
+meanwhile, so a slow consumer is not taken for dead, but a member that does not poll for `max_poll_interval_seconds`
+leaves: other members read again from its last commit, its own commits are refused, and its next `poll` joins again.
+The leader of the group checks the topics each time the metadata expires. If the number of partitions of a topic has
+changed, it has all members join again.
 
 With an eager protocol (range, roundrobin, sticky) a member commits and gives up everything before it joins again; with
-cooperative-sticky it keeps what it has, gives up what the answer no longer names, and joins once more for others to
-get that.
+cooperative-sticky it keeps its partitions, gives up those that the answer does not name, and joins once more so that
+others get them.
 
 Left out: the new group protocol (KIP-848); the public API comes later.
 """
@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer", bound=Message)
 
 _ONE_GROUP_PER_REQUEST = 7
-#: OffsetFetch: from here on offsets of open transactions can be waited for.
+#: First version of OffsetFetch that can wait for the offsets of open transactions.
 _FIRST_WITH_STABLE = 7
 _NAMES_NOT_IDS = 9
 _COORDINATOR_MOVED = (
@@ -92,8 +92,8 @@ RebalanceCallback = Callable[[Sequence[TopicPartition]], None]
 
 
 class GroupConsumer:
-    """Reads topics as a member of `group_id`. Offsets are committed on `commit`, before a rebalance, and, with
-    `auto_commit_seconds`, in between."""
+    """Reads topics as a member of `group_id`. Offsets are committed on `commit`, and, with `auto_commit_seconds`,
+    before a rebalance and at that interval."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class GroupConsumer:
         self._assignors = tuple(assignors)
         self._instance_id = group_instance_id
         self._session_ms = int(session_timeout_seconds * 1000)
-        # Kafka's consumers, too, give a rebalance the time that there may be between two polls.
+        # Kafka's consumers also use max.poll.interval.ms as the timeout of a rebalance.
         self._rebalance_ms = int(max_poll_interval_seconds * 1000)
         self._heartbeat_seconds = heartbeat_seconds
         self._auto_commit_seconds = auto_commit_seconds
@@ -143,10 +143,10 @@ class GroupConsumer:
         self._join_due = True
         self._owned: set[TopicPartition] = set()
         self._heart: asyncio.Task[None] | None = None
-        #: When the last poll ended; None while one is under way.
+        #: Time when the last poll ended; None while one is running.
         self._polled_at: float | None = cluster.clock.monotonic()
-        #: Partitions by topic that this member shared out as leader (0: no such topic), and when it last looked
-        #: whether that still holds.
+        #: Partitions by topic that this member shared out as leader (0: no such topic), and the time when it last
+        #: checked them.
         self._shared: dict[str, int] = {}
         self._looked_at = 0.0
         self._fatal: KafkaError | None = None
@@ -179,21 +179,21 @@ class GroupConsumer:
         return set(self._owned)
 
     def group_metadata(self) -> GroupMetadata:
-        """The membership in which records were read, for offsets that a transaction commits. It stays when the group
-        has lost this member, until the next poll joins again: offsets of somebody without a member id would be taken,
-        whoever has the partitions by then."""
+        """Returns the membership in which records were read, for offsets that a transaction commits. It is kept after
+        the group has lost this member, until the next poll joins again: without a member id the coordinator would
+        accept the offsets, even if another member had the partitions by then."""
         return self._membership
 
     def position(self, topic_partition: TopicPartition) -> int:
         return self._consumer.position(topic_partition)
 
     def seek(self, topic_partition: TopicPartition, offset: int | Position) -> None:
-        """The next record that is read of one of this member's partitions, and what a commit without offsets
-        commits."""
+        """Sets the next record that is read of one of this member's partitions, and so the offset that a commit
+        without offsets commits."""
         self._consumer.seek(topic_partition, offset)
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Replaces the topics; the next poll joins again if they are others."""
+        """Replaces the topics; the next poll joins again if they are different."""
         if frozenset(topics) != self.topics:
             self.topics = frozenset(topics)
             self._join_due = True
@@ -201,8 +201,8 @@ class GroupConsumer:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     async def poll(self, timeout_seconds: float, max_records: int | None = None) -> dict[TopicPartition, list[Record]]:
-        """Records of this member's partitions; empty if none came in time. Joins first where that is due, which may
-        take the group's time."""
+        """Returns records of this member's partitions; empty if none arrived in time. Joins first if that is due,
+        which may take as long as the group's rebalance."""
         self._polled_at = None
         try:
             left = await self._be_member(timeout_seconds)
@@ -211,7 +211,7 @@ class GroupConsumer:
             self._polled_at = self.cluster.clock.monotonic()
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]:
-        """As `poll`, with everything that has arrived, undecoded."""
+        """Returns everything that has arrived, undecoded; otherwise like `poll`."""
         self._polled_at = None
         try:
             left = await self._be_member(timeout_seconds)
@@ -220,7 +220,8 @@ class GroupConsumer:
             self._polled_at = self.cluster.clock.monotonic()
 
     async def _be_member(self, timeout_seconds: float) -> float | None:
-        """Joins and commits where that is due; the time that is left for reading, None if there is nothing to read."""
+        """Joins and commits if that is due; returns the time that is left for reading, None if there is nothing to
+        read."""
         if self._fatal is not None:
             raise self._fatal
         deadline = self.cluster.clock.monotonic() + timeout_seconds
@@ -235,7 +236,7 @@ class GroupConsumer:
             await self._commit_quietly()
         left = max(0.0, deadline - self.cluster.clock.monotonic())
         if not self._owned:
-            # Nothing is ours: a rebalance may give us something.
+            # This member has no partitions: it may get some in a rebalance.
             await asyncio.sleep(min(left, self._heartbeat_seconds / 2))
             return None
         return left
@@ -250,7 +251,7 @@ class GroupConsumer:
         at_most: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Answer:
-        """Asks the coordinator, on a connection of the group's own: a JoinGroup waits for others."""
+        """Asks the coordinator on the group's own connection, because a JoinGroup waits for other members."""
         channel = await self._channel()
         try:
             return await channel.request(
@@ -273,7 +274,7 @@ class GroupConsumer:
             raise
 
     def _heard(self, code: int) -> KafkaError | None:
-        """What an answer's error means for the member; None if there is none."""
+        """Applies an answer's error code to the member and returns the error; None if there is no error."""
         if code == ErrorCode.NONE:
             return None
         if code in _COORDINATOR_MOVED:
@@ -292,10 +293,10 @@ class GroupConsumer:
     # --- joining -----------------------------------------------------------------------------------------------------
 
     async def _rejoin(self) -> None:
-        """One attempt to be in the group's current generation; what passes is tried again by the caller."""
+        """Makes one attempt to join the group's current generation; after errors that pass, the caller tries again."""
         try:
             await self._stop_heart()
-            # A member that the group has forgotten has lost what it had, whatever the protocol.
+            # A member that the group has removed has lost its partitions, with any protocol.
             if not self._cooperative or self.generation < 0:
                 await self._give_up(self._owned)
             joined = await self._join()
@@ -303,8 +304,8 @@ class GroupConsumer:
                 return
             await self._sync(joined)
         except KafkaError as error:
-            # Also where the group took it in and only the offsets could not be read: it begins again rather than own
-            # nothing.
+            # Also if the member was accepted and only the offsets could not be read: it joins again instead of having
+            # no partitions.
             self._join_due = True
             if not error.retriable and error.code not in _JOIN_AGAIN:
                 raise
@@ -345,8 +346,8 @@ class GroupConsumer:
                 sorted({topic for member in members for topic in member.topics}), {}
             )
             self._looked_at = self.cluster.clock.monotonic()
-            # A static leader that came back finds the group as it left it (KIP-814): it shares nothing out, and
-            # watches over the topics as before.
+            # A static leader that comes back finds the assignment unchanged (KIP-814): it shares nothing out, and
+            # watches the topics as before.
             if not joined.skip_assignment:
                 shares = self._share_out(joined.protocol_name or "", members)
         request = SyncGroupRequest(
@@ -375,8 +376,8 @@ class GroupConsumer:
         return ASSIGNORS[protocol](members, {topic: count for topic, count in self._shared.items() if count})
 
     async def _partition_counts(self, topics: Iterable[str], before: Mapping[str, int]) -> dict[str, int]:
-        """Partitions by topic as the brokers say now; 0 for a topic that does not exist, `before` where that cannot be
-        told."""
+        """Returns the partitions by topic as the brokers report them now; 0 for a topic that does not exist, the count
+        in `before` if they do not report it."""
         errors = await self.cluster.refresh(topics)
         counts = {}
         for topic in topics:
@@ -386,7 +387,7 @@ class GroupConsumer:
         return counts
 
     async def _look_at_topics(self) -> None:
-        """The leader's: joins again if what it shared out is no longer what there is."""
+        """Has the group's leader join again if the numbers of partitions differ from those that it shared out."""
         now = self.cluster.clock.monotonic()
         if not self._shared or now - self._looked_at < self.cluster.metadata_max_age_seconds:
             return
@@ -398,7 +399,7 @@ class GroupConsumer:
         lost, new = self._owned - assigned, assigned - self._owned
         if lost:
             await self._give_up(lost)
-            # With a cooperative protocol others get what was given up in the rebalance that follows.
+            # With a cooperative protocol the next rebalance gives these partitions to other members.
             self._join_due = self._join_due or protocol in COOPERATIVE
         positions = {key: self._consumer.position_with_epoch(key) for key in assigned & self._consumer.assignment()}
         if new:
@@ -422,7 +423,7 @@ class GroupConsumer:
         return committed
 
     async def _give_up(self, keys: Collection[TopicPartition]) -> None:
-        """Commits what was read of these partitions and lets go of them."""
+        """Commits the positions of these partitions and gives the partitions up."""
         if not keys:
             return
         if self._auto_commit_seconds is not None and self.generation >= 0:
@@ -460,12 +461,13 @@ class GroupConsumer:
                 self._heard(answer.error_code)
                 await self._look_at_topics()
             except KafkaError:
-                # A broker that starts again still knows its members: only the coordinator says who has to join.
+                # A broker that restarts still knows its members: only the coordinator decides that a member has to
+                # join again.
                 wait = self.cluster.retry_backoff_seconds
 
     async def _leave_unpolled(self) -> None:
-        """Leaves, without a commit: nobody says that what was read has been dealt with. A static member's session ends
-        by itself."""
+        """Leaves without a commit: it is not known whether the records that were read have been processed. A static
+        member's session ends by itself."""
         logger.warning(
             "Member %s of group %s was not polled for %.1f s and leaves: poll more often, take fewer records at a "
             "time, or raise max.poll.interval.ms.",
@@ -485,12 +487,12 @@ class GroupConsumer:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def committed(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """What the group has committed; partitions without an offset are left out."""
+        """Returns the committed offsets of the group; partitions without an offset are left out."""
         return {key: position.offset for key, position in (await self.committed_positions(keys)).items()}
 
     async def committed_positions(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, Position]:
-        """As `committed`, with the leader epochs that were committed. A consumer of committed records waits until no
-        transaction that is being ended holds offsets of the partitions (KIP-447), where the coordinator can say so
+        """Returns the committed offsets with their leader epochs. A consumer of committed records waits until no
+        transaction that is being ended holds offsets of the partitions (KIP-447), if the coordinator supports that
         (from 2.5 on)."""
         return await persistently(
             self.cluster, (ErrorCode.UNSTABLE_OFFSET_COMMIT,), lambda: self._committed_positions(keys)
@@ -527,9 +529,10 @@ class GroupConsumer:
         return found
 
     async def commit(self, offsets: Mapping[TopicPartition, int | Position] | None = None) -> None:
-        """Commits these offsets, or the positions of everything that this member reads; raises what the coordinator
-        answers, and UnknownMemberIdError where the group has gone on without this member: its offsets are others' to
-        commit. An offset that is this member's position is committed with the leader epoch of what was read."""
+        """Commits these offsets, or the positions of all partitions of this member. Raises the coordinator's errors,
+        and UnknownMemberIdError if the group has gone on without this member: others commit the offsets of its
+        partitions. An offset that equals this member's position is committed with the leader epoch of the last record
+        that was read."""
         held = {key: self._consumer.position_with_epoch(key) for key in self._owned & self._consumer.assignment()}
         wanted = (
             held if offsets is None else {key: _with_epoch(offset, held.get(key)) for key, offset in offsets.items()}
@@ -568,13 +571,14 @@ class GroupConsumer:
                     raise error
 
     async def _commit_quietly(self) -> None:
-        """A commit in passing: if it fails, the next one or the next owner goes on from an older offset."""
+        """Commits and ignores errors: after a failure the next commit or the next owner goes on from an older
+        offset."""
         with suppress(KafkaError):
             await self.commit()
 
     async def close(self, *, leave: bool = True) -> None:
-        """Commits, leaves the group (a static member stays in it, to come back), and closes what this member
-        opened."""
+        """Commits, leaves the group (a static member stays in it, to come back), and closes the connections and
+        fetches that this member opened."""
         await self._stop_heart()
         if self._auto_commit_seconds is not None and self.generation >= 0 and self._owned:
             await self._commit_quietly()
@@ -585,7 +589,7 @@ class GroupConsumer:
         self._owned = set()
 
     async def _ask_to_leave(self, member_id: str) -> None:
-        """As well as may be: where it cannot be told, the session ends by itself."""
+        """Asks the coordinator to remove the member and ignores errors: the session would end by itself."""
         if self._coordinator is None:
             return
         request = LeaveGroupRequest(
@@ -607,7 +611,7 @@ def _with_epoch(offset: int | Position, held: Position | None) -> Position:
 
 
 def _members(joined: JoinGroupResponse) -> list[MemberView]:
-    """The members as their leader sees them."""
+    """Returns the members as their leader sees them."""
     found = []
     for item in joined.members:
         said = decode_subscription(bytes(item.metadata))

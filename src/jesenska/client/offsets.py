@@ -1,4 +1,4 @@
-"""Offsets by time, for consumer, tools and pipeline: asked of each partition's leader, in one request per broker."""
+"""Offsets by time, for consumer, tools and pipeline: each partition's leader is asked, in one request per broker."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4,
 
 
 class FoundOffset(NamedTuple):
-    """An offset (-1: no record at or after the time) with its record's timestamp (-1 where it is not a record's) and
-    leader epoch."""
+    """An offset (-1: no record at or after the time) with its record's timestamp (-1 if it is not the offset of a
+    record) and leader epoch."""
 
     offset: int
     timestamp_ms: int
@@ -31,8 +31,8 @@ class FoundOffset(NamedTuple):
 async def list_offsets(
     cluster: Cluster, times: Mapping[TopicPartition, int], isolation_level: int = 0
 ) -> dict[TopicPartition, FoundOffset]:
-    """For each partition the first offset at or after a time in ms, or one of the special times above. Errors that
-    pass are tried again."""
+    """Returns, for each partition, the first offset at or after a time in ms, or the offset of one of the special
+    times above. Errors that pass are tried again."""
     found: dict[TopicPartition, FoundOffset] = {}
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failure: KafkaError | None = None
@@ -68,7 +68,8 @@ async def _ask(
     isolation_level: int,
     found: dict[TopicPartition, FoundOffset],
 ) -> None:
-    """Asks one leader, with each time for the leader epoch under which it is known to lead: another one refuses."""
+    """Asks one leader. Each partition carries the leader epoch in which the broker is known to lead: a broker with
+    another epoch refuses."""
     topics: dict[str, ListOffsetsRequestTopic] = {}
     for key, (time, leader_epoch) in wanted.items():
         topic = topics.setdefault(key.topic, ListOffsetsRequestTopic(name=key.topic))

@@ -1,6 +1,6 @@
-"""Which partition a record goes to, as Kafka's Java client decides: murmur2 of the key, made positive, modulo the
-number of partitions; records without a key stay with one partition until its batch is full, then move to another at
-random (KIP-480)."""
+"""The partition of a record, chosen as Kafka's Java client does: murmur2 of the key, made positive, modulo the number
+of partitions. Records without a key stay with one partition until its batch is full, then move to another at random
+(KIP-480)."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["murmur2", "partition_of_key"]
 
 
 def partition_of_key(key: bytes | bytearray | memoryview, partition_count: int) -> int:
-    """The partition for a key, the same as every Java client chooses."""
+    """Returns the partition for a key, the same as every Java client chooses."""
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

@@ -1,11 +1,12 @@
-"""Where a consumer stands in a partition, and whether the log is still the one in which it came there (KIP-320).
+"""The position of a consumer in a partition, and the check that the log is still the log in which the position was
+reached (KIP-320).
 
-A position is an offset with the leader epoch of the record before it. Whoever leads next is asked where that epoch
-ends in its log: an end below the offset means that the log was truncated. A leader that does not know the epoch has
-another log altogether. Brokers before 2.3 (OffsetForLeaderEpoch below version 3) are not asked, since they answer
-other brokers only.
+A position is an offset with the leader epoch of the record before it. A new leader is asked for the end of that epoch
+in its log: an end below the offset means that the log was truncated. A leader that does not know the epoch has a
+different log. Brokers before 2.3 (OffsetForLeaderEpoch below version 3) are not asked, since they answer only other
+brokers.
 
-Left out: what becomes of the position then (client.consumer).
+Left out: the move of the position after the check (client.consumer).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Position(NamedTuple):
 
 
 class LogTruncationError(OffsetOutOfRangeError):
-    """What was read up to `position` is no longer in the log, and auto.offset.reset is none. `diverges_at` is where
-    the log became another one, None where the leader does not know."""
+    """The records up to `position` were read and then truncated from the log, and auto.offset.reset is none.
+    `diverges_at` is the position where the logs diverge, None if the leader does not know it."""
 
     def __init__(self, topic_partition: TopicPartition, position: Position, diverges_at: Position | None) -> None:
         where = (
@@ -55,8 +56,8 @@ class LogTruncationError(OffsetOutOfRangeError):
 
 
 class EpochEnds(NamedTuple):
-    """Where epochs end, by partition: the epoch that the leader has in place of the one asked for, and the offset
-    after it; None where it knows no such epoch. And what was answered for the other partitions."""
+    """The ends of epochs, by partition: the largest epoch of the leader that is not above the requested one, and the
+    offset after it; None if there is no such epoch. `errors` are the errors of the other partitions."""
 
     ends: dict[TopicPartition, Position | None]
     errors: dict[TopicPartition, KafkaError]
@@ -65,8 +66,8 @@ class EpochEnds(NamedTuple):
 async def epoch_ends(
     channel: Channel, positions: Mapping[TopicPartition, tuple[Position, int]], timeout_seconds: float
 ) -> EpochEnds | None:
-    """Asks a leader for the ends of the positions' epochs. With each position comes the leader epoch under which the
-    broker leads. None where the broker answers no consumer."""
+    """Asks a leader for the ends of the positions' epochs. Each position comes with the leader epoch in which the
+    broker leads. None if the broker does not answer consumers."""
     try:
         if channel.version_for(OffsetForLeaderEpochRequest) < _ANSWERS_CONSUMERS:
             return None

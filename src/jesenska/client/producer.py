@@ -4,23 +4,24 @@ passed.
     send() -> batch in the making -> queue of the partition -> one request per leader, at most one batch of a partition
     in flight -> answer
 
-With one batch of a partition in flight at a time its order holds through every retry. An idempotent producer (the
-default) numbers its batches when they first leave; a batch that is sent again keeps its numbers, so the broker knows
-it and answers the offsets it already has. What cannot be delivered within `delivery_timeout`, or by `retries` further
-attempts, fails. A batch that is too large for its topic is split until its records go one by one. After such a
-failure, or when the broker has lost the producer's state, a new producer id is taken, because the broker would refuse
-the numbers that follow.
+One batch of a partition is in flight at a time, so retries keep the order. An idempotent producer (the default)
+numbers its batches when they first leave; a batch that is sent again keeps its numbers, so the broker recognises it
+and answers with the offsets of the first copy. A batch that cannot be delivered within `delivery_timeout`, or by
+`retries` further attempts, fails. A batch that is too large for its topic is split until its records go one by one.
+After such a failure, or when the broker has lost the producer's state, a new producer id is taken, because the broker
+would refuse the numbers that follow.
 
 `send_batch` takes a finished batch (from Arrow columns, for example): no Python object per record.
 
-With a `transactional_id` records belong to transactions (`transactions` says what is possible when):
+With a `transactional_id` records belong to transactions (`transactions` lists the states and the allowed steps):
 
     await producer.init_transactions()
     async with producer.transaction():
         await producer.send("orders", b"one")
         await producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
 
-An error in the block aborts, and so does a record that cannot be written, which the end of the block raises.
+An error in the block aborts the transaction. A record that cannot be written also aborts it; its error is raised at
+the end of the block.
 
 Left out: interceptors, serialisers; the public API comes later.
 """
@@ -67,11 +68,11 @@ from jesenska.wire.messages.k22_init_producer_id import InitProducerIdRequest, I
 _NAMES_NOT_IDS = 12
 _INT32_MAX = 2**31 - 1
 _SEQUENCES = 1 << 31
-#: What the broker says of a batch that may go in two.
+#: The broker's errors for a batch that may be split in two.
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
-#: For a part of a batch: all records that belong into it have room.
+#: Size limit for a part of a split batch: all its records fit.
 _UNBOUNDED_BYTES = 1 << 40
-#: The broker no longer knows this producer's numbers: a new id is the way out.
+#: The broker has lost this producer's sequence numbers: a new producer id is needed.
 _LOST_STATE = (
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     ErrorCode.UNKNOWN_PRODUCER_ID,
@@ -86,12 +87,12 @@ _STALE_METADATA = (
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
-#: Whoever led may be gone, and another lead by now.
+#: After these errors another broker may be the leader.
 _LEADER_MAY_BE_GONE = (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record stands: `offset` is -1 with acks=0; `timestamp_ms` is the broker's under log append time,
+    """The place of a record: `offset` is -1 with acks=0; `timestamp_ms` is the broker's under log append time,
     otherwise -1."""
 
     topic: str
@@ -101,7 +102,7 @@ class RecordMetadata(NamedTuple):
 
 
 class _Batch:
-    """A batch from the first record on to its answer."""
+    """A batch from its first record to its answer."""
 
     __slots__ = (
         "closed",
@@ -122,10 +123,10 @@ class _Batch:
         self.created_at = created_at
         self.writer: BatchWriter | None = None
         self.encoded: bytearray | None = None
-        self.numbered = False  # has its final numbers: it may have reached the broker, so it must not change any more
+        self.numbered = False  # it has its final numbers: it may have reached the broker, so it must not change
         self.producer: tuple[int, int] | None = None  # id and epoch that the batch was numbered with
         self.record_count = 0
-        #: Each record's future, and its place in the batch; none where the batch came whole.
+        #: Each record's future, and its place in the batch; empty if the batch was handed over whole.
         self.records: list[tuple[asyncio.Future[RecordMetadata], int]] = []
         self.size_bytes = 0
         self.retries = 0
@@ -145,7 +146,7 @@ class _PartitionQueue:
 
 
 class Producer:
-    """Sends records to topics. `await producer.send(...)` gives a future of the record's metadata; `flush` waits for
+    """Sends records to topics. `await producer.send(...)` returns a future of the record's metadata; `flush` waits for
     all of them.
 
     acks is 0, 1 or -1 (all); idempotence needs -1."""
@@ -196,10 +197,10 @@ class Producer:
         self.max_request_size = max_request_size
         self.buffer_memory = buffer_memory
         self.delivery_timeout_seconds = delivery_timeout_seconds
-        #: How long a record waits for the first metadata of its topic and for room in the buffer, together.
+        #: Time that a record waits for the first metadata of its topic and for room in the buffer, together.
         self.max_block_seconds = max_block_seconds
         self.retries = retries
-        #: Keys have no part in choosing a record's partition.
+        #: True: keys do not affect the choice of a record's partition.
         self.ignore_keys = ignore_keys
         self._create_topics = create_topics
         self._random = random_source or system_random()
@@ -215,7 +216,7 @@ class Producer:
 
     @property
     def producer_id(self) -> int:
-        """The id in use, -1 before the first batch left or without idempotence."""
+        """The id in use, -1 before the first batch is sent or without idempotence."""
         return -1 if self._producer is None else self._producer[0]
 
     async def __aenter__(self) -> Producer:
@@ -234,36 +235,36 @@ class Producer:
         return self.transactions
 
     async def init_transactions(self) -> None:
-        """Once, before the first transaction: takes the transactional id, ends what another producer of that name
-        has left open, and fences that one."""
+        """Takes the transactional id, aborts a transaction that another producer with this id has left open, and
+        fences that producer. Called once, before the first transaction."""
         await self._transactions().initialize()
 
     def begin_transaction(self) -> None:
-        """Records belong to a transaction from here on."""
+        """Begins a transaction: the records that are sent from now on belong to it."""
         self._transactions().begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
-        """The positions are committed for the group with the transaction, and not without it. `metadata` is kept with
-        each."""
+        """Commits the positions for the group together with the transaction, and not without it. `metadata` is kept
+        with each."""
         await self._transactions().send_offsets(offsets, group, metadata)
 
     async def commit_transaction(self) -> None:
-        """Returns when it is decided that all of the transaction counts: readers of committed records are given it as
-        soon as its partitions have heard of it. Where a record of it could not be written, that error is
-        raised, and the transaction is to be aborted."""
+        """Commits the transaction; returns when the commit is decided. Readers of committed records get its records as
+        soon as the markers are written to its partitions. If a record of it could not be written, that error is
+        raised, and the transaction must be aborted."""
         await self._transactions().end(True, self.flush)
 
     async def abort_transaction(self) -> None:
-        """Returns when it is decided that nothing of the transaction counts: readers of committed records are given
-        none of it. What has not been sent yet is not."""
+        """Aborts the transaction; returns when the abort is decided. Readers of committed records get none of its
+        records. Records that have not been sent yet are not sent."""
         await self._transactions().end(False, self.flush)
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Begins a transaction; commits it at the end of the block, and aborts it where the block or the commit
-        raises. That a producer is fenced (ProducerFencedError) leaves nothing to abort."""
+        """Begins a transaction; commits it at the end of the block, and aborts it if the block or the commit raises.
+        After ProducerFencedError there is nothing to abort."""
         self.begin_transaction()
         try:
             yield
@@ -284,9 +285,9 @@ class Producer:
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
     ) -> asyncio.Future[RecordMetadata]:
-        """Hands over a record; waits only for the first metadata of its topic, as no broker may answer yet, or for
-        room in the buffer: at most `max_block_seconds`, then NetworkException or RequestTimedOutError is raised. The
-        future holds where it went, or why not."""
+        """Hands over a record. Waits only for the first metadata of its topic, since a broker may not answer yet, and
+        for room in the buffer: at most `max_block_seconds`, then NetworkException or RequestTimedOutError is raised.
+        The future holds the record's place, or the error."""
         if self.transactions is not None:
             self.transactions.require_open()
         until = self.cluster.clock.monotonic() + self.max_block_seconds
@@ -351,7 +352,7 @@ class Producer:
         return batch.future
 
     async def partition_count(self, topic: str) -> int:
-        """How many partitions the topic has, as it was last told; waits for that as `send` does."""
+        """Returns the last reported number of partitions of the topic; waits for it as `send` does."""
         return await self.cluster.partition_count(
             topic, within_seconds=self.max_block_seconds, create=self._create_topics
         )
@@ -410,7 +411,7 @@ class Producer:
         self._wake_waiting()
 
     def _wake_waiting(self) -> None:
-        """Whoever waits for room looks again."""
+        """Wakes the callers that wait for room."""
         while self._room:
             waiting = self._room.popleft()
             if not waiting.done():
@@ -475,7 +476,7 @@ class Producer:
             self._run(self._send_request(leader, group))
 
     async def _in_transaction(self, transactions: Transactions, queues: list[_PartitionQueue]) -> list[_PartitionQueue]:
-        """Those whose first batch may be sent: the coordinator knows their partitions."""
+        """Returns the queues whose first batch may be sent: the coordinator knows their partitions."""
         failure = transactions.why_not_sent()
         if failure is None:
             try:
@@ -484,7 +485,7 @@ class Producer:
                 transactions.doom(error)
                 failure = error
             else:
-                # It may have been doomed meanwhile.
+                # The transaction may have been doomed meanwhile.
                 failure = transactions.why_not_sent()
         if failure is None:
             self._producer = transactions.producer
@@ -505,8 +506,8 @@ class Producer:
             self._producer = (answer.producer_id, answer.producer_epoch)
 
     def _finished(self, queue: _PartitionQueue) -> bytearray:
-        """The first batch of the partition, encoded and numbered once: a batch that may have reached the broker keeps
-        its numbers."""
+        """Returns the first batch of the partition, encoded and numbered once: a batch that may have reached the
+        broker keeps its numbers."""
         batch = queue.queue[0]
         if batch.numbered:
             assert batch.encoded is not None
@@ -558,7 +559,7 @@ class Producer:
             )
         except KafkaError as error:
             if error.code in _LEADER_MAY_BE_GONE:
-                # Where nobody can be asked, what was known stands.
+                # If no broker answers, the known metadata stays.
                 with suppress(KafkaError):
                     await self.cluster.refresh(topics)
             for queue in queues:
@@ -597,8 +598,8 @@ class Producer:
         self._next(queue)
 
     def _next(self, queue: _PartitionQueue) -> None:
-        """What waits behind an answered batch leaves at once if it is full or has lingered long enough, else when it
-        has."""
+        """Marks the batch after an answered one as ready if it is full or has lingered long enough; otherwise sets a
+        timer for the rest of its linger time."""
         if not queue.queue:
             return
         head = queue.queue[0]
@@ -635,7 +636,8 @@ class Producer:
             self._mark_ready(queue)
             return
         if self.idempotent and batch.producer is not None and batch.producer == self._producer:
-            # The numbers that follow would leave a gap or are unknown to the broker: start again with a new id.
+            # The batches after it would leave a gap in the numbers, or the broker does not know them: continue with a
+            # new id.
             self._producer = None
         if isinstance(error, OutOfOrderSequenceNumberError):
             error = OutOfOrderSequenceNumberError(f"{error} The batch may or may not have been written.")
@@ -644,7 +646,7 @@ class Producer:
         self._fail(queue, error)
 
     def _fail(self, queue: _PartitionQueue, error: KafkaError) -> None:
-        """The first batch of the partition is not delivered."""
+        """Fails the first batch of the partition with an error."""
         batch = queue.queue.popleft()
         self._release(batch)
         queue.busy = False
@@ -653,7 +655,8 @@ class Producer:
         self._next(queue)
 
     def _split(self, queue: _PartitionQueue) -> None:
-        """The first batch was too large for the topic: its records go in two, with the numbers that it had."""
+        """Splits the first batch, which was too large for the topic, into two batches; its sequence numbers are used
+        again."""
         batch = queue.queue.popleft()
         assert batch.encoded is not None
         records = decode_batch(batch.encoded, verify=False)
@@ -676,7 +679,7 @@ class Producer:
         if self.idempotent and batch.producer == queue.sequence_owner:
             queue.next_sequence = (queue.next_sequence - batch.record_count) % _SEQUENCES
         queue.queue.extendleft(reversed(parts))
-        # Whoever waits for the batch waits for both.
+        # A caller that waits for the batch waits for both parts.
         parts[1].future.add_done_callback(partial(_told, batch))
         queue.busy = False
         self._mark_ready(queue)
@@ -698,7 +701,7 @@ class Producer:
             await asyncio.wait(waiting)
 
     async def close(self, *, flush: bool = True) -> None:
-        """Waits for what is under way (unless told not to), then ends; the cluster stays open."""
+        """Waits for batches under way (unless `flush` is False), then ends; the cluster stays open."""
         if flush:
             await self.flush()
         self._closed = True
@@ -718,7 +721,7 @@ class Producer:
 
 
 def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyncio.Future[tuple[int, int]]) -> None:
-    """A batch is answered: its records' futures hold where each went, or why not."""
+    """Sets the futures of an answered batch's records: each holds the record's place, or the error."""
     error = None if of_batch.cancelled() else of_batch.exception()
     for future, place in batch.records:
         if future.done():
@@ -734,12 +737,12 @@ def _tell_records(topic_partition: TopicPartition, batch: _Batch, of_batch: asyn
 
 
 def _told(batch: _Batch, of_last_part: asyncio.Future[tuple[int, int]]) -> None:
-    """The last part of a batch is answered, so all of it is."""
+    """Marks a split batch as answered when its last part is answered."""
     if not batch.future.done():
         batch.future.set_result((-1, -1))
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Whoever does not look at a failed record's future needs no warning from the loop."""
+    """Retrieves a failed future's error, so that the loop does not warn about a future that is never read."""
     if not future.cancelled():
         future.exception()

@@ -1,8 +1,8 @@
-"""What single replicas hold: a fetch from a broker that has partitions, whether it leads them or follows.
+"""Fetches from single replicas: from a broker that has partitions, as leader or as follower.
 
-Brokers give consumers what is committed from the leader alone. From a follower they give it to a debugging consumer
-(replica id -2), and from 2.4 on (Fetch 11) to every consumer that asks; a follower knows the high watermark a little
-later than the leader. One request asks with -2 in the highest version that names topics, which every release takes.
+A consumer gets committed records from the leader. A follower returns them to a debugging consumer (replica id -2), and
+from 2.4 on (Fetch 11) to every consumer; a follower learns the high watermark a little later than the leader. The
+request here uses -2 in the highest version that names topics, which every release accepts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _NAMES_NOT_IDS = 12
 
 @dataclass(frozen=True, slots=True)
 class FetchedReplica:
-    """Batches of one replica from an offset on, the last of which may be cut; with an error there are none, and the
-    high watermark is -1."""
+    """Batches of one replica from an offset on; the last may be cut. With an error there are no batches, and the high
+    watermark is -1."""
 
     error: KafkaError | None
     high_watermark: int
@@ -38,8 +38,9 @@ async def fetch_replicas(
     max_partition_bytes: int,
     purpose: str,
 ) -> dict[TopicPartition, FetchedReplica]:
-    """What a broker holds of partitions from these offsets on; waits that long for something new. The first partition
-    gets a batch that is larger than the limit, too. KafkaError where the broker as a whole does not answer."""
+    """Returns a broker's batches of partitions from these offsets on; waits up to `max_wait_ms` for new ones. The
+    first partition gets a whole batch even if it is larger than the limit. KafkaError if the broker as a whole does
+    not answer."""
     topics: dict[str, FetchRequestTopic] = {}
     for key, offset in offsets.items():
         topic = topics.setdefault(key.topic, FetchRequestTopic(topic=key.topic))

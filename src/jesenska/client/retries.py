@@ -1,4 +1,4 @@
-"""What is asked again after errors that pass."""
+"""Repeats requests after errors that pass."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 async def persistently(cluster: Cluster, passing: Collection[int], attempt: Callable[[], Awaitable[T]]) -> T:
-    """The result of an attempt. One that fails with a code that passes is made again, after the cluster's pauses, for
-    as long as a request may take; then its error is raised."""
+    """Returns the result of an attempt. An attempt that fails with one of the `passing` codes is repeated, after the
+    cluster's pauses, up to the request timeout; then its error is raised."""
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     failures = 0
     while True:

@@ -1,19 +1,19 @@
-"""A producer's transactions: what it asks their coordinator, and what it may do when.
+"""A producer's transactions: the requests to their coordinator, and the steps that each state allows.
 
     state            means                                                   becomes
     UNINITIALIZED    the coordinator has not been asked yet                  READY
     READY            no transaction is open                                  OPEN
-    OPEN             records and offsets belong to it                        ENDING; DOOMED by an error
-    DOOMED           it can only be aborted                                  ENDING
+    OPEN             records and offsets belong to the transaction           ENDING; DOOMED by an error
+    DOOMED           the transaction can only be aborted                     ENDING
     ENDING           what was sent is answered, then the coordinator ends    READY
                      it
-    FENCED           another producer has taken the name, or the cluster     -
+    FENCED           another producer has taken the id, or the cluster       -
                      refuses this one: nothing is possible any more
 
-Where the cluster has `transaction.version` 2 (KIP-890), partitions belong to a transaction from the first batch that
-is sent to them, and each end gives the epoch of the next transaction. In other clusters partitions are named to the
-coordinator first, and where a transaction was aborted with answers missing, a new epoch is asked for (KIP-360), since
-nobody knows which sequence numbers the brokers have seen.
+If the cluster has `transaction.version` 2 (KIP-890), partitions belong to a transaction from the first batch that is
+sent to them, and each end returns the epoch of the next transaction. In other clusters partitions are registered with
+the coordinator first. If a transaction was aborted while answers were missing, a new epoch is requested (KIP-360),
+since it is not known which sequence numbers the brokers have seen.
 
 Source: KIP-98, KIP-360, KIP-447, KIP-890.
 """
@@ -58,12 +58,12 @@ from jesenska.wire.messages.k28_txn_offset_commit import (
 Answer = TypeVar("Answer", bound=Message)
 
 _FEATURE = "transaction.version"
-#: Versions for clients: those above are for brokers, or of clusters with transaction.version 2.
+#: Highest versions for clients: those above are for brokers, or for clusters with transaction.version 2.
 _ADD_PARTITIONS_OF_CLIENTS = 3
 _LAST_OF_VERSION_1 = 4
 _LAST_PRODUCE_OF_VERSION_1 = 11
 _PRODUCE_OF_VERSION_2 = 12
-#: InitProducerId takes the present id and epoch from here on (KIP-360).
+#: First version of InitProducerId that takes the present id and epoch (KIP-360).
 _KEEPS_ID = 3
 _COORDINATOR_MOVED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 _AGAIN = (
@@ -72,7 +72,7 @@ _AGAIN = (
     ErrorCode.CONCURRENT_TRANSACTIONS,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 )
-#: From the coordinator of transactions these are final.
+#: Errors of the transaction coordinator that are final.
 _FINAL = (
     ErrorCode.PRODUCER_FENCED,
     ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -80,7 +80,7 @@ _FINAL = (
     ErrorCode.INVALID_TRANSACTION_TIMEOUT,
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
 )
-#: While a transaction before is being ended, which takes some milliseconds.
+#: Pause while the coordinator ends the transaction before.
 _CONCURRENT_PAUSE_SECONDS = 0.02
 
 
@@ -94,8 +94,8 @@ class TransactionState(Enum):
 
 
 class GroupMetadata(NamedTuple):
-    """Who commits offsets of a group: a member that has been replaced is refused (KIP-447). Without a member id
-    anybody's offsets are taken."""
+    """The member that commits offsets of a group: a member that has been replaced is refused (KIP-447). Without a
+    member id the coordinator accepts offsets from anyone."""
 
     group_id: str
     generation: int = -1
@@ -104,8 +104,8 @@ class GroupMetadata(NamedTuple):
 
 
 class Transactions:
-    """Of one producer, with the name `transactional_id`. Methods raise KafkaError: ProducerFencedError where another
-    producer has that name now, InvalidTxnStateError where the state forbids it."""
+    """The transactions of one producer, with the name `transactional_id`. Methods raise KafkaError:
+    ProducerFencedError if another producer has that name now, InvalidTxnStateError if the state forbids the call."""
 
     def __init__(self, cluster: Cluster, transactional_id: str, timeout_seconds: float) -> None:
         self.transactional_id = transactional_id
@@ -130,21 +130,21 @@ class Transactions:
     def joined(
         cls, cluster: Cluster, transactional_id: str, producer: tuple[int, int], *, is_version_2: bool
     ) -> Transactions:
-        """The open transaction of a producer elsewhere, which alone ends it: records may be added to it, for
-        partitions that no other part of that producer writes to."""
+        """Returns the open transaction of another producer, and only that producer ends it. Records may be added to
+        it, for partitions that no other part of that producer writes to."""
         made = cls(cluster, transactional_id, 0.0)
         made.producer, made.is_version_2, made.state = producer, is_version_2, TransactionState.OPEN
         made._is_guest = True
         return made
 
     def note_written(self) -> None:
-        """Others have written in this transaction, so it has something to be ended."""
+        """Notes that others have written in this transaction, so that it has something to end."""
         self._has_something = True
 
     # --- what may be done --------------------------------------------------------------------------------------------
 
     def require_open(self) -> None:
-        """Records and offsets need an open transaction; the error that has doomed it, if one has."""
+        """Raises an error unless a transaction is open; if an error has doomed it, raises that error."""
         if self.state is TransactionState.OPEN:
             return
         if self._error is not None and self.state in (TransactionState.DOOMED, TransactionState.FENCED):
@@ -159,7 +159,7 @@ class Transactions:
         )
 
     def why_not_sent(self) -> KafkaError | None:
-        """Why a batch that was gathered is not sent any more; None while it is."""
+        """Returns the reason why a gathered batch is not sent any more; None if it is sent."""
         if self.state in (TransactionState.DOOMED, TransactionState.FENCED):
             return self._error
         if self.state is TransactionState.ENDING and self._aborts:
@@ -167,7 +167,7 @@ class Transactions:
         return None
 
     def doom(self, error: KafkaError) -> None:
-        """A record could not be written, or may not have been: the transaction can only be aborted."""
+        """Notes that a record was not written, or may not have been: the transaction can only be aborted."""
         self._needs_epoch = True
         if self.state is TransactionState.OPEN or (self.state is TransactionState.ENDING and not self._aborts):
             self.state, self._error = TransactionState.DOOMED, error
@@ -178,14 +178,14 @@ class Transactions:
 
     @property
     def produce_version(self) -> int:
-        """The highest version of Produce: from 12 on it adds partitions to the transaction."""
+        """The highest version of Produce; from 12 on Produce adds partitions to the transaction."""
         return _PRODUCE_OF_VERSION_2 if self.is_version_2 else _LAST_PRODUCE_OF_VERSION_1
 
     # --- one transaction ---------------------------------------------------------------------------------------------
 
     async def initialize(self) -> None:
-        """Takes the name: a transaction that another producer has left open is aborted, and that producer is
-        fenced."""
+        """Takes the transactional id: a transaction that another producer has left open is aborted, and that producer
+        is fenced."""
         if self.state is not TransactionState.UNINITIALIZED:
             raise InvalidTxnStateError(f"The producer {self.transactional_id} is initialized already.")
         await self._take_id(None)
@@ -216,7 +216,8 @@ class Transactions:
         self.state = TransactionState.OPEN
 
     async def add(self, partitions: Collection[TopicPartition]) -> None:
-        """Batches for these partitions are about to be sent: tells the coordinator where it is to know."""
+        """Prepares for batches of these partitions: registers the partitions with the coordinator if the version needs
+        it."""
         self._has_something = True
         if self.is_version_2:
             return
@@ -249,8 +250,8 @@ class Transactions:
     async def send_offsets(
         self, offsets: Mapping[TopicPartition, Position], group: GroupMetadata, metadata: str = ""
     ) -> None:
-        """The offsets are the group's when the transaction is committed, and not before. `metadata` is kept with
-        each."""
+        """Adds the group's offsets to the transaction: they apply when it is committed, and not before. `metadata` is
+        kept with each."""
         self.require_open()
         if not offsets:
             return
@@ -306,9 +307,9 @@ class Transactions:
         self._judge(next(failed, ErrorCode.NONE), f"takes no offsets of group {group.group_id}")
 
     async def end(self, committed: bool, flush: Callable[[], Awaitable[None]]) -> None:
-        """Commits or aborts. `flush` waits until everything that was sent is answered; records that were not sent yet
-        are not, where the transaction is aborted. Where the coordinator does not answer (NetworkException,
-        RequestTimedOutError) nobody knows whether it has ended: the same may be asked again."""
+        """Commits or aborts. `flush` waits until everything that was sent is answered; on an abort, records that were
+        not sent yet are not sent. If the coordinator does not answer (NetworkException, RequestTimedOutError), it is
+        not known whether the transaction has ended: the same call may be made again."""
         if self._is_guest:
             raise InvalidTxnStateError(f"The transaction of {self.transactional_id} is ended where it was begun.")
         is_asked_again = self.state is TransactionState.ENDING and self._aborts is not committed
@@ -341,13 +342,13 @@ class Transactions:
         self.state, self._aborts = TransactionState.READY, False
 
     def _is_doomed(self) -> bool:
-        """Asked where something may have happened meanwhile."""
+        """True if the transaction is doomed now; a call, because the state may have changed during an await."""
         return self.state is TransactionState.DOOMED
 
     # --- the coordinators --------------------------------------------------------------------------------------------
 
     def _judge(self, code: int, what: str) -> None:
-        """Raises the error that an answer has, and notes what becomes of the transaction."""
+        """Raises the error of an answer, and changes the state of the transaction accordingly."""
         if code == ErrorCode.NONE:
             return
         if code in (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH):
@@ -392,8 +393,8 @@ class Transactions:
         channel_of: Callable[[], Awaitable[Channel]],
         forget: Callable[[], None],
     ) -> Answer:
-        """The coordinator's answer; asks again while it is being found, loads, or ends a transaction before, for as
-        long as the cluster's `request_timeout_seconds` twice."""
+        """Returns the coordinator's answer. Asks again while the coordinator is being found, loads, or ends the
+        transaction before, for up to twice the cluster's `request_timeout_seconds`."""
         cluster = self._cluster
         deadline = cluster.clock.monotonic() + 2 * cluster.request_timeout_seconds
         attempts = 0

@@ -25,22 +25,22 @@ from jesenska.records.header import BatchHeader
 from jesenska.transactions.records import TRANSACTIONS_TOPIC, read_record
 
 _NO_PRODUCER_ID = -1
-#: Between two entries of the index that a scan makes, which nobody reads here.
+#: Distance between two entries of the index that a scan makes; the index is not used here.
 _INDEX_INTERVAL_BYTES = 1 << 30
 
 
 def take(
     directories: Sequence[KafkaDirectory], files: FileLayer, progress: Callable[[str], None] = lambda text: None
 ) -> Inventory:
-    """The inventory of one broker's directories; JesenskaError with one sentence where they are not one broker's, or a
-    log cannot be read."""
+    """Returns the inventory of one broker's directories; JesenskaError with one sentence if they do not belong to one
+    broker, or a log cannot be read."""
     broker_id, cluster_id = broker_of(directories, None), cluster_of(directories)
     if cluster_id is None:
         raise JesenskaError(
             f"{directories[0].path} names no cluster (cluster.id in meta.properties): name a directory of a broker "
             f"since 0.10.1."
         )
-    all_partitions(directories)  # none of them is there twice
+    all_partitions(directories)  # raises an error if a partition is there twice
     replicas: dict[TopicPartition, Replica] = {}
     compacted: set[str] = set()
     producer_id = _NO_PRODUCER_ID
@@ -72,7 +72,7 @@ def take(
 
 
 class _LogFacts:
-    """One log as its files tell of it: the newest segment is read to its last good batch."""
+    """The facts of one log, read from its files: the newest segment is read up to its last good batch."""
 
     def __init__(self, directory: Path, files: FileLayer) -> None:
         self.segments = sorted(
@@ -80,9 +80,9 @@ class _LogFacts:
             for name in files.names(directory)
             if name.endswith(LOG_SUFFIX) and (number := name.removesuffix(LOG_SUFFIX)).isdigit()
         )
-        #: Offset of the first segment, and the offset behind the last batch.
+        #: Offset of the first segment, and the offset after the last batch.
         self.start = self.end = 0
-        #: Of the last batch; and the newest that the log knows.
+        #: Epoch of the last batch; `newest_epoch` is the newest epoch that the log knows.
         self.last_epoch = NO_EPOCH
         self.producer_id = _newest_of_snapshots(directory, files)
         table = read_leader_epochs(directory, files)
@@ -114,11 +114,11 @@ class _LogFacts:
 
 
 def _whole_batches(data: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of a segment's batches, up to what is torn."""
+    """Yields the position and header of a segment's batches, up to the first torn or unreadable batch."""
     try:
         yield from iter_headers(data)
     except (CorruptMessageError, UnsupportedForMessageFormatError):
-        return  # what follows the last good batch is cut off by the broker's next start
+        return  # the broker's next start cuts off everything after the last good batch
 
 
 def _newest_of_snapshots(directory: Path, files: FileLayer) -> int:
@@ -128,13 +128,14 @@ def _newest_of_snapshots(directory: Path, files: FileLayer) -> int:
         try:
             entries = decode_snapshot(files.read_file(directory / file_name(offset, SNAPSHOT_SUFFIX)), 0)
         except CorruptMessageError:
-            continue  # torn by a crash: the broker's next start does without it, too
+            continue  # torn by a crash: the broker's next start ignores it, too
         newest = max([newest, *(entry.producer_id for entry in entries)])
     return newest
 
 
 def _newest_of_transactions(directory: Path, segments: Sequence[int]) -> int:
-    """Of transactional ids: a producer id that has written nothing stands nowhere else."""
+    """Returns the newest producer id in the records of transactional ids: a producer id that has written nothing is
+    recorded only there."""
     newest = _NO_PRODUCER_ID
     for offset in segments:
         data = content_of(directory / file_name(offset, LOG_SUFFIX))

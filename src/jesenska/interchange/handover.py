@@ -1,8 +1,9 @@
-"""What of a broker's own tree goes into a ZooKeeper for Apache Kafka, and when it may: pure decisions.
+"""Decides which nodes of a broker's own tree are written into a ZooKeeper for Apache Kafka, and whether they may be:
+pure decisions.
 
-The nodes are Kafka's already. Left out is what `takeover` leaves out: who is up, and notes to those who are. A
-ZooKeeper that holds another cluster, or brokers that are up, is refused; one that holds this cluster's nodes, from the
-time before it was imported, is only written over where that was asked for."""
+The nodes are already Kafka's. Left out is the same as in `takeover`: the brokers that are up, and notes to them. A
+ZooKeeper with another cluster, or with brokers that are up, is refused. One with this cluster's nodes, from before it
+was imported, is overwritten only on request."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from jesenska.metadata.nodes import NodeFormatError, decode_cluster_id
 
 
 def plan_handover(own: Mapping[str, Node], there: FoundTree, where: str, *, replace: bool) -> dict[str, Node]:
-    """The nodes that the ZooKeeper is to hold; JesenskaError with one sentence where it may not be written."""
+    """Returns the nodes that the ZooKeeper is to hold; JesenskaError with one sentence if they may not be written."""
     cluster_id = _cluster_id(own.get(paths.CLUSTER_ID))
     if cluster_id is None:
         raise JesenskaError(

@@ -1,13 +1,13 @@
-"""What the directories of one broker hold, as plain values and as JSON, so that a tree can be built anew from the
+"""The contents of one broker's directories, as plain values and as JSON, so that a tree can be rebuilt from the
 inventories of brokers on several machines.
 
     {"format": "jesenska-inventory", "version": 1, "cluster": "BkqKvcOWQuuOhwNvbYx_og", "broker": 1,
      "producerId": 4012,                          the largest producer id in it; -1: none
-     "compacted": ["accounts"],                   topics of which a compaction has been made
+     "compacted": ["accounts"],                   topics that have been compacted
      "partitions": [{"topic": "orders", "partition": 0, "topicId": "9tbXHgBvRzO0K-63RUy5HQ",
                      "start": 0, "end": 1180, "lastEpoch": 3, "newestEpoch": 3}, ...]}
 
-An inventory that comes from elsewhere is checked like everything that comes from outside."""
+An inventory from another machine is checked like all input from outside."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from jesenska.base.topic_names import is_legal_topic_name
 
 _FORMAT, _VERSION = "jesenska-inventory", 1
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
-#: Partitions of one inventory; more are no broker's.
+#: Limit for the partitions of one inventory; a broker never has more.
 _PARTITIONS_MAX = 4_000_000
 NO_EPOCH = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One partition in a directory: its offsets, the leader epoch of its last batch, and the newest epoch that it has
-    heard of (-1: none)."""
+    """One partition in a directory: its offsets, the leader epoch of its last batch, and the newest epoch that it
+    knows (-1: none)."""
 
     topic_id: UUID | None
     start: int
@@ -42,7 +42,8 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """`producer_id`: the largest one that stands in a log; -1: none does. `compacted`: topics that were compacted."""
+    """The inventory of one broker. `producer_id` is the largest one in a log; -1 if there is none. `compacted`: topics
+    that were compacted."""
 
     cluster_id: str
     broker_id: int
@@ -52,7 +53,7 @@ class Inventory:
 
 
 def encode(inventory: Inventory) -> str:
-    """The inventory as JSON, a line for each partition."""
+    """Returns the inventory as JSON, a line for each partition."""
     head = {
         "format": _FORMAT,
         "version": _VERSION,
@@ -78,7 +79,8 @@ def _said(at: TopicPartition, replica: Replica) -> dict[str, Any]:
 
 
 def decode(text: str, where: str) -> Inventory:
-    """The reverse; JesenskaError with one sentence for anything else, in which the text is called `where`."""
+    """Reads an inventory from JSON; JesenskaError with one sentence for anything else. `where` names the text in the
+    sentence."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

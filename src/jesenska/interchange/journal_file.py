@@ -1,9 +1,9 @@
-"""The file of a broker's own tree, written as a whole: first beside its place, then renamed. A crash leaves the
-directory without it, or with all of it.
+"""The file of a broker's own tree, written as a whole: first under another name, then renamed. A crash leaves the
+directory without the file, or with all of it.
 
-    jesenska-metadata.db.new        being written; whoever comes next removes it
+    jesenska-metadata.db.new        being written; the next writer removes it
     jesenska-metadata.db            the tree (metadata.journal)
-    jesenska-metadata.db.exported   the tree of a directory that was given to Apache Kafka: nobody opens it"""
+    jesenska-metadata.db.exported   the tree of a directory that was given to Apache Kafka: it is not opened"""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE, JournalError
 from jesenska.metadata.tree_operations import OPEN_ACL, Change, DataSet, NodeCreated, Transaction
 
 _NEW = ".new"
-#: Where a new tree may go on counting at most, whatever the old one says.
+#: Highest transaction number at which a new tree may continue, whatever the old tree's number is.
 _ZXID_MAX = 1 << 62
 
 
 def has_tree(directory: Path) -> bool:
-    """Whether a broker's tree is kept in this directory."""
+    """True if a broker's tree is kept in this directory."""
     return (directory / METADATA_FILE).exists()
 
 
 def write_tree(directory: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """Writes the tree's file into a directory; JesenskaError where that is not possible."""
+    """Writes the tree's file into a directory; JesenskaError if that is not possible."""
     write_tree_file(directory / METADATA_FILE, nodes, last_zxid, now_ms, files)
 
 
 def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now_ms: int, files: FileLayer) -> None:
-    """The same under any name."""
+    """Writes the tree's file under any name; JesenskaError if that is not possible."""
     directory, new = target.parent, target.with_name(target.name + _NEW)
     _remove(new)
     changes: list[Change] = []
@@ -66,7 +66,7 @@ def write_tree_file(target: Path, nodes: Mapping[str, Node], last_zxid: int, now
 
 
 def read_tree(directory: Path) -> dict[str, Node]:
-    """The nodes of the tree in this directory, ephemerals left out; JesenskaError where there is none."""
+    """Returns the nodes of the tree in this directory without ephemerals; JesenskaError if there is no tree."""
     path = directory / METADATA_FILE
     if not path.exists():
         hint = (
@@ -79,8 +79,8 @@ def read_tree(directory: Path) -> dict[str, Node]:
 
 
 def read_tree_file(path: Path, chroot: str = "") -> FoundTree:
-    """The tree of a file that is there, as it is seen from a chroot, ephemerals left out; JesenskaError where it is
-    none."""
+    """Returns the tree of an existing file, as it is seen from a chroot, without ephemerals; JesenskaError if the file
+    is not a tree."""
     try:
         journal, tree = SqliteJournal.open(path)
         journal.close()
@@ -91,7 +91,7 @@ def read_tree_file(path: Path, chroot: str = "") -> FoundTree:
 
 
 def mark_exported(directory: Path, files: FileLayer) -> None:
-    """Puts the tree's file aside: the directory is Apache Kafka's from now on."""
+    """Renames the tree's file: the directory is Apache Kafka's from now on."""
     files.rename(directory / METADATA_FILE, directory / EXPORTED_FILE)
     files.fsync_directory(directory)
 

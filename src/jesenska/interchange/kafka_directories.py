@@ -1,5 +1,5 @@
-"""The log directories of one broker of Apache Kafka, as they are before a broker of ours has them: locked, with what
-they say of themselves and which partitions they hold."""
+"""The log directories of one broker of Apache Kafka, before a broker of jesenska takes them over: locked, with their
+meta.properties and their partitions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from jesenska.log.disk.partition_metadata import read_topic_id
 class KafkaDirectory:
     path: Path
     properties: MetaProperties | None
-    #: The partitions in it, with their topics' ids where the directories name them.
+    #: The partitions in it, with their topics' ids if the directories name them.
     partitions: dict[TopicPartition, UUID | None]
-    #: Its broker was stopped in order.
+    #: True if its broker was stopped in order.
     was_clean: bool
 
 
 @contextmanager
 def locked(paths: Sequence[Path], files: FileLayer) -> Iterator[list[KafkaDirectory]]:
-    """The directories, which nobody else can open meanwhile; JesenskaError where one is in use or none of a broker."""
+    """Yields the directories, locked for the time of the block; JesenskaError if one is in use, missing or named
+    twice."""
     locks: list[DirectoryLock] = []
     try:
         found = []
@@ -61,7 +62,8 @@ def _look(path: Path, files: FileLayer) -> KafkaDirectory:
 
 
 def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
-    """The broker whose data this is; JesenskaError where the directories say nothing of it, or different things."""
+    """Returns the id of the broker that owns the directories; JesenskaError if they do not name one, or name different
+    ones."""
     said = {
         item.properties.broker_id
         for item in directories
@@ -89,7 +91,7 @@ def broker_of(directories: Sequence[KafkaDirectory], wanted: int | None) -> int:
 
 
 def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
-    """The cluster that the directories name; JesenskaError where they name different ones."""
+    """Returns the cluster that the directories name; JesenskaError if they name different ones."""
     said = {
         item.properties.cluster_id
         for item in directories
@@ -103,7 +105,7 @@ def cluster_of(directories: Sequence[KafkaDirectory]) -> str | None:
 
 
 def all_partitions(directories: Sequence[KafkaDirectory]) -> dict[TopicPartition, UUID | None]:
-    """Those of every directory; JesenskaError where one is there twice."""
+    """Returns the partitions of all directories; JesenskaError if one is there twice."""
     found: dict[TopicPartition, UUID | None] = {}
     for directory in directories:
         for at, topic_id in directory.partitions.items():

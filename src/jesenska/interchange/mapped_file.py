@@ -1,4 +1,4 @@
-"""A file's content as memory, read by the system as it is looked at."""
+"""The content of a file as memory; the system reads it on access."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 
 def content_of(path: Path) -> memoryview:
-    """The whole file, to be read only. It is let go of with the last view of it; errors may still hold one."""
+    """Returns the whole file, read-only. It is released with the last view of it; a caught error may still hold
+    one."""
     if not path.stat().st_size:
         return memoryview(b"")
     with path.open("rb") as file:

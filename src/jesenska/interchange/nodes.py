@@ -1,8 +1,8 @@
-"""What a cluster's tree holds, apart from any store: each node's data and version, by its path.
+"""The contents of a cluster's tree, apart from any store: each node's data and version, by its path.
 
-Ephemeral nodes are not part of it (they go with the process that made them); who reads a tree names the brokers that
-are up instead. Left out: times and transaction numbers of nodes, and who may do what with them (ACLs): those name
-users of one ZooKeeper, whom another one does not know."""
+Ephemeral nodes are not part of it, because they end with the process that made them; the brokers that are up are
+listed instead. Left out: times and transaction numbers of nodes, and their ACLs: those name users of one ZooKeeper,
+which another one does not know."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Node(NamedTuple):
-    """`data`: None is ZooKeeper's null."""
+    """A node of the tree. `data` None is ZooKeeper's null."""
 
     data: bytes | None
     version: int = 0
@@ -20,18 +20,17 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FoundTree:
-    """A cluster's nodes as they were found."""
+    """The nodes of a cluster as they were found."""
 
-    #: By path, seen from the chroot; only Kafka's own.
+    #: Kafka's nodes only, by path, seen from the chroot.
     nodes: Mapping[str, Node]
     #: The largest transaction number.
     last_zxid: int = 0
-    #: Brokers whose sessions live.
+    #: Brokers whose sessions are alive.
     brokers_up: frozenset[int] = field(default_factory=frozenset)
 
 
-#: Kafka's nodes below the root. A ZooKeeper that Kafka uses without a chroot may hold other programs' nodes beside
-#: them.
+#: Kafka's nodes below the root. A ZooKeeper that Kafka uses without a chroot may also hold other programs' nodes.
 KAFKAS = frozenset(
     (
         "admin",
@@ -56,12 +55,12 @@ KAFKAS = frozenset(
 
 
 def is_kafkas(path: str) -> bool:
-    """Whether a node is one of those that Kafka's brokers and tools make."""
+    """True if a node is one of those that Kafka's brokers and tools make."""
     return path.split("/", 2)[1] in KAFKAS
 
 
 def below(nodes: Mapping[str, Node], chroot: str) -> dict[str, Node]:
-    """Kafka's nodes as they are seen from a chroot (empty: none), parents first."""
+    """Returns Kafka's nodes as they are seen from a chroot (empty: none), parents first."""
     found = {}
     for path in sorted(nodes):
         if path.startswith(chroot + "/") and is_kafkas(seen := path.removeprefix(chroot)):
@@ -70,6 +69,6 @@ def below(nodes: Mapping[str, Node], chroot: str) -> dict[str, Node]:
 
 
 def children(nodes: Mapping[str, Node], path: str) -> list[str]:
-    """The names of a node's children."""
+    """Returns the names of a node's children."""
     begin = path + "/"
     return [name for at in nodes if at.startswith(begin) and "/" not in (name := at[len(begin) :])]

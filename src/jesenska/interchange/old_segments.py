@@ -1,21 +1,22 @@
-"""Segments in the formats of before Kafka 0.11 (message sets, v0 and v1) written anew as batches, since our log keeps
-batches only (`records.message_set` draws a message).
+"""Segments in the formats of before Kafka 0.11 (message sets, v0 and v1) rewritten as batches, since a log of jesenska
+keeps only batches (`records.message_set` shows the layout of a message).
 
-    every message keeps its offset, time, key and value; what was compressed together stays one batch of that codec,
-    and messages that were not are put together up to 16 KB
+    every message keeps its offset, time, key and value; messages compressed together become one batch of that codec,
+    and uncompressed messages are put together up to 16 KB
 
 A broker of Apache Kafka from 0.11 on reads the result like any other segment, so the directory is whole at any moment:
 
-    00000000000000000000.log.cleaned    the new segment while it is written; whoever starts removes it (Kafka, too)
+    00000000000000000000.log.cleaned    the new segment while it is written; the next start removes it (Kafka's, too)
     .index and .timeindex               removed, then
-    00000000000000000000.log            replaced by renaming; a broker that starts builds the indexes anew
+    00000000000000000000.log            replaced by renaming; a broker that starts rebuilds the indexes
 
-Which partitions have such segments is told by how each segment begins and ends (from the last entry of its offset
-index on): to look at every batch would read terabytes. What is missed is a segment in which somebody has set an old
-format and the new one again, in a partition where no other segment shows it. Where one does, every batch is looked at.
+Partitions with such segments are found by the beginning and the end of each segment (from the last entry of its offset
+index on), since a check of every batch would read all data. The check misses a segment in the middle of which an old
+format was used for a while, in a partition without another segment that shows it. If one segment shows an old format,
+every batch of the partition is checked.
 
-The file keeps its time of modification, by which retention judges records without timestamps. A segment that is not
-whole is refused: Kafka mends it at its next start."""
+The file keeps its time of modification, which retention uses for records without timestamps. A segment that is not
+whole is refused: Kafka repairs it at its next start."""
 
 from __future__ import annotations
 
@@ -35,20 +36,20 @@ from jesenska.records.header import LENGTH_OVERHEAD, MAGIC_OFFSET, MAGIC_V2, Att
 from jesenska.records.message_set import decode_message_set, whole_messages
 from jesenska.records.record import Record
 
-#: Of messages that were not compressed so much is put into one batch, as producers do by default.
+#: Size up to which uncompressed messages are put into one batch; producers use the same default.
 _BATCH_BYTES = 16 * 1024
 _INDEX_ENTRY = Struct(">ii")
 _INT32_MAX = 2**31 - 1
 _ATTRIBUTES_AT = 17
 _CODEC_MASK, _APPEND_TIME_BIT = 7, 8
 
-#: Called with the bytes that were looked at since the last call.
+#: Called with the number of bytes checked since the last call.
 Progress = Callable[[int], None]
 
 
 def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> int:
-    """Writes the segments of this partition anew that have old formats; gives how many they were. JesenskaError where
-    one cannot be read."""
+    """Rewrites the segments of this partition that have old formats; returns their number. JesenskaError if one cannot
+    be read."""
     converted = 0
     for path in sorted(directory.glob("*" + LOG_SUFFIX)):
         size = path.stat().st_size
@@ -60,7 +61,7 @@ def convert_partition(directory: Path, files: FileLayer, progress: Progress) -> 
 
 
 def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None) -> bool:
-    """Whether a segment of this partition has messages of an old format; `progress` is called at each segment."""
+    """True if a segment of this partition has messages of an old format; `progress` is called at each segment."""
     for path in directory.glob("*" + LOG_SUFFIX):
         progress()
         if path.stat().st_size and _shows_old_format(path):
@@ -69,8 +70,8 @@ def has_old_formats(directory: Path, progress: Callable[[], None] = lambda: None
 
 
 def _shows_old_format(path: Path) -> bool:
-    """Whether the segment begins with a message of an old format, or has one behind the last entry of its offset
-    index; looks everywhere where the index does not fit."""
+    """True if the segment begins with a message of an old format, or has one after the last entry of its offset index.
+    If the index does not match the segment, the whole segment is checked."""
     with path.open("rb") as file:
         if (first := _frame(file, 0)) is None or first[0] <= 0:
             return False
@@ -90,14 +91,14 @@ def _shows_old_format(path: Path) -> bool:
 
 
 def _frame(file: BinaryIO, position: int) -> tuple[int, int] | None:
-    """Size and magic of what begins at a position; None at the end of the file."""
+    """Returns the size and magic of the batch or message at a position; None at the end of the file."""
     file.seek(position)
     head = file.read(MAGIC_OFFSET + 1)
     return (int.from_bytes(head[8:12], "big", signed=True), head[MAGIC_OFFSET]) if len(head) > MAGIC_OFFSET else None
 
 
 def _last_indexed(index: Path) -> int:
-    """The position of the last entry; 0 where there is none, so that everything is looked at."""
+    """Returns the position of the last entry; 0 if there is none, so that the whole segment is checked."""
     try:
         entries = index.read_bytes()
     except OSError:
@@ -116,7 +117,7 @@ def _has_old_format(path: Path) -> bool:
     while position + MAGIC_OFFSET < len(data):
         size = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
         if size <= 0:
-            return False  # zeros at the end, or nothing that can be read: recovery judges that
+            return False  # zeros at the end, or unreadable bytes: recovery decides about them
         if data[position + MAGIC_OFFSET] < MAGIC_V2 and position + LENGTH_OVERHEAD + size <= len(data):
             return True
         position += LENGTH_OVERHEAD + size
@@ -154,8 +155,8 @@ def _convert(path: Path, files: FileLayer) -> None:
 
 
 def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
-    """A segment's content in batches: those that are there as they are, messages of old formats put into new ones.
-    KafkaError for what cannot be read."""
+    """Yields a segment's content in batches: existing batches unchanged, messages of old formats in new ones.
+    KafkaError for content that cannot be read."""
     position = 0
     while position < len(data):
         if not _begins_message(data, position):
@@ -165,7 +166,7 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
         begin = position
         run: list[Record] = []
         run_bytes = run_attributes = 0
-        # One at a time: zeros behind the last one are no message.
+        # One at a time: zeros after the last message are not a message.
         while _begins_message(data, position) and (message := next(whole_messages(data, position), None)) is not None:
             at, end, _ = message
             attributes = (
@@ -186,13 +187,13 @@ def new_batches(data: memoryview) -> Iterator[memoryview | bytearray]:
         if run:
             yield _batch(run, run_attributes)
         if position == begin:
-            # A part of a message at the end: as it is, for recovery.
+            # A part of a message at the end: left unchanged for recovery.
             yield data[position:]
             return
 
 
 def _begins_message(data: memoryview, position: int) -> bool:
-    """Whether a message of an old format begins here; zeros are none."""
+    """True if a message of an old format begins here; zeros are not a message."""
     return (
         position + MAGIC_OFFSET < len(data)
         and data[position + MAGIC_OFFSET] < MAGIC_V2
@@ -201,8 +202,8 @@ def _begins_message(data: memoryview, position: int) -> bool:
 
 
 def _end_of_batches(data: memoryview, position: int) -> int:
-    """Where the batches of the new format from here on end; what is none of it (zeros, a part of one) ends the
-    file."""
+    """Returns the end of the batches of the new format from here on. Anything that is not a message or a whole batch
+    (zeros, a part of a batch) runs to the end of the file."""
     while position + MAGIC_OFFSET < len(data) and data[position + MAGIC_OFFSET] >= MAGIC_V2:
         try:
             size = read_header(data, position).size_bytes
@@ -215,8 +216,8 @@ def _end_of_batches(data: memoryview, position: int) -> int:
 
 
 def _fits(first: Record, record: Record) -> bool:
-    """Whether a record can be in one batch with another: offsets are counted in 31 bits, and a batch has one kind of
-    time; log append time is one for all."""
+    """True if a record can be in one batch with another: offsets are counted in 31 bits, all records of a batch have
+    one kind of timestamp, and log append time is equal for all."""
     return (
         record.offset - first.offset < _INT32_MAX
         and record.timestamp_type == first.timestamp_type

@@ -1,25 +1,25 @@
-"""The tree of a cluster, built anew from what its brokers' directories hold, and from a backup of the tree where there
+"""Rebuilds the tree of a cluster from the contents of its brokers' directories, and from a backup of the tree if there
 is one: pure decisions on plain values.
 
     cluster id        the one that all inventories name
-    topics            each that a directory holds. Of several ids of one name the one that most directories have;
+    topics            all topics in the directories. If a name has several ids, the id in most directories counts;
                       the others are topics that were deleted while their broker was away
-    assignment        of the backup, if its brokers are those that hold the partition; else the brokers that do.
-                      A broker whose inventory is not there keeps its place
-    leader and ISR    the replicas whose log goes furthest: the newest leader epoch, and of these the highest offset.
+    assignment        of the backup, if its brokers have the partition; else the brokers that have it.
+                      A broker without an inventory keeps its place
+    leader and ISR    the replicas whose log goes furthest: the newest leader epoch, then the highest offset.
                       Every record that was acknowledged with acks=all is on each member of the ISR, and no log of a
-                      member goes further than the furthest, so the furthest has them all.
+                      member goes further than the furthest, so the furthest has all these records.
                       A partition that begins empty has no state, like one that was created a moment ago
-    leader epoch      far above every one that any log, or the backup, has heard of: elections after which nothing was
-                      written stand in no log, and clients do not believe in an epoch that goes back. What is built a
-                      second time is above the first time, also for partitions without records
+    leader epoch      far above every epoch in any log or in the backup: elections after which nothing was
+                      written are not in any log, and clients ignore an epoch that goes back. A second rebuilt tree
+                      has higher epochs than the first, also for partitions without records
     settings          of the backup. Without one: those of the internal topics, `compact` for topics that were
-                      compacted, and `retention.ms=-1` for all others, so that nothing is deleted before somebody has
-                      said so
-    producer ids      far above every one in a log, so that no two producers get the same
+                      compacted, and `retention.ms=-1` for all others, so that nothing is deleted before an operator
+                      sets it
+    producer ids      far above every one in a log, so that no two producers get the same id
     the rest          users, quotas, ACLs, groups of the 0.8 era, features: of the backup, or none
 
-What a directory cannot tell is in `Rebuilt.notes`, a sentence each."""
+`Rebuilt.notes` lists what the directories do not show, a sentence each."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from jesenska.metadata.nodes import (
     encode_feature,
 )
 
-#: Elections of a partition, and blocks of producer ids, of which no log has heard.
+#: Allowance for elections of a partition, and for producer ids, that are not in any log.
 _EPOCHS_UNHEARD_OF = 1000
 _PRODUCER_IDS_UNHEARD_OF = 1_000_000
 _PRODUCER_IDS_AT_ONCE = 1000
@@ -59,13 +59,13 @@ _FIRST_OWN_BROKER_ID = 1001
 _NAMED_MAX = 5
 
 _T = TypeVar("_T")
-#: Replicas by the broker that holds them.
+#: Replicas by the broker that has them.
 _Holders = Mapping[int, Replica]
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """The nodes of the tree, how many partitions it has, and what the operator should know."""
+    """The nodes of the tree, the numbers of its topics and partitions, and notes for the operator."""
 
     nodes: dict[str, Node]
     topics: int
@@ -80,8 +80,8 @@ def rebuild(
     backup: Mapping[str, Node] | None = None,
     allow_missing: bool = False,
 ) -> Rebuilt:
-    """The tree; JesenskaError with one sentence where the inventories do not go together. `allow_missing`: partitions
-    that no directory holds begin empty."""
+    """Returns the tree; JesenskaError with one sentence if the inventories do not match each other. `allow_missing`:
+    partitions that are not in any directory begin empty."""
     cluster_id = _cluster_of(inventories, backup)
     brokers = {item.broker_id for item in inventories}
     notes: list[str] = []
@@ -111,7 +111,7 @@ def rebuild(
         topic_id, partitions = held[name]
         known = old.get(name)
         if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
-            known = None  # deleted and made again since
+            known = None  # deleted and created again since
         assignment = _assignment(partitions, known, brokers)
         missing += [TopicPartition(name, number) for number in assignment if number not in partitions]
         count += len(assignment)
@@ -149,8 +149,8 @@ def rebuild(
 
 
 def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:
-    """A tree that was put back, with all epochs and producer ids far above those that it knows: brokers may have gone
-    further since."""
+    """Returns a restored tree with all epochs and producer ids far above those in it: brokers may have used higher
+    ones since."""
     changed = dict(nodes)
     for path, node, state in _states_of(nodes):
         changed[path] = Node(
@@ -180,12 +180,12 @@ def _cluster_of(inventories: Sequence[Inventory], backup: Mapping[str, Node] | N
 
 
 def _is_built_anew(path: str) -> bool:
-    """Topics and their states, and what is of the moment."""
+    """True for topics and their states, and for nodes that describe only the current moment."""
     return is_left_out(path) or path.startswith((paths.TOPICS + "/", paths.DELETE_TOPICS + "/"))
 
 
 def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
-    """Those that were not being deleted."""
+    """Returns the topics that were not being deleted."""
     return {
         name: topic for name, topic in topics_in(backup, "the backup").items() if paths.delete_topic(name) not in backup
     }
@@ -194,7 +194,7 @@ def _topics_of(backup: Mapping[str, Node]) -> dict[str, TopicNode]:
 def _held(
     inventories: Iterable[Inventory], notes: list[str]
 ) -> dict[str, tuple[UUID | None, dict[int, dict[int, Replica]]]]:
-    """By topic: its id, and who holds what of each partition."""
+    """Returns, by topic, its id and the replicas of each partition by broker."""
     found: dict[str, list[tuple[int, int, Replica]]] = defaultdict(list)
     for item in inventories:
         for at, replica in item.replicas.items():
@@ -230,14 +230,14 @@ def _held(
 def _assignment(
     partitions: Mapping[int, _Holders], known: TopicNode | None, brokers: set[int]
 ) -> dict[int, tuple[int, ...]]:
-    """The replicas of each partition from 0 on, the preferred leader first."""
+    """Returns the replicas of each partition from 0 on, the preferred leader first."""
     count = max([*partitions, *(known.replicas if known is not None else ())]) + 1
     factor = max(len(holders) for holders in partitions.values())
     assignment = {}
     for number in range(count):
         holders = sorted(partitions.get(number, ()))
         before = known.replicas.get(number, ()) if known is not None else ()
-        # A broker whose inventory is there and that does not hold the partition has lost it, or it was moved.
+        # A broker with an inventory but without the partition has lost it, or it was moved.
         kept = [broker_id for broker_id in before if broker_id in holders or broker_id not in brokers]
         if number not in partitions and not kept:
             kept = list(before) or _some_brokers(sorted(brokers), number, factor)
@@ -252,7 +252,7 @@ def _some_brokers(brokers: Sequence[int], number: int, factor: int) -> list[int]
 
 
 def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] | None) -> int:
-    """The newest leader epoch of any partition; 0 where nobody has heard of one."""
+    """Returns the newest leader epoch of any partition; 0 if no log has one."""
     in_logs = (
         max(replica.last_epoch, replica.newest_epoch) for item in inventories for replica in item.replicas.values()
     )
@@ -261,7 +261,7 @@ def _newest_epoch(inventories: Iterable[Inventory], backup: Mapping[str, Node] |
 
 
 def _states_of(nodes: Mapping[str, Node]) -> Iterator[tuple[str, Node, PartitionStateNode]]:
-    """The states of all partitions of a tree: path, node, what stands in it."""
+    """Yields the states of all partitions of a tree: path, node, decoded state."""
     for name, topic in _topics_of(nodes).items():
         for number in topic.replicas:
             path = paths.partition_state(name, number)

@@ -1,13 +1,13 @@
-"""What becomes of a cluster's tree where one broker of ours takes over the data of one broker of Apache Kafka: pure
+"""The tree of a cluster after one broker of jesenska has taken over the data of one broker of Apache Kafka: pure
 decisions on plain values.
 
-    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and whatever
-                else Kafka has there: also what no broker of ours serves yet, so that an export gives it back
-    left out    who is up and who is controller (ephemeral), and notes that one broker leaves to the others, whose
-                numbers begin anew
-    changed     only where replicas of other brokers are dropped: assignment and state of those partitions
+    kept        topics, settings, quotas, users, ACLs, producer ids, features, offsets of the 0.8 era, and everything
+                else of Kafka: also nodes that jesenska does not use yet, so that an export returns them
+    left out    the brokers that are up and the controller (ephemeral), and notes from one broker to the others, whose
+                numbers start again
+    changed     only if replicas of other brokers are dropped: assignment and state of those partitions
 
-A tree that does not fit the directories is refused, with one sentence that says what does not and what to do."""
+A tree that does not match the directories is refused, with one sentence that names the cause and the remedy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from jesenska.metadata import paths
 from jesenska.metadata.nodes import NodeFormatError, PartitionStateNode, TopicNode, decode_cluster_id
 
 MIGRATION = "/migration"
-#: Nodes whose children are notes for those who are up.
+#: Nodes whose children are notes to running brokers.
 _NOTES = (
     paths.CONFIG_CHANGES,
     paths.ISR_CHANGES,
@@ -31,7 +31,7 @@ _NOTES = (
     "/kafka-acl-changes",
     "/kafka-acl-extended-changes",
 )
-#: Nodes that say what is being done just now: it is done, or asked for again.
+#: Nodes that describe operations under way: they are done, or requested again.
 _UNDER_WAY = (paths.CONTROLLER, paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION)
 _TOPIC_CONFIGS = paths.CONFIG + "/topics"
 _NAMED_MAX = 3
@@ -39,21 +39,21 @@ _NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What is to be taken over, beside the tree. `where` names the tree for messages."""
+    """The data that is taken over, beside the tree. `where` names the tree in messages."""
 
     where: str
     broker_id: int
-    #: None: the directories do not say (they are older than clusters' ids).
+    #: None: the directories do not name it (they are older than clusters' ids).
     cluster_id: str | None
-    #: The partitions that the directories hold, with their topics' ids where the directories have them.
+    #: The partitions in the directories, with their topics' ids if the directories have them.
     partitions: Mapping[TopicPartition, UUID | None]
-    #: What can be done where other brokers have replicas, other than to drop them.
+    #: A remedy, other than to drop them, if other brokers have replicas.
     beside_others: str = "start brokers of jesenska on that ZooKeeper (zookeeper.connect)"
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the operator takes into account."""
+    """The consequences that the operator accepts."""
 
     #: Replicas on other brokers are dropped.
     only_this_broker: bool = False
@@ -63,7 +63,7 @@ class Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """The nodes of the new tree, and what the operator should know."""
+    """The nodes of the new tree, and notes for the operator."""
 
     nodes: Mapping[str, Node]
     last_zxid: int
@@ -74,7 +74,7 @@ class Takeover:
 
 
 def plan_takeover(tree: FoundTree, source: Source, wishes: Wishes) -> Takeover:
-    """The new tree; JesenskaError where the old one does not fit."""
+    """Returns the new tree; JesenskaError if the old one does not match."""
     nodes, where = tree.nodes, source.where
     if paths.TOPICS not in nodes:
         raise JesenskaError(
@@ -132,7 +132,8 @@ def _cluster_id(nodes: Mapping[str, Node], where: str) -> str | None:
 
 
 def topics_in(nodes: Mapping[str, Node], where: str) -> dict[str, TopicNode]:
-    """The topics of a tree, which is called `where`; JesenskaError with one sentence where one cannot be read."""
+    """Returns the topics of a tree; JesenskaError with one sentence if one cannot be read. `where` names the tree in
+    the sentence."""
     found = {}
     for name in children(nodes, paths.TOPICS):
         path = paths.topic(name)
@@ -148,7 +149,8 @@ def _unreadable(where: str, path: str, error: NodeFormatError) -> JesenskaError:
 
 
 def _refuse_migration(nodes: Mapping[str, Node], where: str) -> None:
-    """A cluster on its way to KRaft has its metadata there already, and the tree may lag behind."""
+    """Refuses a cluster that is being migrated to KRaft: its metadata is already there, and the tree may lag
+    behind."""
     node = nodes.get(MIGRATION)
     if node is None or not node.data:
         return
@@ -175,20 +177,20 @@ def _refuse_moves(topics: Mapping[str, TopicNode], where: str) -> None:
 
 
 def is_left_out(path: str) -> bool:
-    """What is of the moment, and what the brokers keep up by themselves."""
+    """True for nodes that describe only the current moment, and for nodes that the brokers maintain by themselves."""
     is_under_way = (
         path in _UNDER_WAY
         or path.startswith(paths.BROKER_IDS + "/")
         or any(path.startswith(note + "/") for note in _NOTES)
     )
-    # Directories may be newer than a tree that is put back, or others.
+    # The directories may be newer than a restored tree, or different ones.
     return is_under_way or path == paths.BROKER_STARTS or path.startswith(paths.BROKER_STARTS + "/")
 
 
 def _drop_others(
     nodes: dict[str, Node], topics: Mapping[str, TopicNode], broker_id: int, notes: list[str]
 ) -> dict[str, TopicNode]:
-    """Changes the nodes so that this broker is alone with its replicas; the topics that are left."""
+    """Changes the nodes so that this broker has the only replicas; returns the remaining topics."""
     left: dict[str, TopicNode] = {}
     behind: list[str] = []
     empty: list[str] = []
@@ -227,7 +229,7 @@ def _drop_others(
 
 
 def _topic_of(path: str) -> str | None:
-    """The topic that a node is of, or its settings."""
+    """Returns the topic to which a node, or a node of settings, belongs."""
     steps = path.split("/", 4)
     return steps[3] if len(steps) > 3 and f"/{steps[1]}/{steps[2]}" in (paths.TOPICS, _TOPIC_CONFIGS) else None
 
@@ -247,7 +249,7 @@ def _refuse_strange_ids(topics: Mapping[str, TopicNode], source: Source) -> None
 def _check_presence(
     topics: Mapping[str, TopicNode], nodes: Mapping[str, Node], source: Source, wishes: Wishes, notes: list[str]
 ) -> None:
-    """Partitions that only one side knows."""
+    """Checks for partitions that are only in the tree or only in the directories."""
     doomed = set(children(nodes, paths.DELETE_TOPICS))
     known = {TopicPartition(name, partition) for name, topic in topics.items() for partition in topic.replicas}
     missing = sorted(
@@ -284,7 +286,7 @@ def _brokers(ids: list[int]) -> str:
 
 
 def _some(names: Iterable[str]) -> str:
-    """A few names and how many more there are."""
+    """Returns a few names and the number of the others."""
     every = list(names)
     shown = ", ".join(every[:_NAMED_MAX])
     return shown if len(every) <= _NAMED_MAX else f"{shown} and {len(every) - _NAMED_MAX} more"

@@ -1,10 +1,10 @@
-"""A tree read from a running ZooKeeper, and written into one. Both work on any store.
+"""Reads a tree from a running ZooKeeper, and writes a tree into one. Both work on any store.
 
-Reading asks for many nodes at a time, and watches each of them. What has changed meanwhile is read again, until
-nothing has: the copy is the tree of that moment, also where brokers are at work.
+Reading requests many nodes at a time, and watches each of them. Nodes that have changed meanwhile are read again,
+until none has: the copy is the tree of that moment, even if brokers are running.
 
-Writing goes in pieces, since ZooKeeper takes a megabyte in one request, parents first. /cluster/id is written last and
-removed first: a broker that starts on a half-written tree finds no cluster of its own, and stops."""
+Writing is done in pieces, since ZooKeeper accepts a megabyte in one request; parents come first. /cluster/id is
+written last and removed first: a broker that starts on a half-written tree finds no cluster of its own, and stops."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from jesenska.metadata.tree_operations import Create, Delete, NoAuthError, NoNod
 from jesenska.metadata.watches import WatchEvent
 
 _AT_ONCE = 200
-#: Nodes of a tree; more are another program's, or somebody's mistake.
+#: Limit for the nodes of a tree; a larger tree belongs to another program, or is a mistake.
 NODES_MAX = 10_000_000
-#: Looks at what has changed since the look before.
+#: Limit for the rounds in which changed nodes are read again.
 _ROUNDS_MAX = 1000
 _PIECE_BYTES = 400 * 1024
-#: Operations of one piece.
+#: Largest number of operations in one piece.
 _PIECE_OPERATIONS = 500
 
 Progress = Callable[[str], None]
 
 
 async def read_store(store: Store, progress: Progress = lambda text: None) -> FoundTree:
-    """Every node of Kafka's that is not ephemeral, as all of them are at one moment; JesenskaError where a node may
-    not be read, or the tree does not keep still for that moment."""
+    """Returns every node of Kafka that is not ephemeral, as all of them are at one moment; JesenskaError if a node may
+    not be read, or the tree changes too fast."""
     reading = _Reading(store, progress)
     for _ in range(_ROUNDS_MAX):
         if reading.changed:
@@ -47,7 +47,7 @@ async def read_store(store: Store, progress: Progress = lambda text: None) -> Fo
 
 
 class _Reading:
-    """What was read, and what has changed since. The root's path is empty here."""
+    """The nodes that were read, and the paths that have changed since. The root's path is empty here."""
 
     def __init__(self, store: Store, progress: Progress) -> None:
         self._store = store
@@ -56,14 +56,14 @@ class _Reading:
         self._children: dict[str, set[str]] = {}
         self._up: set[int] = set()
         self._last_zxid = 0
-        #: Paths to be looked at; watches add to it.
+        #: Paths to be read; watches add to it.
         self.changed: set[str] = {""}
 
     def _heard(self, event: WatchEvent) -> None:
         self.changed.add("" if event.path == "/" else event.path)
 
     async def go_on(self) -> None:
-        """Looks at what has changed; what is new below it has changed, too."""
+        """Reads the changed paths; new children of them are added to the changed paths."""
         wave, self.changed = sorted(self.changed), set()
         for begin in range(0, len(wave), _AT_ONCE):
             await asyncio.gather(*(self._look(path) for path in wave[begin : begin + _AT_ONCE]))
@@ -93,7 +93,7 @@ class _Reading:
                 f"--zookeeper-data."
             ) from error
         if path:
-            # A store gives null as no bytes. Kafka tells them apart, and writes null where it writes nothing.
+            # A store returns null as no bytes. Kafka distinguishes them, and writes null for an empty node.
             self._nodes[path] = Node(data or None, stat.version)
         below = {at for name in names if is_kafkas(at := f"{path}/{name}")}
         known = self._children.get(path, set())
@@ -120,8 +120,8 @@ class _Reading:
 async def write_store(
     store: Store, there: Mapping[str, Node], wanted: Mapping[str, Node], progress: Progress = lambda text: None
 ) -> None:
-    """Makes the store hold the wanted nodes, and none of the others that are `there`. A repetition after a failure
-    ends where this would have ended."""
+    """Makes the store hold the wanted nodes, and removes the others that are `there`. A repetition after a failure has
+    the same result."""
     operations = changes(there, wanted)
     if paths.CLUSTER_ID in there and operations:
         await store.delete(paths.CLUSTER_ID)
@@ -136,8 +136,8 @@ async def write_store(
 
 
 def changes(there: Mapping[str, Node], wanted: Mapping[str, Node]) -> list[Operation]:
-    """What makes the one tree of the other, the cluster's id left out: deletions, children first; then what is new and
-    what is changed, parents first."""
+    """Returns the operations that turn one tree into the other, without the cluster's id: deletions, children first;
+    then new and changed nodes, parents first."""
     operations: list[Operation] = [
         Delete(path) for path in sorted(there, reverse=True) if path not in wanted and path != paths.CLUSTER_ID
     ]
@@ -152,7 +152,7 @@ def changes(there: Mapping[str, Node], wanted: Mapping[str, Node]) -> list[Opera
 
 
 async def make_path(store: Store, chroot: str) -> None:
-    """The nodes of a chroot, where they are missing."""
+    """Creates the missing nodes of a chroot."""
     steps = chroot.strip("/").split("/")
     for depth in range(1, len(steps) + 1):
         path = "/" + "/".join(steps[:depth])

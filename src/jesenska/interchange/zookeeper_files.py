@@ -1,4 +1,4 @@
-"""A tree read from ZooKeeper's own data directory (`dataDir`, and `dataLogDir` where it has one), without a ZooKeeper.
+"""Reads a tree from ZooKeeper's own data directory (`dataDir`, and `dataLogDir` if there is one), without a ZooKeeper.
 All numbers are big-endian; a string is an int32 length and UTF-8, a buffer an int32 length (-1: null) and bytes.
 
     version-2/snapshot.<zxid, hex>     the tree at about that transaction
@@ -8,20 +8,20 @@ All numbers are big-endian; a string is an int32 length and UTF-8, a buffer an i
         nodes      each: path string, data buffer, ACL number int64, then
                    czxid mzxid ctime mtime int64, version cversion aversion int32, owner pzxid int64
                    the path "/" ends them
-        checksum   int64 Adler-32 of all before, then the string "/"; newer releases add more, which is not read
-    version-2/log.<zxid, hex>          the transactions from that one on
+        checksum   int64 Adler-32 of all before, then the string "/"; newer releases add fields, which are not read
+    version-2/log.<zxid, hex>          the transactions from that number on
         magic int32 "ZKLG" | version int32 = 2 | database int64
-        each       int64 Adler-32 of what follows the length | int32 length | header | transaction | 0x42
+        each       int64 Adler-32 of header and transaction | int32 length | header | transaction | 0x42
                    header: session int64, cxid int32, zxid int64, time int64, type int32
-        zeros      to the end of what is allocated
+        zeros      to the end of the allocated space
 
-The newest snapshot that is whole counts. It was taken while changes went on, so it may show some that come after its
-number: the transactions behind it are carried out again, and each gives what it gave before. A transaction that is not
-whole ends its file (ZooKeeper died while it wrote it, and answered nobody); one whose checksum does not fit, with its
-last byte in place, is damage and is refused.
+The newest snapshot that is whole counts. It was taken during changes, so it may include some that are newer than its
+number: the transactions after that number are applied again, and each has the same result as before. A transaction
+that is not whole ends its file (ZooKeeper died while it wrote it, before it answered). A transaction with its last
+byte in place but a wrong checksum is damaged and is refused.
 
 Left out: compressed snapshots (`zookeeper.snapshot.compression.method`), which are refused by name. Ephemeral nodes
-are left away: whether their sessions live, the files do not say."""
+are left out: the files do not show whether their sessions are alive."""
 
 from __future__ import annotations
 
@@ -48,32 +48,33 @@ _ENTRY_HEAD = Struct(">qi")
 _TRANSACTION_HEAD = Struct(">qiqqi")
 _END_OF_ENTRY = 0x42
 _INT, _LONG = Struct(">i"), Struct(">q")
-#: Owners that are no sessions: of containers and of nodes with a time to live, which are kept like any other.
+#: Owners that are not sessions: those of containers and of nodes with a time to live, which are kept like any other
+#: node.
 _CONTAINER, _TTL_BYTE = -(1 << 63), 0xFF
-#: More than ZooKeeper takes in one request, multis included (jute.maxbuffer is 1 MB unless somebody raised it).
+#: More than ZooKeeper accepts in one request, multis included (jute.maxbuffer is 1 MB by default).
 _TRANSACTION_MAX_BYTES = 256 << 20
-#: Transactions are numbered below that: by the number of the leader, and 32 bits that count.
+#: Transaction numbers are below this: the epoch of the leader, and 32 bits that count.
 _ZXID_END = 1 << 62
 
 _CREATE, _DELETE, _SET_DATA, _SET_ACL, _CHECK, _MULTI, _CREATE_2 = 1, 2, 5, 7, 13, 14, 15
 _RECONFIG, _CREATE_CONTAINER, _DELETE_CONTAINER, _CREATE_TTL = 16, 19, 20, 21
 _CREATE_SESSION, _CLOSE_SESSION, _ERROR = -10, -11, -1
-#: How deep multis stand in each other: never, but a file may say anything.
+#: Largest depth of multis within multis: ZooKeeper never nests them, but a file may contain anything.
 _DEPTH_MAX = 2
 
 Progress = Callable[[str], None]
 
 
 class DamagedFileError(JesenskaError):
-    """A file of ZooKeeper's that cannot be read: one sentence with cause and remedy."""
+    """A file of ZooKeeper that cannot be read: one sentence with cause and remedy."""
 
 
 class _FormatError(ValueError):
-    """What is wrong with a file, for the sentence."""
+    """The fault of a file, for the sentence of DamagedFileError."""
 
 
 class _Reader:
-    """Reads jute's types from a piece of memory; _FormatError past its end."""
+    """Reads jute's types from memory; _FormatError past its end."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -117,7 +118,7 @@ class _Reader:
         return path
 
     def count(self, smallest: int) -> int:
-        """How many things follow, each of which takes so many bytes at least."""
+        """Reads the number of items that follow; each takes at least `smallest` bytes."""
         count = self.int32()
         if count * smallest > self.left:
             raise _FormatError(f"{count} things are announced at {self.at}, for which {self.left} bytes are too few")
@@ -131,7 +132,7 @@ class _Reader:
 
 
 class _Tree:
-    """The nodes while transactions are carried out on them; whose ephemeral they are stands beside them."""
+    """The nodes while transactions are applied to them, and the sessions that own the ephemeral ones."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
@@ -150,8 +151,9 @@ class _Tree:
         self._owners.pop(path, None)
 
     def persistent(self) -> dict[str, Node]:
-        """Without the ephemerals, and without what has no parent: a snapshot is no moment's picture, so a node whose
-        parent went may stand in it until its own deletion is carried out; at the end there is none of that left."""
+        """Returns the nodes without ephemerals and without nodes that have no parent. A snapshot does not show a
+        single moment, so it may contain a node whose parent was deleted, until the node's own deletion is applied; at
+        the end there are no such nodes."""
         found: dict[str, Node] = {}
         for path in sorted(self.nodes):
             parent = split(path)[0]
@@ -164,7 +166,7 @@ class _Tree:
             self.remove(path)
 
     def apply(self, kind: int, reader: _Reader, session: int, depth: int = 0) -> None:
-        """Carries out one transaction."""
+        """Applies one transaction."""
         match kind:
             case _ if kind in (_CREATE, _CREATE_2, _CREATE_CONTAINER, _CREATE_TTL):
                 path, data = reader.path(), reader.buffer()
@@ -192,8 +194,8 @@ class _Tree:
 def read_data_directory(
     directory: Path, log_directory: Path | None, chroot: str, progress: Progress = lambda text: None
 ) -> FoundTree:
-    """The tree in a ZooKeeper's directory, seen from the chroot; JesenskaError with one sentence where it cannot be
-    read. `progress` hears which file is read."""
+    """Returns the tree in a ZooKeeper's directory, seen from the chroot; JesenskaError with one sentence if it cannot
+    be read. `progress` is called with the name of each file that is read."""
     snapshots = _files(directory, _SNAPSHOT)
     logs = _files(log_directory if log_directory is not None else directory, _LOG)
     if not snapshots and (compressed := next(iter(_names(directory, _COMPRESSED)), None)) is not None:
@@ -247,14 +249,14 @@ def _names(directory: Path, pattern: re.Pattern[str]) -> list[Path]:
 
 
 def _files(directory: Path, pattern: re.Pattern[str]) -> list[tuple[int, Path]]:
-    """Files with the numbers in their names, in their order; those with numbers that no transaction has are not
-    ZooKeeper's."""
+    """Returns files with the numbers in their names, in their order; files with numbers that no transaction can have
+    are not ZooKeeper's."""
     found = [(int(path.name.rpartition(".")[2], 16), path) for path in _names(directory, pattern)]
     return sorted(item for item in found if item[0] < _ZXID_END)
 
 
 def _snapshot(path: Path) -> _Tree | None:
-    """The tree of a snapshot; None for one that is not whole (ZooKeeper died while it wrote it)."""
+    """Returns the tree of a snapshot; None if it is not whole (ZooKeeper died while it wrote it)."""
     data = content_of(path)
     reader = _Reader(data)
     tree = _Tree()
@@ -269,7 +271,7 @@ def _snapshot(path: Path) -> _Tree | None:
             content, _ = reader.buffer(), reader.int64()
             *_, version, _, _, owner, _ = _STAT.unpack(reader.take(_STAT.size))
             if not name:
-                continue  # the root's
+                continue  # the root
             check_path(name)
             tree.put(name, Node(content, version), owner)
         end = reader.at
@@ -282,10 +284,10 @@ def _snapshot(path: Path) -> _Tree | None:
 
 
 def _replay(path: Path, tree: _Tree, begin: int) -> None:
-    """Carries out the transactions behind `begin`."""
+    """Applies the transactions after `begin`."""
     data = content_of(path)
     if not any(data[: _FILE_HEAD.size]):
-        return  # made, and nothing written yet
+        return  # created, but nothing written yet
     reader = _Reader(data)
     try:
         _check_head(reader, _LOG_MAGIC)
@@ -305,7 +307,7 @@ def _replay(path: Path, tree: _Tree, begin: int) -> None:
 
 
 def _entries(reader: _Reader) -> Iterator[_Reader]:
-    """The transactions of a log up to the first that is not whole."""
+    """Yields the transactions of a log up to the first that is not whole."""
     while reader.left >= _ENTRY_HEAD.size:
         position = reader.at
         checksum, size = _ENTRY_HEAD.unpack(reader.take(_ENTRY_HEAD.size))

@@ -1,15 +1,15 @@
-"""Who may do what with a node: identities, and the rules that they meet (ZooKeeper's schemes world, digest, ip and
+"""The permissions for a node: identities, and the rules that they match (ZooKeeper's schemes world, digest, ip and
 auth).
 
-    scheme   id in a rule                         who meets it
+    scheme   id in a rule                         matches
     world    anyone                               everyone
-    digest   user:base64(SHA-1(user:password))    who has said `user:password` on this connection
-    ip       address, or address/bits             who comes from there
-    auth     (anything)                           replaced, when the rule is set, by what its writer has shown of
-                                                  itself
+    digest   user:base64(SHA-1(user:password))    a connection that has sent `user:password`
+    ip       address, or address/bits             a connection from there
+    auth     (anything)                           replaced, when the rule is set, by the digest identities
+                                                  of its writer
 
-A rule gives permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not pass on to children. CREATE and DELETE
-are asked of the parent."""
+A rule grants permission bits (READ, WRITE, CREATE, DELETE, ADMIN); they do not apply to children. CREATE and DELETE
+are checked at the parent."""
 
 from __future__ import annotations
 
@@ -23,22 +23,21 @@ from jesenska.metadata.tree_operations import ADMIN, OPEN_ACL, Acl, InvalidAclEr
 
 
 class Identity(NamedTuple):
-    """What a connection is known as: `ip` with its address always, `digest` for each user and password that it
-    gave."""
+    """An identity of a connection: `ip` with its address always, `digest` for each user and password that it sent."""
 
     scheme: str
     id: str
 
 
 def digest_identity(user_and_password: bytes) -> Identity:
-    """Who says `user:password`; without a colon all of it is the user."""
+    """Returns the identity for `user:password`; without a colon all of it is the user."""
     hashed = base64.b64encode(hashlib.sha1(user_and_password, usedforsecurity=False).digest()).decode()
     user = user_and_password.partition(b":")[0].decode(errors="replace")
     return Identity("digest", f"{user}:{hashed}")
 
 
 def permits(acl: tuple[Acl, ...], permissions: int, identities: Collection[Identity]) -> bool:
-    """Whether some rule gives one of these permissions to one of these identities."""
+    """True if a rule grants one of these permissions to one of these identities."""
     if acl is OPEN_ACL:
         return True
     for rule in acl:
@@ -61,8 +60,8 @@ def _matches(rule: Acl, identity: Identity) -> bool:
 
 
 def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
-    """The rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for a rule
-    that nobody could mean."""
+    """Returns the rules as they are stored: each once, `auth` replaced by its writer's identities. InvalidAclError for
+    a rule that is not valid."""
     if acl is OPEN_ACL or acl == OPEN_ACL:
         return OPEN_ACL
     found: dict[Acl, None] = {}
@@ -91,7 +90,7 @@ def completed(path: str, acl: tuple[Acl, ...], identities: Collection[Identity])
 
 
 def shown(acl: tuple[Acl, ...], identities: Collection[Identity]) -> tuple[Acl, ...]:
-    """The rules as these identities may see them: without ADMIN, the hashes of passwords are struck out."""
+    """Returns the rules as these identities may see them: without ADMIN, the hashes of passwords are replaced by x."""
     if permits(acl, ADMIN, identities):
         return acl
     return tuple(

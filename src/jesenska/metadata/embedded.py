@@ -5,17 +5,17 @@ leave after the commit.
                                           |
             answers, watches <- committed.apply
 
-`head` is ahead: it has what was decided, so that requests can follow one another without waiting. `committed` is what
-readers see. A refusal waits as well, for it may be due to a change that is not committed yet.
+`head` is ahead: it has all decided changes, so that requests can follow one another without waiting. Readers see
+`committed`. A refusal waits as well, because it may be due to a change that is not committed yet.
 
-When a commit fails, nothing of it happened: `head` goes back to `committed`, and all that waited is refused. A full
-disk leaves the store usable (a later change may find room); any other failure ends it, since what is on the disk is
-then in doubt: sessions are LOST and the broker must start again.
+If a commit fails, nothing of it is done: `head` goes back to `committed`, and all waiting requests are refused. After
+a full disk the store stays usable (a later change may find room). Any other failure ends it, since the content of the
+disk is then unknown: sessions are LOST and the broker must start again.
 
-After a restart, sessions of the process that ended are closed: nobody can come back to them. Sessions of clients that
-were served over a socket (`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE) are kept for it where the tree is
-opened with `served`: their clients will be back. `EmbeddedTree.simulated` keeps everything in memory, for tests and
-the simulator."""
+After a restart, sessions of the process that ended are closed: they cannot be resumed. Sessions of clients that were
+served over a socket (`zookeeper.server`, ids from CLIENT_SESSION_ID_BASE) are kept if the tree is opened with
+`served`: their clients will come back. `EmbeddedTree.simulated` keeps everything in memory, for tests and the
+simulator."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ CLIENT_SESSION_ID_BASE = 2 << 56
 
 logger = logging.getLogger(__name__)
 
-#: Who waits for a request: called once, when its answer may be given, with the results or why there are none. Runs on
-#: the loop and must not raise.
+#: Callback of a request: called once, when its answer may be sent, with the results or an error. Runs on the loop and
+#: must not raise.
 Done = Callable[[tuple[Result, ...], Exception | None], None]
 
 
@@ -85,12 +85,12 @@ class StoreFullError(ConnectionLossError):
 
 
 class EmbeddedTree:
-    """The one owner of the tree in this process; `session` gives stores on it."""
+    """The single owner of the tree in this process; `session` opens stores on it."""
 
     def __init__(
         self, tree: Tree, clock: Clock, journal: Journal | None, executor: Executor | None, secret: bytes = bytes(32)
     ) -> None:
-        #: What passwords of sessions follow from; the same after a restart.
+        #: Source of the sessions' passwords; the same after a restart.
         self.secret = secret
         self._committed = tree
         self._head = tree.copy()
@@ -100,7 +100,7 @@ class EmbeddedTree:
         self._queue: deque[_Pending] = deque()
         self._committing = self._commit_is_due = False
         self._failure: str | None = None
-        #: A full disk is told in the log: clients that are refused a change cannot tell why.
+        #: True: a full disk is logged, because clients whose change is refused do not learn the reason.
         self._tells_refusals = False
         self._sessions: dict[int, EmbeddedStore] = {}
         self._watches: Watches[_Watcher] = Watches()
@@ -109,11 +109,11 @@ class EmbeddedTree:
 
     @staticmethod
     async def open(path: Path, clock: Clock, *, served: bool = False, executor: Executor | None = None) -> EmbeddedTree:
-        """The tree journalled in that file, which is made where it is not there; JournalError with one sentence
-        otherwise.
+        """Opens the tree with its journal in that file, and creates the file if it is missing; JournalError with one
+        sentence if that fails.
 
-        `served`: it has clients; their sessions stay, for a server that goes on with them, and there is room for what
-        they write. `executor` has one thread, which is the tree's from here on."""
+        `served`: the tree has clients; their sessions stay, for a server that continues them, and the journal is
+        prepared for many writes. `executor` has one thread, which belongs to the tree from now on."""
         executor = executor or ThreadPoolExecutor(max_workers=1, thread_name_prefix="jesenska-metadata")
         try:
             journal, tree = await asyncio.get_running_loop().run_in_executor(
@@ -136,29 +136,29 @@ class EmbeddedTree:
 
     @staticmethod
     def simulated(clock: Clock, tree: Tree | None = None) -> EmbeddedTree:
-        """The same without a disk: a change is committed as soon as the loop comes round."""
+        """Returns a tree without a disk: a change is committed in the next iteration of the loop."""
         return EmbeddedTree(tree if tree is not None else Tree(), clock, None, None)
 
     @property
     def tree(self) -> Tree:
-        """What has been committed; to be read only."""
+        """The committed tree; read-only."""
         return self._committed
 
     @property
     def failure(self) -> str | None:
-        """Why the tree takes nothing any more; None while it does."""
+        """The reason why the tree accepts no requests; None while it does."""
         return self._failure
 
     def on_commit(self, listener: Callable[[Transaction], None], after: Callable[[], None] | None = None) -> None:
-        """Calls with every transaction once it is committed and `tree` shows it, before its answer; `after` when all
-        that were committed together have been answered. On the loop; must not raise."""
+        """Calls `listener` with every transaction after its commit, when `tree` shows it, before its answer; calls
+        `after` when all that were committed together have been answered. Both run on the loop and must not raise."""
         self._listeners.append(listener)
         if after is not None:
             self._after.append(after)
 
     def submit(self, request: Request, done: Done) -> None:
-        """Decides at once and calls `done` when the answer may be given: for requests in their order, each when `tree`
-        shows what was decided up to it and nothing after it. That may be before this returns."""
+        """Decides at once and calls `done` when the answer may be sent. Requests are answered in their order, each
+        when `tree` shows all decisions up to it and none after it. `done` may be called before this returns."""
         if self._failure is not None:
             done((), ConnectionLossError("/", self._failure))
             return
@@ -178,12 +178,12 @@ class EmbeddedTree:
         self._commit_soon()
 
     def open_client_session(self, timeout_ms: int, done: Callable[[int, Exception | None], None]) -> None:
-        """Opens a session that somebody else looks after (`served`); its id is one that no session had before."""
+        """Opens a session that the caller manages (`served`); its id was not used before."""
         session_id = CLIENT_SESSION_ID_BASE | (self._head.last_zxid + 1)
         self.submit(OpenSession(session_id, timeout_ms), lambda _, error: done(session_id, error))
 
     def wait(self, done: Done) -> None:
-        """Calls `done` when what was decided before the call is committed, or refused."""
+        """Calls `done` when all requests decided before the call are committed, or refused."""
         if self._committing or self._queue:
             self._queue.append(_Pending(None, (), None, done))
             self._commit_soon()
@@ -191,7 +191,8 @@ class EmbeddedTree:
             done((), None)
 
     async def session(self, timeout_ms: int = DEFAULT_SESSION_TIMEOUT_MS) -> EmbeddedStore:
-        """A new session. A session of this process lasts as long as the process: nothing can come between."""
+        """Opens a new session. A session of this process lasts as long as the process: it has no connection that could
+        end."""
         session_id = _SESSION_ID_BASE | (self._head.last_zxid + 1)
         store = EmbeddedStore(self, session_id)
         self._sessions[session_id] = store
@@ -203,18 +204,17 @@ class EmbeddedTree:
         return store
 
     async def expire(self, session_id: int) -> None:
-        """Ends a session as if nothing had been heard of it for too long: its ephemeral nodes go, its store is
-        EXPIRED."""
+        """Ends a session as if its timeout had passed: its ephemeral nodes are deleted, its store is EXPIRED."""
         await self._submit(CloseSession(session_id))
 
     async def close(self) -> None:
-        """Waits for what was decided to be committed, then closes the file. Sessions that are open stay in it, to be
+        """Waits until all decided changes are committed, then closes the file. Open sessions stay in it, and are
         closed at the next start."""
         self._failure = self._failure or "the store is closed"
         try:
             await self._barrier()
         except ConnectionLossError:
-            pass  # those who asked were told
+            pass  # the callers have got the error
         for store in list(self._sessions.values()):
             store._enter(SessionState.CLOSED)
         self._sessions.clear()
@@ -226,13 +226,13 @@ class EmbeddedTree:
     # Deciding and committing
 
     def _submit(self, request: Request) -> asyncio.Future[tuple[Result, ...]]:
-        """Decides at once; the future has the answers when they may be given."""
+        """Decides at once; the future gets the answers when they may be sent."""
         future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
         self.submit(request, partial(_settle, future))
         return future
 
     def _commit_soon(self) -> None:
-        """Begins a commit when the loop has taken all that has arrived: it shares an fsync."""
+        """Begins a commit when the loop has handled all requests that have arrived: they share an fsync."""
         if self._committing or self._commit_is_due:
             return
         if self._journal is None:
@@ -283,7 +283,7 @@ class EmbeddedTree:
             after()
 
     def _publish(self, transaction: Transaction) -> None:
-        """Shows a committed transaction to readers, and tells those who watch or whose session it ends."""
+        """Shows a committed transaction to readers, and calls watches and the stores of sessions that it ends."""
         changes = self._committed.apply(transaction)
         for watcher, event in self._watches.fired(changes):
             watcher.call(event)
@@ -307,7 +307,7 @@ class EmbeddedTree:
             logger.error("%s", failure, extra={"once_a_minute": ("", "tree full")})
         for item in waiting:
             if is_full and item.transaction is None and item.error is None and not item.results:
-                item.done((), None)  # asked only to wait, and has waited
+                item.done((), None)  # it only waited, and the wait is over
             else:
                 item.done((), (StoreFullError if is_full else ConnectionLossError)("/", str(failure)))
         if not is_full:
@@ -315,7 +315,7 @@ class EmbeddedTree:
                 store._enter(SessionState.LOST)
 
     async def _barrier(self) -> None:
-        """Returns when what was decided before the call is committed, or refused."""
+        """Returns when all requests decided before the call are committed, or refused."""
         future: asyncio.Future[tuple[Result, ...]] = asyncio.get_running_loop().create_future()
         self.wait(partial(_settle, future))
         await future
@@ -326,7 +326,7 @@ class EmbeddedTree:
 
 
 def _settle(future: asyncio.Future[tuple[Result, ...]], results: tuple[Result, ...], error: Exception | None) -> None:
-    """Tells a future, unless nobody waits for it any more."""
+    """Settles a future, unless it was cancelled."""
     if future.cancelled():
         return
     if error is not None:
@@ -336,7 +336,7 @@ def _settle(future: asyncio.Future[tuple[Result, ...]], results: tuple[Result, .
 
 
 class _Watcher(NamedTuple):
-    """Who hears: one callback of one session; asking twice with the same callback, one hears once."""
+    """A watcher: one callback of one session. Two requests with the same callback give one call."""
 
     session_id: int
     callback: WatchCallback
@@ -345,7 +345,7 @@ class _Watcher(NamedTuple):
         try:
             self.callback(event)
         except Exception as error:
-            # A broken listener must not keep others from hearing, nor answers from leaving.
+            # A faulty callback must not keep other watches or answers back.
             asyncio.get_running_loop().call_exception_handler(
                 {"message": "a watch's callback raised", "exception": error}
             )
@@ -450,7 +450,7 @@ class EmbeddedStore:
         return self._last
 
     async def _read(self, read: Callable[[], T]) -> T:
-        """A read comes after the writes that its session asked for before it, and before those that it asked for
+        """Runs a read after the writes that its session requested before it, and before those that it requested
         later."""
         self._require_alive()
         if self._last is None or self._last.done():

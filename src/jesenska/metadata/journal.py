@@ -1,15 +1,15 @@
 """The tree on disk: one SQLite file, `jesenska-metadata.db`, directly in the first log directory.
 
-    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner  one row a node, as it is now
+    nodes     path data acl czxid mzxid pzxid ctime mtime version creates aversion owner  one row per node, current
     sessions  id timeout_ms                                                               one row per session
     meta      key value                                                                   last_zxid, session_secret
     PRAGMA application_id = "jsnk", PRAGMA user_version = 1                               the format of this file
 
-A commit writes the rows that some transactions change, each as it is after the last of them, and the last zxid, in one
-SQLite transaction with one fsync (write-ahead log, synchronous=FULL). After a crash SQLite drops what was not
-committed: the file then holds a prefix of the transactions that contains every one that was answered. `session_secret`
-(32 bytes of chance, made where it is missing) is what the passwords of sessions follow from: they need no place of
-their own. `-wal` and `-shm` beside the file belong to it while it is open or after a crash.
+A commit writes the rows that its transactions change, each in its state after the last of them, and the last zxid, in
+one SQLite transaction with one fsync (write-ahead log, synchronous=FULL). After a crash SQLite drops uncommitted
+changes: the file then has a prefix of the transactions that contains every answered one. The passwords of sessions are
+computed from `session_secret` (32 random bytes, created if missing), so they are not stored. `-wal` and `-shm` beside
+the file belong to it while it is open or after a crash.
 
 The file is opened with an exclusive lock; the broker's lock on the directory keeps a second broker away before that.
 Everything here blocks: it runs on the writer thread (`store`)."""
@@ -39,13 +39,14 @@ from jesenska.metadata.tree_operations import (
 )
 
 METADATA_FILE = "jesenska-metadata.db"
-#: What the file is called once its directory was given to Apache Kafka (`interchange.journal_file`).
+#: Name of the file after its directory was given to Apache Kafka (`interchange.journal_file`).
 EXPORTED_FILE = METADATA_FILE + ".exported"
 FORMAT = 1
-#: Null data: an empty text where others have a blob.
+#: Null data: an empty text; other data is a blob.
 _NULL = ""
 _SECRET_BYTES = 32
-#: Pages of the write-ahead log before they are folded into the file and it is written again from its beginning.
+#: Pages of the write-ahead log after which they are copied into the file and the log is overwritten from its
+#: beginning.
 _LOG_PAGES = 1000
 _LOG_BYTES = 32 + _LOG_PAGES * (24 + 4096)
 _APPLICATION_ID = int.from_bytes(b"jsnk", "big")
@@ -62,7 +63,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL);
 
 
 class _Statement(NamedTuple):
-    """SQL over rows of values: `before`, a row's places for each of them, `behind`."""
+    """SQL over rows of values: `before`, the placeholders of each row, `behind`."""
 
     before: str
     row: str
@@ -71,7 +72,7 @@ class _Statement(NamedTuple):
 
 _DELETE = _Statement("DELETE FROM nodes WHERE path IN (", "?", ")")
 _INSERT = _Statement("INSERT INTO nodes VALUES ", "(?,?,?,?,?,?,?,?,?,?,?,?)", "")
-# The rows of these three are there: nothing is ever inserted by them.
+# The rows of these three statements always exist: they only update.
 _SET_DATA = _Statement(
     "INSERT INTO nodes VALUES ",
     "(?,?,NULL,0,?,0,0,?,?,0,0,0)",
@@ -90,9 +91,9 @@ _COUNT_CHILDREN = _Statement(
 )
 _OPEN_SESSION = _Statement("INSERT INTO sessions VALUES ", "(?,?)", "")
 _CLOSE_SESSION = _Statement("DELETE FROM sessions WHERE id IN (", "?", ")")
-#: Rows of one statement; there is a prepared one for each number up to this.
+#: Largest number of rows in one statement; there is a prepared statement for each number up to this.
 _ROWS_AT_ONCE = 64
-#: SQLite opens the file, its write-ahead log, that one's index, and the directory.
+#: Descriptors that SQLite needs: the file, its write-ahead log, the index of that log, and the directory.
 _DESCRIPTORS = 4
 _PREPARED_STATEMENTS = 512
 
@@ -103,13 +104,13 @@ def _sql(statement: _Statement, rows: int) -> str:
 
 
 class _Effect:
-    """What some transactions come to: each row that they change, once."""
+    """The combined effect of some transactions: each row that they change, once."""
 
     __slots__ = ("_acl", "_children", "_closed", "_created", "_data", "_deleted", "_opened")
 
     def __init__(self) -> None:
         self._created: dict[str, TreeNode] = {}
-        # Of nodes that were there before:
+        # Changes of nodes that existed before:
         self._deleted: dict[str, None] = {}
         self._data: dict[str, tuple[object, ...]] = {}
         self._acl: dict[str, tuple[object, ...]] = {}
@@ -179,30 +180,30 @@ class JournalFullError(JournalError):
 
 
 class Journal(Protocol):
-    """Where transactions are made durable."""
+    """A place that makes transactions durable."""
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Returns when all of them are durable; JournalError, with none of them written, otherwise."""
+        """Returns when all transactions are durable; otherwise JournalError, and none of them is written."""
         ...
 
     def close(self) -> None: ...
 
 
 class SqliteJournal:
-    """The journal in a file; made by `open`."""
+    """The journal in a file; created by `open`."""
 
     __slots__ = ("_connection", "_path", "secret")
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self._path = path
         self._connection = connection
-        #: What passwords of sessions follow from; the same for as long as the file lives.
+        #: Source of the sessions' passwords; the same as long as the file exists.
         self.secret = b""
 
     @staticmethod
     def open(path: Path, *, many_writes: bool = False) -> tuple[SqliteJournal, Tree]:
-        """The journal of that file and the tree it holds; a file that is not there is made. JournalError with one
-        sentence.
+        """Opens the journal of that file and returns it with its tree; a missing file is created. JournalError with
+        one sentence if that fails.
 
         `many_writes`: its write-ahead log takes 4 MB from the beginning, and commits take less time."""
         is_new = not path.exists()
@@ -244,7 +245,7 @@ class SqliteJournal:
         return journal, tree
 
     def _prepare(self) -> None:
-        """Makes the tables of a new file; refuses a file of another kind, of a newer format, or a damaged one."""
+        """Creates the tables of a new file; refuses a file of another kind, of a newer format, or a damaged one."""
         connection = self._connection
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
@@ -287,11 +288,11 @@ class SqliteJournal:
         return Tree.restored(nodes, sessions, int(found[0]))
 
     def _lengthen_log(self) -> None:
-        """Makes the write-ahead log at once as long as it gets: to make bytes durable where there were some already
-        takes a fraction of the time that it takes together with a new length. SQLite knows its own frames from the
-        zeros behind them."""
+        """Extends the write-ahead log to its full length at once: an fsync of overwritten bytes takes a fraction of
+        the time of an fsync that also extends the file. SQLite distinguishes its own frames from the zeros after
+        them."""
         log = self._path.with_name(self._path.name + "-wal")
-        with suppress(OSError), log.open("r+b") as file:  # a full disk is met by the commit that needs the room
+        with suppress(OSError), log.open("r+b") as file:  # a full disk is reported by the commit that needs the room
             missing = _LOG_BYTES - file.seek(0, os.SEEK_END)
             if missing > 0:
                 file.write(bytes(missing))
@@ -310,7 +311,7 @@ class SqliteJournal:
         return value
 
     def commit(self, transactions: Sequence[Transaction]) -> None:
-        """Makes some transactions durable, all together; JournalFullError where the disk is full, JournalError for any
+        """Makes some transactions durable, all together; JournalFullError if the disk is full, JournalError for any
         other failure."""
         if not transactions:
             return
@@ -333,8 +334,8 @@ class SqliteJournal:
             raise _sentence(self._path, error) from error
 
     def _execute(self, statement: _Statement, rows: list[tuple[object, ...]]) -> None:
-        """Many rows at a time: Python's lock is let go of and waited for once a statement, however many rows it
-        has."""
+        """Executes a statement with many rows at a time: Python's lock is released and taken again once per statement,
+        for any number of rows."""
         for begin in range(0, len(rows), _ROWS_AT_ONCE):
             some = rows[begin : begin + _ROWS_AT_ONCE]
             values: list[object] = []
@@ -343,7 +344,7 @@ class SqliteJournal:
             self._connection.execute(_sql(statement, len(some)), values)
 
     def close(self) -> None:
-        """Folds the write-ahead log into the file and lets go of it."""
+        """Copies the write-ahead log into the file and closes it."""
         self._connection.close()
 
 
@@ -383,7 +384,7 @@ def _blob(data: bytes | None) -> bytes | str:
 
 
 def _acl_text(acl: tuple[Acl, ...]) -> str | None:
-    """None for the open one, which nearly every node has."""
+    """Returns the rules as text; None for the open rules, which nearly every node has."""
     return None if acl == OPEN_ACL else json.dumps([list(rule) for rule in acl])
 
 

@@ -1,9 +1,9 @@
-"""What stands in each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and
-every older version that brokers from 0.8 on have left behind. The literals that a real 3.9.1 wrote are in the tests.
+"""The content of each node: JSON (in one case plain text) in the version that Kafka 3.9 writes in ZooKeeper mode, and
+every older version since brokers of 0.8. The tests contain literals that a real 3.9.1 wrote.
 
     node                          written                                                                          read
     /brokers/ids/N                v5  endpoints, listener_security_protocol_map, host, port, jmx_port,             1-5
-                                      timestamp, features, rack where there is one
+                                      timestamp, features, rack if there is one
     /brokers/topics/T             v3  partitions, topic_id, adding_replicas, removing_replicas                     1-3
     .../partitions/N/state        v1  controller_epoch, leader, leader_epoch, isr                                  1
     /controller                   v2  brokerid, timestamp, kraftControllerEpoch                                    1-2
@@ -20,8 +20,8 @@ every older version that brokers from 0.8 on have left behind. The literals that
     /latest_producer_id_block     v1  broker, block_start and block_end as text                                    1
     /feature                      v2  features, status                                                             1-2
 
-Numbers may stand as text and the reverse, as old releases did. Bytes that are not of the format raise NodeFormatError:
-they are another process's."""
+Numbers may be written as text and text as numbers, as in old releases. Bytes that do not have the format raise
+NodeFormatError: another process wrote them."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ Replicas = Mapping[int, tuple[int, ...]]
 
 
 class NodeFormatError(ValueError):
-    """A node's bytes are not what belongs there."""
+    """The bytes of a node do not have its format."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker that is up: where it listens, since when, and where it stands. `crashed`: it was not stopped in order
-    before it registered, may lack what it had, and no controller has dealt with that yet (a field of our own, which is
-    left out where it is not so)."""
+    """A broker that is up: its listeners, the time of its registration, and its rack. `crashed`: it was not stopped in
+    order before it registered, may have lost records, and no controller has handled that yet (a field of jesenska,
+    left out if it is False)."""
 
     endpoints: tuple[Endpoint, ...]
     timestamp_ms: int
@@ -54,7 +54,7 @@ class BrokerRegistration:
     crashed: bool = False
 
     def encode(self) -> bytes:
-        # Clients of the 0.8 era look for host and port; brokers without a plaintext listener write none.
+        # Clients of the 0.8 era read host and port; brokers without a plaintext listener write null and -1.
         plain = next((item for item in self.endpoints if item.protocol == "PLAINTEXT"), None)
         value: dict[str, Any] = {
             # The lowest level that old releases can read is 1.
@@ -138,7 +138,7 @@ class TopicNode:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStateNode:
-    """Who leads a partition (-1: nobody), since which epoch, and who is in sync."""
+    """The leader of a partition (-1: none), its leader epoch, and the ISR."""
 
     leader: int
     leader_epoch: int
@@ -166,7 +166,7 @@ class PartitionStateNode:
 
 @dataclass(frozen=True, slots=True)
 class ControllerNode:
-    """Which broker is controller, and since when."""
+    """The broker that is controller, and the time of its election."""
 
     broker_id: int
     timestamp_ms: int
@@ -206,7 +206,7 @@ def encode_config(settings: Mapping[str, str]) -> bytes:
 
 
 def decode_config(data: bytes) -> dict[str, str]:
-    """The settings of an entity; an empty node has none."""
+    """Returns the settings of an entity; an empty node has none."""
     if not data:
         return {}
     value = _load(data)
@@ -216,12 +216,13 @@ def decode_config(data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(entity_path: str) -> bytes:
-    """`entity_path` is the part behind /config/, such as `topics/clicks`."""
+    """Returns the node of a change. `entity_path` is the part after /config/, such as `topics/clicks`."""
     return _dump({"version": 2, "entity_path": entity_path})
 
 
 def decode_config_change(data: bytes) -> str:
-    """The part behind /config/ of what changed. Releases before 0.9 write only a topic's name, as a JSON text."""
+    """Returns the part after /config/ of the changed entity. Releases before 0.9 write only a topic's name, as a JSON
+    text."""
     if data[:1] == b'"':
         try:
             return f"topics/{json.loads(data)}"
@@ -246,7 +247,7 @@ def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
 
 
 def encode_partitions(partitions: Sequence[TopicPartition]) -> bytes:
-    """A list of partitions, as a preferred leader election and a change of ISRs have it."""
+    """Returns a list of partitions, in the form of a preferred leader election and of a change of ISRs."""
     return _dump({"version": 1, "partitions": [{"topic": at.topic, "partition": at.partition} for at in partitions]})
 
 
@@ -255,7 +256,7 @@ def decode_partitions(data: bytes) -> list[TopicPartition]:
 
 
 def encode_lost_brokers(broker_ids: Iterable[int]) -> bytes:
-    """Brokers that never come again (a node of our own, `paths.LOST_BROKERS`)."""
+    """Returns the node of brokers that will never come back (a node of jesenska, `paths.LOST_BROKERS`)."""
     return _dump({"version": 1, "brokers": sorted(broker_ids)})
 
 
@@ -265,8 +266,8 @@ def decode_lost_brokers(data: bytes) -> frozenset[int]:
 
 @dataclass(frozen=True, slots=True)
 class LackingPartitions:
-    """Partitions that a broker was alone in sync with and has lost the data of, and the directories that had them,
-    with the last start on each; no directory: one of a release that wrote no starts down."""
+    """Partitions whose only in-sync replica was on this broker, which has lost their data, and the directories that
+    had them, with the last start on each; without directories: recorded by a release that wrote no starts."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     partitions: frozenset[TopicPartition]
@@ -274,8 +275,8 @@ class LackingPartitions:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStarts:
-    """The last start of a broker on each of its log directories, by the directory's id, and what the broker lacks
-    since (a node of our own, `paths.broker_starts`)."""
+    """The last start of a broker on each of its log directories, by the directory's id, and the partitions that the
+    broker has lacked since (a node of jesenska, `paths.broker_starts`)."""
 
     directories: Mapping[uuid.UUID, uuid.UUID]
     lacking: tuple[LackingPartitions, ...] = ()
@@ -333,13 +334,13 @@ def encode_log_dir_event(broker_id: int) -> bytes:
 
 
 def decode_log_dir_event(data: bytes) -> int:
-    """The broker that lost a directory."""
+    """Returns the broker that lost a directory."""
     return _int(_load(data), "broker")
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdBlock:
-    """Producer ids from `first` to `last`, both included, and the broker they were given to."""
+    """Producer ids from `first` to `last`, both included, and the broker that they were given to."""
 
     broker_id: int
     first: int
@@ -357,13 +358,13 @@ class ProducerIdBlock:
 
 
 def encode_feature(limits: Mapping[str, int] | None = None) -> bytes:
-    """The node that says that features are kept track of, and that none is finalised in Kafka's own way. `limits`: the
-    highest level that a feature may have here, in a field that Kafka does not read."""
+    """Returns the node that declares feature versioning enabled, with no feature finalised in Kafka's own way.
+    `limits`: the highest level that a feature may have here, in a field that Kafka does not read."""
     return _dump({"features": {}, "version": 2, "status": 1, **({"limits": limits} if limits else {})})
 
 
 def decode_feature_limits(data: bytes) -> dict[str, int]:
-    """The limits in that node; none where it is not one of ours."""
+    """Returns the limits in that node; empty if jesenska did not write it."""
     try:
         found = json.loads(data)["limits"]
         return {str(name): level for name, level in found.items() if type(level) is int and level >= 0}
@@ -390,7 +391,7 @@ def _int(value: Mapping[str, Any], key: str) -> int:
 
 
 def _int_or(value: Mapping[str, Any], key: str, missing: int) -> int:
-    """For fields that older brokers leave out, or write as an empty text or null."""
+    """Returns an integer, or `missing` for fields that older brokers leave out, or write as an empty text or null."""
     found = value.get(key)
     return missing if found is None or found == "" else _number(found, key)
 
@@ -400,7 +401,7 @@ def _numbers(value: Mapping[str, Any], key: str) -> tuple[int, ...]:
 
 
 def _number(found: object, key: str) -> int:
-    """Brokers write numbers as numbers and as texts."""
+    """Returns an integer from a number or a text; brokers write both."""
     if isinstance(found, bool) or not isinstance(found, int | str):
         raise NodeFormatError(f"{key} is missing or no number")
     try:

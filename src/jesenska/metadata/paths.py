@@ -1,20 +1,20 @@
-"""Where each fact stands in the tree: the paths that Apache Kafka's brokers read and write in ZooKeeper mode.
+"""The paths of the tree, as Apache Kafka's brokers read and write them in ZooKeeper mode.
 
 /brokers/ids/<id>                                   a broker that is up                       ephemeral
 /brokers/topics/<topic>                             replicas of each partition, topic id
 /brokers/topics/<topic>/partitions/<n>/state        leader, ISR, epochs
-/brokers/jesenska_starts/<id>                       last start on each directory: ours
+/brokers/jesenska_starts/<id>                       last start on each directory: jesenska's own
 /brokers/seqid                                      its version gives broker ids automatically
-/controller, /controller_epoch                      who is controller (ephemeral), and since which epoch
+/controller, /controller_epoch                      the controller (ephemeral), and its epoch
 /cluster/id                                         the cluster's id
 /config/<topics|brokers|clients|users|ips>/<name>   dynamic settings; `<default>` for all
-/config/changes/config_change_<n>                   says that one of them changed             sequential
+/config/changes/config_change_<n>                   a change of one of them                   sequential
 /admin/delete_topics/<topic>                        a topic to delete
 /admin/reassign_partitions, /admin/preferred_replica_election                                 work for the controller
-/admin/jesenska_lost_brokers                        brokers that never come again: ours     work for the controller
-/isr_change_notification/isr_change_<n>             says that ISRs changed                    sequential
-/log_dir_event_notification/log_dir_event_<n>       says that a broker lost a directory       sequential
-/latest_producer_id_block                           the last block of producer ids that was given out
+/admin/jesenska_lost_brokers                        brokers that never come back: jesenska's own; for the controller
+/isr_change_notification/isr_change_<n>             changes of ISRs                           sequential
+/log_dir_event_notification/log_dir_event_<n>       a broker has lost a directory             sequential
+/latest_producer_id_block                           the last block of producer ids that was claimed
 /feature                                            features of the cluster
 /consumers/...                                      groups of the 0.8 era"""
 
@@ -46,7 +46,7 @@ FEATURE = "/feature"
 
 DEFAULT_ENTITY = "<default>"
 
-#: Nodes that a broker makes at its start where they are missing, parents first: those that Kafka 3.9 makes.
+#: Nodes that a broker creates at its start if they are missing, parents first: those that Kafka 3.9 creates.
 PERSISTENT_PATHS = (
     CONSUMERS,
     "/brokers",
@@ -98,8 +98,8 @@ def delete_topic(name: str) -> str:
 
 
 def config(entity_type: str, name: str) -> str:
-    """`entity_type` is `topics`, `brokers`, `clients`, `users` or `ips`; names of users and clients come sanitized
-    (`sanitize`)."""
+    """Returns the path of an entity's settings. `entity_type` is `topics`, `brokers`, `clients`, `users` or `ips`;
+    names of users and clients are already sanitized (`sanitize`)."""
     return f"{CONFIG}/{entity_type}/{name}"
 
 
@@ -108,15 +108,15 @@ def topic_config(name: str) -> str:
 
 
 def broker_config(broker_id: int | None) -> str:
-    """Settings of one broker; None: of every broker."""
+    """Returns the path of the settings of one broker; None: of every broker."""
     return config("brokers", DEFAULT_ENTITY if broker_id is None else str(broker_id))
 
 
 def sanitize(name: str) -> str:
-    """A user's or client's name as it stands in a path: URL-encoded, `*` included, blanks as %20."""
+    """Returns a user's or client's name in the form for a path: URL-encoded, `*` included, blanks as %20."""
     return quote(name, safe="-_.").replace("~", "%7E")
 
 
 def desanitize(name: str) -> str:
-    """The reverse of `sanitize`."""
+    """Reverses `sanitize`."""
     return unquote(name)

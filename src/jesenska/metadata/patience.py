@@ -1,8 +1,8 @@
-"""Work on the tree that outlasts the end of a connection, for a start and for a controller that begins: neither can go
-on without what it reads, and a connection that has ended is there again in a moment.
+"""Repeats work on the tree after the end of a connection, for the start of a broker and for a new controller: neither
+can go on without what it reads, and a connection that has ended is usually back in a moment.
 
-The work is done again from its beginning, so it must be such as can be done twice: reads, and writes that find what an
-earlier attempt has left (`metadata.registration`)."""
+The work is repeated from its beginning, so it must be safe to do twice: reads, and writes that accept the results of
+an earlier attempt (`metadata.registration`)."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: How often it is looked whether the connection is there again.
+#: Interval of the checks for a new connection.
 _LOOK_SECONDS: Final = 0.05
 
 
 async def until_reached(store: Store, seconds: float, work: Callable[[], Awaitable[T]]) -> T:
-    """What the work gives. Where the connection or the session ends meanwhile it is done again with the next one; the
-    error where there is none for so long."""
+    """Returns the result of the work. If the connection or the session ends meanwhile, the work is repeated with the
+    next one; if there is no connection for that long, the error is raised."""
     loop = asyncio.get_running_loop()
     while True:
         try:
             return await work()
         except (ConnectionLossError, SessionExpiredError) as error:
             ends = loop.time() + seconds
-            # At least once: an error may come before the state says that the connection has ended.
+            # One pause at least: an error may come before the state shows that the connection has ended.
             while True:
                 if store.state is SessionState.CLOSED or loop.time() >= ends:
                     raise

@@ -1,9 +1,9 @@
-"""Producer ids that are never handed out twice: a broker claims them in blocks of 1000 from
-`/latest_producer_id_block` by compare-and-set, and hands them out from memory. After a crash the rest of a block is
-lost, which costs nothing: there are 2**63 ids.
+"""Producer ids that are never given out twice: a broker claims them in blocks of 1000 from `/latest_producer_id_block`
+by compare-and-set, and gives them out from memory. After a crash the rest of a block is lost, which does no harm:
+there are 2**63 ids.
 
-A claim whose answer got lost may have been made: the next claim then takes the block after it. So ids are skipped, and
-none is given twice."""
+A claim whose answer was lost may have been made: the next claim then takes the block after it. So ids may be skipped,
+but no id is given out twice."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LAST_PRODUCER_ID = 2**63 - 1
 
 
 class ProducerIdsExhausted(Exception):
-    """There is no producer id left that was never used."""
+    """Every producer id has been used."""
 
 
 def next_block(broker_id: int, latest: ProducerIdBlock | None) -> ProducerIdBlock:
-    """The block that follows the latest one; ProducerIdsExhausted at the end of all ids."""
+    """Returns the block after the latest one; ProducerIdsExhausted at the end of all ids."""
     first = 0 if latest is None else latest.last + 1
     if first > LAST_PRODUCER_ID - BLOCK_SIZE + 1:
         raise ProducerIdsExhausted("every producer id has been used")
@@ -45,7 +45,7 @@ class ProducerIds:
         self._claiming: asyncio.Task[None] | None = None
 
     def take(self) -> int | None:
-        """An id at once; None where the block is used up and `claim` must come first."""
+        """Returns an id at once; None if the block is used up and `claim` must come first."""
         if self._next > self._last:
             return None
         producer_id = self._next
@@ -53,14 +53,14 @@ class ProducerIds:
         return producer_id
 
     async def claim(self) -> None:
-        """Claims the next block, where `take` has none left; TreeError where the store cannot."""
+        """Claims the next block if `take` has no id left; TreeError if the store fails."""
         while self._next > self._last:
             block = await self._claim_once(self._broker_id)
             if block is not None and self._next > self._last:
                 self._next, self._last = block.first, block.last
 
     def claim_soon(self) -> None:
-        """Has ids at hand soon, where there are none left; a failure is logged."""
+        """Claims a block in the background if no id is left; a failure is logged."""
         if self._claiming is None or self._claiming.done():
             self._claiming = asyncio.get_running_loop().create_task(self._try_to_claim())
 
@@ -71,20 +71,20 @@ class ProducerIds:
             logger.warning("producers get no ids: %s", error)
 
     async def close(self) -> None:
-        """Nothing is claimed any more."""
+        """Ends a claim in the background."""
         if self._claiming is not None:
             self._claiming.cancel()
             await asyncio.gather(self._claiming, return_exceptions=True)
 
     async def claim_for(self, broker_id: int) -> ProducerIdBlock:
-        """The next block, for another broker; TreeError where the store cannot."""
+        """Claims and returns the next block for another broker; TreeError if the store fails."""
         while True:
             block = await self._claim_once(broker_id)
             if block is not None:
                 return block
 
     async def new(self) -> int:
-        """An id that was never handed out before."""
+        """Returns an id that was never given out before."""
         while True:
             producer_id = self.take()
             if producer_id is not None:
@@ -92,7 +92,7 @@ class ProducerIds:
             await self.claim()
 
     async def _claim_once(self, broker_id: int) -> ProducerIdBlock | None:
-        """A block for that broker, or None where another broker was faster."""
+        """Returns a block for that broker, or None if another broker was faster."""
         try:
             data, stat = await self._store.get(paths.PRODUCER_ID_BLOCK)
         except NoNodeError:

@@ -1,13 +1,13 @@
-"""What a broker writes into the tree when it starts: the nodes that everyone expects, the cluster's id, its own node,
-and its claim to be controller.
+"""The nodes that a broker writes into the tree when it starts: the nodes that every broker expects, the cluster's id,
+its own node, and its claim to be controller.
 
-    paths       missing parents are made; what is there stays
-    cluster id  the first broker's proposal stands
-    broker      ephemeral: it goes with the session, so a broker that is dead is seen to be dead
-    controller  ephemeral, made in one multi with the next controller epoch, so that two controllers never share an
+    paths       missing parents are created; existing nodes stay
+    cluster id  the first broker's proposal counts
+    broker      ephemeral: it is deleted with the session, so the end of a broker is seen
+    controller  ephemeral, created in one multi with the next controller epoch, so that two controllers never share an
                 epoch
 
-All of it can be done again at any time: a crash in between leaves nothing half made."""
+All of it can be repeated at any time: a crash in between leaves no incomplete state."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FIRST_CONTROLLER_EPOCH = 1
 
 
 class BrokerIdTaken(Exception):
-    """Another broker is registered under this number; the text is one sentence."""
+    """Another broker is registered under this id; the text is one sentence."""
 
     def __init__(self, broker_id: int) -> None:
         super().__init__(
@@ -38,11 +38,11 @@ class BrokerIdTaken(Exception):
 
 
 async def ensure_paths(store: Store) -> None:
-    """Makes the nodes that every broker expects, where they are missing."""
+    """Creates the nodes that every broker expects, if they are missing."""
     for path in paths.PERSISTENT_PATHS:
         if await store.exists(path) is None:
             try:
-                await store.create(path, None)  # null, as Kafka: its brokers tell that from no bytes
+                await store.create(path, None)  # null, as Kafka: its brokers distinguish it from no bytes
             except NodeExistsError:
                 pass  # another broker was faster
     if await store.exists(paths.FEATURE) is None:
@@ -53,7 +53,7 @@ async def ensure_paths(store: Store) -> None:
 
 
 async def known_cluster_id(store: Store) -> str | None:
-    """The cluster's id; None where no broker has ever been in that tree."""
+    """Returns the cluster's id; None if no broker has ever used that tree."""
     try:
         return decode_cluster_id((await store.get(paths.CLUSTER_ID))[0])
     except NoNodeError:
@@ -61,7 +61,7 @@ async def known_cluster_id(store: Store) -> str | None:
 
 
 async def ensure_cluster_id(store: Store, proposal: str) -> str:
-    """The cluster's id: the one that is there, or the proposal, which then stands."""
+    """Returns the cluster's id: the existing one, or the proposal, which is then written."""
     if (known := await known_cluster_id(store)) is not None:
         return known
     try:
@@ -72,15 +72,15 @@ async def ensure_cluster_id(store: Store, proposal: str) -> str:
 
 
 async def next_broker_id(store: Store, reserved_max: int) -> int:
-    """A broker id that nobody has, above those that operators may choose."""
+    """Returns an unused broker id, above those that operators may choose."""
     stat = await store.set(paths.BROKER_SEQUENCE, b"")
     return reserved_max + stat.version
 
 
 async def register_broker(store: Store, broker_id: int, node: BrokerRegistration) -> int:
-    """Makes the broker's node, and gives the broker's epoch; BrokerIdTaken where another session has one.
+    """Creates the broker's node, and returns the broker's epoch; BrokerIdTaken if another session has such a node.
 
-    A node that this session made before is written anew."""
+    A node that this session created before is rewritten."""
     path, data = paths.broker(broker_id), node.encode()
     try:
         stat = (await store.create(path, data, ephemeral=True)).stat
@@ -96,8 +96,8 @@ async def register_broker(store: Store, broker_id: int, node: BrokerRegistration
 
 
 async def become_controller(store: Store, broker_id: int, now_ms: int) -> tuple[int, Stat] | None:
-    """Makes this broker controller where there is none: its epoch, and the stat of the epoch's node. None where
-    another broker is controller."""
+    """Makes this broker controller if there is no controller: returns its epoch, and the stat of the epoch's node.
+    None if another broker is controller."""
     if await store.exists(paths.CONTROLLER_EPOCH) is None:
         try:
             await store.create(paths.CONTROLLER_EPOCH, encode_controller_epoch(_FIRST_CONTROLLER_EPOCH - 1))
@@ -121,7 +121,7 @@ async def become_controller(store: Store, broker_id: int, now_ms: int) -> tuple[
 
 
 async def controller_of(store: Store) -> int | None:
-    """The broker that is controller; None where there is none."""
+    """Returns the broker that is controller; None if there is none."""
     try:
         return ControllerNode.decode((await store.get(paths.CONTROLLER))[0]).broker_id
     except NoNodeError:

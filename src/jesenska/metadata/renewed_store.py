@@ -1,11 +1,11 @@
-"""A store that outlives its sessions: when one expires, the next is opened, and the owner takes its place in the tree
+"""A store that outlives its sessions: when one expires, the next is opened, and the owner registers itself in the tree
 again.
 
     session -- EXPIRED --> connect, again and again, until there is a new one --> `on_renewed` --> session
 
-What is asked for in between is refused with SessionExpiredError. Ephemeral nodes and watches of the old session are
-gone: `on_renewed` makes them anew. Where that cannot be done (the connection ends, somebody else has the place), it is
-called again after a pause."""
+Requests in between are refused with SessionExpiredError. Ephemeral nodes and watches of the old session are gone:
+`on_renewed` creates them again. If that fails (the connection ends, another process has the place), it is called again
+after a pause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Renewed = Callable[[], Awaitable[None]]
 
 
 class RenewedStore:
-    """The session that there is now; made by `open`."""
+    """The current session; created by `open`."""
 
     def __init__(self, connect: Connect, first: Store) -> None:
         self._connect = connect
@@ -39,11 +39,11 @@ class RenewedStore:
 
     @staticmethod
     async def open(connect: Connect) -> RenewedStore:
-        """With a first session; what `connect` raises where there is none."""
+        """Returns a store with a first session; raises the error of `connect` if there is none."""
         return RenewedStore(connect, await connect())
 
     def on_renewed(self, work: Renewed) -> None:
-        """What is to be done with each later session before it is one like the one before."""
+        """Sets the work that restores the state of the session before; it runs with each later session."""
         self._on_renewed = work
 
     @property
@@ -55,7 +55,7 @@ class RenewedStore:
         return self._store.state
 
     def on_state(self, callback: StateCallback) -> None:
-        """Calls back with every later state; CONNECTED after EXPIRED once the new session has been taken up."""
+        """Calls back with every later state; with CONNECTED after EXPIRED once `on_renewed` has finished."""
         self._state_callbacks.append(callback)
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:

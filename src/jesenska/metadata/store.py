@@ -1,20 +1,20 @@
-"""What brokers see of the tree: a session on a store, wherever the tree lives.
+"""The brokers' view of the tree: a session on a store, independent of the place of the tree.
 
-`Store` is the interface: operations of one session, in order, with watches as callbacks. It is the same whether the
-tree is in this process (`embedded`), in a process of ours or in a ZooKeeper ensemble. A session is in one of these
+`Store` is the interface: operations of one session, in order, with watches as callbacks. It is the same for a tree in
+this process (`embedded`), in another process of jesenska or in a ZooKeeper ensemble. A session is in one of these
 states:
 
-    CONNECTED   answers come
-    SUSPENDED   nothing is heard of the store; the session may live on, and its ephemeral nodes with it
-    LOST        nothing was heard for as long as the session lasts: it must be taken for dead, though nobody has said
-                so
-    EXPIRED     the store said that the session is over: its ephemeral nodes are gone, a new session is needed
+    CONNECTED   answers arrive
+    SUSPENDED   the store does not answer; the session and its ephemeral nodes may still exist
+    LOST        the store has not answered for the session's timeout: the session must be treated as ended, though the
+                store has not reported its end
+    EXPIRED     the store reported the end of the session: its ephemeral nodes are gone, a new session is needed
     CLOSED      its owner closed it
 
     CONNECTED <-> SUSPENDED -> LOST -> CONNECTED | EXPIRED         from any of these -> CLOSED
 
-Callbacks of watches and of state run on the event loop, between other things: they must be short and must not raise. A
-watch that was asked for hears its event before an answer that shows the change."""
+Callbacks of watches and of state run on the event loop: they must be short and must not raise. A watch is called with
+its event before an answer that shows the change."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ StateCallback = Callable[[SessionState], None]
 
 
 class Store(Protocol):
-    """One session. Operations are done in the order in which they were called; each raises TreeError (or MultiError)
-    where it is refused.
+    """One session. Operations are done in the order of the calls; each raises TreeError (or MultiError) if it is
+    refused.
 
-    ConnectionLossError means that nobody knows whether a change was made: look before trying again."""
+    ConnectionLossError means that it is not known whether a change was made: read before trying again."""
 
     @property
     def session_id(self) -> int: ...
@@ -74,15 +74,16 @@ class Store(Protocol):
         ...
 
     async def get(self, path: str, watch: WatchCallback | None = None) -> tuple[bytes, Stat]:
-        """Data and stat; NoNodeError. `watch` hears once of the node's next change."""
+        """Returns data and stat; NoNodeError. `watch` is called once, at the node's next change."""
         ...
 
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
-        """The stat, or None. `watch` hears once of the node's next change, its creation included."""
+        """Returns the stat, or None. `watch` is called once, at the node's next change, its creation included."""
         ...
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> tuple[list[str], Stat]:
-        """Names of the children, in order; NoNodeError. `watch` hears once of the next child made or deleted."""
+        """Returns the names of the children, in order, and the stat; NoNodeError. `watch` is called once, when a child
+        is next created or deleted."""
         ...
 
     async def create(
@@ -94,36 +95,37 @@ class Store(Protocol):
         sequential: bool = False,
         acl: tuple[Acl, ...] = OPEN_ACL,
     ) -> Result:
-        """The full path and the stat; NodeExistsError, NoNodeError where the parent is missing."""
+        """Creates a node; returns the full path and the stat. NodeExistsError; NoNodeError if the parent is
+        missing."""
         ...
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
-        """The new stat; BadVersionError where the node is not at `version`."""
+        """Sets the data; returns the new stat. BadVersionError if the node is not at `version`."""
         ...
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        """NoNodeError, BadVersionError, NotEmptyError."""
+        """Deletes a node; NoNodeError, BadVersionError, NotEmptyError."""
         ...
 
     async def multi(self, operations: Sequence[Operation]) -> tuple[Result, ...]:
-        """All of them or none; MultiError says which was refused."""
+        """Does all operations or none; MultiError names the refused one."""
         ...
 
     async def sync(self, path: str = "/") -> None:
-        """Returns when reads of this session show every change that was answered to anyone before the call."""
+        """Returns when reads of this session show every change that was answered to any session before the call."""
         ...
 
     async def close(self) -> None:
-        """Ends the session: its ephemeral nodes go."""
+        """Ends the session: its ephemeral nodes are deleted."""
         ...
 
 
 async def multi_in_pieces(store: Store, operations: Sequence[Operation], max_bytes: int | None) -> tuple[Result, ...]:
-    """All of them in one multi where they are not larger than that; else in pieces, in their order, the checks that
-    they begin with in each of them.
+    """Does all operations in one multi if `max_bytes` allows it; otherwise in pieces, in their order. The checks at
+    the beginning are repeated in each piece.
 
-    Nothing is cut between an operation and one on its parent behind it (a node and the one it is in go together). What
-    an error leaves is a beginning."""
+    An operation and one on its parent directly after it (a node and its parent) stay in one piece. After an error,
+    only the first pieces have been done."""
     if max_bytes is None:
         return await store.multi(operations)
     checks = tuple(takewhile(lambda operation: isinstance(operation, Check), operations))
@@ -150,8 +152,8 @@ def _pieces(operations: Sequence[Operation], max_bytes: int) -> Iterator[list[Op
 
 @dataclass(frozen=True, slots=True)
 class _ChrootWatch:
-    """A watch that hears paths as they are seen from the root; equal for equal callbacks, so that asking twice is
-    asking once."""
+    """A watch that gets paths as they are seen from the root; equal for equal callbacks, so that two requests with one
+    callback give one call."""
 
     root: str
     callback: WatchCallback

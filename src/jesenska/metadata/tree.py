@@ -1,22 +1,22 @@
 """The cluster's tree of facts as a deterministic state machine, with ZooKeeper's data model.
 
-Nodes hold data and children; they are persistent or ephemeral (gone with their session), and a sequential one gets a
-number from its parent. Every node counts its changes, so that a writer can say "only if it is still as I read it";
-several operations can be one (`multi`).
+Nodes have data and children; they are persistent or ephemeral (deleted with their session), and a sequential one gets
+a number from its parent. Every node counts its changes, so that a writer can require the version that it read; several
+operations can be one (`multi`).
 
-    decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and gives the transaction
-                                            and the answers
-    apply(transaction) -> Notices           applies what another tree decided; cannot fail
+    decide(request, now_ms) -> Decision     checks the request against this tree, applies it, and returns the
+                                            transaction and the answers
+    apply(transaction) -> changes           applies a transaction that another tree decided; cannot fail
 
-Whoever journals keeps two trees: one decides and is ahead, the other applies what has been committed and is what
-readers see. Both, and every tree rebuilt from the journal, come to the same state: time, session ids and zxids come in
-from outside or follow from the state alone.
+A journalling owner keeps two trees: one decides and is ahead, the other applies committed transactions and is the tree
+that readers see. Both, and every tree rebuilt from the journal, reach the same state: time, session ids and zxids are
+passed in or follow from the state alone.
 
 As in ZooKeeper: a node's number of creations of children, not its cversion, numbers sequential children; cversion is
-creations plus deletions. `/`, `/zookeeper` and what is below it exist from the beginning, without having been created
-(the root's cversion begins at -1), and cannot be deleted.
+creations plus deletions. `/`, `/zookeeper` and the nodes below it exist from the beginning, without having been
+created (the root's cversion begins at -1), and cannot be deleted.
 
-ACLs are checked where a request says who asks (`Multi.identities`); reading is checked by whoever reads
+ACLs are checked if a request has identities (`Multi.identities`); readers check their own permission
 (`require_permission`).
 
 Leaves out: quotas, containers and TTL nodes, and watches (`watches`)."""
@@ -66,7 +66,7 @@ from jesenska.metadata.tree_operations import (
     TreeError,
 )
 
-#: Paths that are fine at first sight: names of printable ASCII that do not begin with a dot.
+#: Paths that need no further check: names of printable ASCII that do not begin with a dot.
 _PLAIN_PATH = re.compile(r"(?:/[!-\-0-~][ -.0-~]*+)++")
 
 _SPECIAL = ("/", "/zookeeper", "/zookeeper/config", "/zookeeper/quota")
@@ -76,8 +76,8 @@ _NO_CHILDREN: set[str] = set()  # never changed
 
 
 class TreeNode:
-    """One node's state. `creates` counts children ever created; cversion follows from it and from the children that
-    are left."""
+    """One node's state. `creates` counts the children ever created; cversion is computed from it and from the number
+    of children."""
 
     __slots__ = (
         "acl",
@@ -113,7 +113,7 @@ class TreeNode:
         self.ctime, self.mtime = ctime, mtime
         self.version, self.creates, self.aversion = version, creates, aversion
         self.ephemeral_owner = ephemeral_owner
-        #: Its own set only where there are some: most nodes are leaves.
+        #: A set of its own only if there are children: most nodes are leaves.
         self.children: set[str] = _NO_CHILDREN
 
     @property
@@ -157,26 +157,25 @@ class TreeNode:
         return other
 
     def fields(self) -> tuple[object, ...]:
-        """Everything that makes this node what it is, for comparison."""
+        """Returns all of the node's state, for comparison."""
         return (self.data, self.acl, self.stat, self.creates, frozenset(self.children))
 
 
 class OpenSession(NamedTuple):
-    """A request for a session; whoever asks chooses an id that is not in use."""
+    """A request for a session; the caller chooses an id that is not in use."""
 
     session_id: int
     timeout_ms: int
 
 
 class CloseSession(NamedTuple):
-    """The end of a session, asked for by its owner or by whoever found that it expired."""
+    """A request to end a session, from its owner or from the code that found it expired."""
 
     session_id: int
 
 
 class Multi(NamedTuple):
-    """Operations of one session that happen together or not at all. Without identities it may do everything: no ACL is
-    looked at."""
+    """Operations of one session that are done together or not at all. Without identities no ACL is checked."""
 
     session_id: int
     operations: tuple[Operation, ...]
@@ -187,7 +186,7 @@ Request = OpenSession | CloseSession | Multi
 
 
 class Decision(NamedTuple):
-    """What was decided: the transaction to journal, and the answers to give once it is. No transaction where nothing
+    """A decision: the transaction to journal, and the answers to send after that. No transaction if nothing
     changes."""
 
     transaction: Transaction | None
@@ -212,7 +211,7 @@ class Tree:
 
     @staticmethod
     def restored(nodes: Iterable[tuple[str, TreeNode]], sessions: dict[int, int], last_zxid: int) -> Tree:
-        """The tree with exactly these nodes, in any order; ValueError where one has no parent."""
+        """Returns the tree with exactly these nodes, in any order; ValueError if one has no parent."""
         tree = Tree()
         tree._nodes = dict(nodes)
         tree.sessions = dict(sessions)
@@ -231,7 +230,7 @@ class Tree:
         return tree
 
     def copy(self) -> Tree:
-        """A tree with the same state that changes by itself."""
+        """Returns an independent tree with the same state."""
         other = Tree()
         other._nodes = {path: node.copy() for path, node in self._nodes.items()}
         other._ephemerals = {session: set(paths) for session, paths in self._ephemerals.items()}
@@ -240,48 +239,48 @@ class Tree:
         return other
 
     def state(self) -> tuple[object, ...]:
-        """All of the state as one comparable value."""
+        """Returns all of the state as one comparable value."""
         return ({path: node.fields() for path, node in self._nodes.items()}, dict(self.sessions), self.last_zxid)
 
     # Reading
 
     def get(self, path: str) -> tuple[bytes | None, Stat]:
-        """Data (None: null) and stat; NoNodeError."""
+        """Returns data (None: null) and stat; NoNodeError."""
         node = self._node(path)
         return node.data, node.stat
 
     def exists(self, path: str) -> Stat | None:
-        """The stat, or None where there is no such node."""
+        """Returns the stat, or None if there is no such node."""
         node = self.find(path)
         return node.stat if node is not None else None
 
     def find(self, path: str) -> TreeNode | None:
-        """The node, not to be changed, or None where there is no such node."""
+        """Returns the node, read-only, or None if there is no such node."""
         node = self._nodes.get(path)
         if node is None:
             check_path(path)
         return node
 
     def children(self, path: str) -> tuple[list[str], Stat]:
-        """Names of the children in order, and the stat; NoNodeError."""
+        """Returns the names of the children in order, and the stat; NoNodeError."""
         node = self._node(path)
         return sorted(node.children), node.stat
 
     def acl(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
-        """The rules of who may do what, and the stat; NoNodeError."""
+        """Returns the node's rules and the stat; NoNodeError."""
         node = self._node(path)
         return node.acl, node.stat
 
     def require_permission(self, path: str, permissions: int, identities: Collection[Identity]) -> None:
-        """NoAuthError unless the node gives one of these permissions to one of them; NoNodeError."""
+        """Raises NoAuthError unless the node grants one of these permissions to one of the identities; NoNodeError."""
         _require_permission(path, self._node(path), permissions, identities)
 
     def ephemerals(self, session_id: int) -> list[str]:
-        """Paths of a session's ephemeral nodes, in order."""
+        """Returns the paths of a session's ephemeral nodes, in order."""
         return sorted(self._ephemerals.get(session_id, ()))
 
     def walk(self) -> Iterator[tuple[str, TreeNode]]:
-        """Every path with its node; not to be changed."""
+        """Yields every path with its node, read-only."""
         return iter(self._nodes.items())
 
     def __len__(self) -> int:
@@ -290,10 +289,10 @@ class Tree:
     # Deciding
 
     def decide(self, request: Request, now_ms: int) -> Decision:
-        """The transaction of a request and its answers; this tree has it applied.
+        """Returns the transaction of a request and its answers; this tree has applied it.
 
-        TreeError where one operation alone was refused, MultiError where it was one of several; the tree is then as it
-        was."""
+        TreeError if a single operation was refused, MultiError if it was one of several; the tree is then
+        unchanged."""
         zxid = self.last_zxid + 1
         session_id = request.session_id
         if isinstance(request, OpenSession):
@@ -339,7 +338,7 @@ class Tree:
         return Decision(Transaction(zxid, now_ms, tuple(changes)), tuple(results))
 
     def _decide_alone(self, request: Multi, zxid: int, now_ms: int) -> Decision:
-        """As `_decide_all`; there is nothing to take back."""
+        """Decides a request of one operation as `_decide_all` does; there is nothing to undo."""
         (operation,) = request.operations
         change = self._decide_one(request, operation)
         if change is None:
@@ -352,7 +351,7 @@ class Tree:
         )
 
     def _decide_one(self, request: Multi, operation: Operation) -> NodeCreated | NodeDeleted | DataSet | AclSet | None:
-        # No `match`: it takes a look at the names of a class's fields each time.
+        # No `match`: it reads the names of a class's fields each time.
         identities = request.identities
         path = operation.path
         if isinstance(operation, SetData):
@@ -410,8 +409,8 @@ class Tree:
     # Applying
 
     def apply(self, transaction: Transaction) -> tuple[Change, ...]:
-        """Does what was decided elsewhere, and gives the changes in their order. AssertionError for a transaction that
-        is not the next one."""
+        """Applies a transaction that another tree decided, and returns the changes in their order. AssertionError for
+        a transaction that is not the next one."""
         assert transaction.zxid == self.last_zxid + 1, (
             f"transaction {transaction.zxid} does not follow {self.last_zxid}"
         )
@@ -455,7 +454,7 @@ class Tree:
             self._ephemerals.pop(change.session_id, None)
 
     def _undo_of(self, change: NodeCreated | NodeDeleted | DataSet | AclSet) -> Callable[[], None]:
-        """What takes back a change that is about to be applied."""
+        """Returns a function that undoes a change that is about to be applied."""
         nodes, path = self._nodes, change.path
         if isinstance(change, DataSet | AclSet):
             node = nodes[path]
@@ -496,13 +495,13 @@ class Tree:
 
 
 def split(path: str) -> tuple[str, str]:
-    """The parent's path and the last name."""
+    """Returns the parent's path and the last name."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name
 
 
 def check_path(path: str) -> None:
-    """BadArgumentsError for what ZooKeeper does not take as a path."""
+    """Raises BadArgumentsError for a path that ZooKeeper does not accept."""
     if _PLAIN_PATH.fullmatch(path):
         return
     if not path.startswith("/"):
@@ -534,7 +533,7 @@ def _kept(data: bytes | None) -> bytes | None:
 
 
 def require_size(path: str, data: bytes | None) -> None:
-    """BadArgumentsError for more than a node may hold."""
+    """Raises BadArgumentsError for more bytes than a node may hold."""
     if data is not None and len(data) > TREE_NODE_MAX_BYTES:
         raise BadArgumentsError(path, f"{len(data)} bytes are more than the {TREE_NODE_MAX_BYTES} that a node may hold")
 
@@ -545,5 +544,5 @@ def _require_acl(path: str, acl: tuple[Acl, ...]) -> None:
 
 
 def _int32(value: int) -> int:
-    """Counters are 32 bits wide and start again below zero, as in ZooKeeper."""
+    """Wraps a counter at 32 bits; it continues with negative numbers, as in ZooKeeper."""
     return (value + 2**31) % 2**32 - 2**31

@@ -1,8 +1,8 @@
-"""The words of the tree: what can be asked of it, what a change is, what it answers and how it refuses.
+"""The values that the tree works with: operations, changes, results and errors.
 
-A request (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) says what someone wants; a transaction says what happened,
-with everything decided: full paths with their sequence numbers, owners, new versions. Applying a transaction cannot
-fail and gives the same tree everywhere.
+An operation (`Create`, `Delete`, `SetData`, `SetAcl`, `Check`) is a request. A transaction is its outcome, with
+everything decided: full paths with their sequence numbers, owners, new versions. Applying a transaction cannot fail
+and gives the same tree everywhere.
 
     Transaction  zxid, time_ms, changes                one number for all its changes; zxids go up by one
     changes      NodeCreated  path data acl owner      owner: session id of an ephemeral node, 0 otherwise
@@ -10,7 +10,7 @@ fail and gives the same tree everywhere.
                  DataSet      path data version
                  AclSet       path acl version
                  SessionOpened  id timeout_ms
-                 SessionClosed  id                     its ephemeral nodes' NodeDeleted stand before it
+                 SessionClosed  id                     its ephemeral nodes' NodeDeleted come before it
 
 Error codes are ZooKeeper's."""
 
@@ -26,7 +26,7 @@ READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 
 
 class Acl(NamedTuple):
-    """One rule of who may do what with a node: permission bits, scheme and id."""
+    """One rule of a node's permissions: permission bits, scheme and id."""
 
     permissions: int
     scheme: str
@@ -37,7 +37,7 @@ OPEN_ACL: tuple[Acl, ...] = (Acl(ACL_ALL, "world", "anyone"),)
 
 
 class Stat(NamedTuple):
-    """What is known of a node besides its data; names and meanings are ZooKeeper's."""
+    """The facts about a node besides its data; names and meanings are ZooKeeper's."""
 
     czxid: int
     mzxid: int
@@ -52,12 +52,12 @@ class Stat(NamedTuple):
     pzxid: int
 
 
-# What can be asked
+# Operations
 
 
 class Create(NamedTuple):
-    """`data`, here and below: None is ZooKeeper's null, which its clients tell from no bytes (Apache Kafka does); a
-    `Store` gives it as no bytes."""
+    """A request to create a node. `data`, here and below: None is ZooKeeper's null, which clients such as Apache Kafka
+    distinguish from no bytes; a `Store` returns it as no bytes."""
 
     path: str
     data: bytes | None = b""
@@ -84,7 +84,7 @@ class SetAcl(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Changes nothing; makes a multi fail where the node is not at this version."""
+    """Changes nothing; makes a multi fail if the node is not at this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -94,14 +94,14 @@ Operation = Create | Delete | SetData | SetAcl | Check
 
 
 class Result(NamedTuple):
-    """The answer to one operation: the path (of a sequential node the full one), and the node's stat where it has one
+    """The answer to one operation: the path (of a sequential node the full one), and the node's stat if it has one
     afterwards."""
 
     path: str
     stat: Stat | None
 
 
-# What happened
+# Changes
 
 
 class NodeCreated(NamedTuple):
@@ -145,11 +145,11 @@ class Transaction(NamedTuple):
     changes: tuple[Change, ...]
 
 
-# How it refuses
+# Errors
 
 
 class TreeCode(IntEnum):
-    """ZooKeeper's error codes, as far as this tree and its server give them."""
+    """ZooKeeper's error codes that this tree and its server use."""
 
     OK = 0
     SYSTEM_ERROR = -1
@@ -172,7 +172,7 @@ class TreeCode(IntEnum):
 
 
 class TreeError(Exception):
-    """The tree's refusal of a request; `path` is the node it is about."""
+    """The tree's refusal of a request; `path` is the node that it is about."""
 
     code: ClassVar[TreeCode] = TreeCode.SYSTEM_ERROR
 
@@ -219,23 +219,23 @@ class NoAuthError(TreeError):
 
 
 class UnimplementedError(TreeError):
-    """The server does not know, or does not do, what was asked."""
+    """The server does not know, or does not support, the request."""
 
     code = TreeCode.UNIMPLEMENTED
 
 
 class ConnectionLossError(TreeError):
-    """The store could not be reached, or could not write: whether the change happened is not known."""
+    """The store could not be reached, or could not write: it is not known whether the change was made."""
 
     code = TreeCode.CONNECTION_LOSS
 
 
 class MultiError(Exception):
-    """A multi of which nothing was done: operation `index` was refused with `error`."""
+    """A multi that was refused as a whole: operation `index` was refused with `error`."""
 
     def __init__(self, index: int, count: int, error: TreeError) -> None:
         super().__init__(f"operation {index + 1} of {count} was refused: {error}")
         self.index = index
         self.error = error
-        # ZooKeeper's codes for each: those before the refused one were fine, those after it were not tried.
+        # ZooKeeper's codes for each: those before the refused one were valid, those after it were not tried.
         self.codes = (TreeCode.OK,) * index + (error.code,) + (TreeCode.RUNTIME_INCONSISTENCY,) * (count - index - 1)

@@ -1,12 +1,12 @@
-"""One-shot watches: who wants to hear once of the next change of a node, or of its children.
+"""One-shot watches: each is called once, at the next change of a node, or of its children.
 
-    asked with        heard at
+    set with          called at
     get, exists       creation, change of data, deletion of the node
     children          creation or deletion of a child, deletion of the node
 
-A watch is used up by the first event it hears. Watchers are any hashable values; one watcher asking twice hears once.
-Events come in the order of the changes, and of one change first for the node, then for its parent, as ZooKeeper sends
-them."""
+A watch is used up by its first event. Watchers are any hashable values; a watcher that sets a watch twice gets one
+event. Events are in the order of the changes, and for one change first the node's, then its parent's, as ZooKeeper
+sends them."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ class Watches(Generic[W]):
         self._of: dict[W, set[tuple[bool, str]]] = {}
 
     def watch_data(self, path: str, watcher: W) -> None:
-        """Asks for the next change of the node itself; it need not exist yet."""
+        """Sets a watch for the next change of the node itself; the node need not exist yet."""
         self._data.setdefault(path, {})[watcher] = None
         self._of.setdefault(watcher, set()).add((True, path))
 
     def watch_children(self, path: str, watcher: W) -> None:
-        """Asks for the next change of the node's children."""
+        """Sets a watch for the next change of the node's children."""
         self._child.setdefault(path, {})[watcher] = None
         self._of.setdefault(watcher, set()).add((False, path))
 
     def forget(self, watcher: W) -> None:
-        """Drops everything that a watcher asked for."""
+        """Drops all watches of a watcher."""
         for place in list(self._of.get(watcher, ())):
             self._drop(watcher, place)
 
     def has(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
-        """Whether it has asked for a change of the node, or of its children, and has not heard yet."""
+        """True if the watcher has a watch for changes of the node, or of its children, that is not used up."""
         return bool(self._held(path, watcher, data, children))
 
     def remove(self, path: str, watcher: W, *, data: bool, children: bool) -> bool:
-        """Drops what it asked for there; whether there was anything."""
+        """Drops the watches of the watcher on this path; True if there were any."""
         held = self._held(path, watcher, data, children)
         for place in held:
             self._drop(watcher, place)
@@ -91,11 +91,11 @@ class Watches(Generic[W]):
             del self._of[watcher]
 
     def watchers(self) -> list[W]:
-        """Everyone who asked for something and has not heard all of it."""
+        """Returns all watchers with a watch that is not used up."""
         return list(self._of)
 
     def fired(self, changes: Iterable[Change]) -> list[tuple[W, WatchEvent]]:
-        """The events of some changes, for those who asked; their watches are used up."""
+        """Returns the events of some changes with their watchers; the watches are used up."""
         found: list[tuple[W, WatchEvent]] = []
         if not self._of:
             return found
@@ -111,11 +111,11 @@ class Watches(Generic[W]):
         return found
 
     def count(self, watcher: W) -> int:
-        """How many watches somebody has."""
+        """Returns the number of watches of a watcher."""
         return len(self._of.get(watcher, ()))
 
     def paths(self) -> int:
-        """How many paths are watched."""
+        """Returns the number of watched paths."""
         return len(self._data.keys() | self._child.keys())
 
     def __len__(self) -> int:

@@ -1,4 +1,5 @@
-# The check of a produced batch, and CRC-32C: the twin of the functions of these names in `_precords.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+# The check of a produced batch, and CRC-32C: the twin of the functions of these names in `_precords.py`; the docstrings
+# there also apply here. A part of `_crecords.pyx`.
 
 cdef struct Header:
     int64_t base_offset
@@ -38,7 +39,7 @@ cdef inline void set_item(object target, Py_ssize_t index, object item) noexcept
 
 
 cdef object header_value(Header *header):
-    """A BatchHeader, made as tuple's own constructor makes it for a subclass."""
+    """Returns a BatchHeader, made as tuple's own constructor makes it for a subclass."""
     cdef object value = PyType_GenericAlloc(<PyTypeObject *>BatchHeader, 13)
     set_item(value, 0, header.base_offset)
     set_item(value, 1, header.batch_length)
@@ -154,7 +155,8 @@ def check_batch(
     int64_t earliest,
     int64_t latest,
 ):
-    """The one batch that `buffer` begins with, checked: frame, header, CRC and, unless it is compressed, its records."""
+    """Returns the header of the one batch at the beginning of `buffer` after all checks: frame, header, CRC and, unless
+    it is compressed, its records."""
     cdef Py_buffer view
     cdef Header header
     cdef Walk walk
@@ -190,7 +192,7 @@ def check_batch(
 
 
 def set_max_timestamp(buffer, Py_ssize_t position, header, int64_t max_timestamp, bint append_time):
-    """Writes largest timestamp and timestamp type with the CRC that follows from them, if they are not there already."""
+    """Writes largest timestamp and timestamp type with the new CRC, if they differ; returns the new header."""
     cdef Py_buffer view
     cdef Header loaded
     cdef int16_t attributes = header.attributes
@@ -212,12 +214,12 @@ def set_max_timestamp(buffer, Py_ssize_t position, header, int64_t max_timestamp
 
 
 def crc32c(buffer, Py_ssize_t start=0, end=None):
-    """CRC32C of `buffer[start:end]`."""
+    """Returns the CRC32C of `buffer[start:end]`."""
     return _crc32c(buffer, start, end, False)
 
 
 def crc32c_by_tables(buffer, Py_ssize_t start=0, end=None):
-    """The same without the processor's instruction; for tests."""
+    """Returns the CRC32C without the processor's instruction; for tests."""
     return _crc32c(buffer, start, end, True)
 
 

@@ -1,7 +1,9 @@
-# Records to Arrow's memory layout: the twin of `ColumnReader` in `_pcolumns.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+# Records to Arrow's memory layout: the twin of `ColumnReader` in `_pcolumns.py`; the docstrings there also apply here.
+# A part of `_crecords.pyx`.
 
 cdef class BinaryColumn:
-    """Values of a column as Arrow lays them out: `rows + 1` offsets of 32 bits, the bytes in a row, one validity bit for each."""
+    """Values of a column in Arrow's layout: `rows + 1` offsets of 32 bits, the bytes of all values, one validity bit for
+    each."""
 
     cdef readonly bytearray offsets
     cdef readonly bytearray data
@@ -69,7 +71,8 @@ cdef int measure_columns(
     const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int64_t start, int64_t stop, bint with_headers,
     Totals *totals, int32_t *index
 ) noexcept nogil:
-    """Reads every record, so that the second pass may trust the bytes, and adds up what the rows between the offsets take."""
+    """Reads every record, so that the second pass may trust the bytes, and adds up the sizes of the rows between the
+    offsets."""
     cdef Whole record
     cdef Field field
     cdef const uint8_t *header
@@ -110,7 +113,7 @@ cdef int64_t fill_columns(
     int64_t append_timestamp, int64_t start, int64_t stop, bint with_headers, int64_t row, int64_t header_row,
     int64_t *offsets, int64_t *timestamps, int32_t *types, int32_t *lists, uint8_t *marks, Fill *keys, Fill *values, Fill *names, Fill *datas
 ) noexcept nogil:
-    """Fills the columns; gives the number of rows without headers."""
+    """Fills the columns; returns the number of rows without headers."""
     cdef Whole record
     cdef Field field
     cdef const uint8_t *header
@@ -147,8 +150,9 @@ cdef int64_t fill_columns(
 
 
 cdef class ColumnReader:
-    """Gathers the records of batches as columns in Arrow's layout (numbers in the machine's byte order). `key` and `value`, with headers
-    also `header_key`, `header_value`, are binary columns; `header_offsets` says which headers belong to which row, null for none."""
+    """Gathers the records of batches as columns in Arrow's layout (numbers in the machine's byte order). `key` and
+    `value`, with headers also `header_key`, `header_value`, are binary columns; `header_offsets` assigns headers to rows,
+    null for rows without headers."""
 
     cdef readonly bint with_headers
     cdef readonly int64_t rows
@@ -183,8 +187,9 @@ cdef class ColumnReader:
         self, body, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t append_timestamp, bint append_time, int64_t start,
         int64_t stop
     ):
-        """Adds the records whose offsets are from `start` to before `stop`; gives their number. All of the batch's records are read:
-        InvalidRecordError where they are not `count` whole ones, then nothing is added. OverflowError where a column would pass 2 GiB."""
+        """Adds the records with offsets from `start` to before `stop`; returns their number. All of the batch's records
+        are read: InvalidRecordError if they are not `count` whole records, and then nothing is added. OverflowError if a
+        column would be larger than 2 GiB."""
         cdef Py_buffer view
         cdef const uint8_t *cursor
         cdef const uint8_t *limit

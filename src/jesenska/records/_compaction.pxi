@@ -1,4 +1,5 @@
-# What survives a compaction: the twin of `_pcompaction.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+# Selects the records that survive a compaction: the twin of `_pcompaction.py`; the docstrings there also apply here. A
+# part of `_crecords.pyx`.
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 
@@ -12,19 +13,19 @@ cdef extern from "zeroed.h" nogil:
     void jesenska_prefetch(const void *place)
 
 cdef enum:
-    # Compressed, transactional and control batches are the caller's.
+    # Compressed, transactional and control batches are left to the caller.
     SPECIAL_BITS = 0x37
     HORIZON_BIT = 0x40
-    # What a record can grow by when its timestamp is told from another base: the number itself, and the record's length.
+    # Bytes by which a record can grow if its timestamp is written from another base: the number, and the record's length.
     RECORD_GROWS_BYTES = 12
-    # Records that are read before the first of them is looked up: memory has their places ready by then.
+    # Records that are read before the first of them is looked up: their slots are prefetched meanwhile.
     AHEAD = 16
 
 
 cdef struct Slot:
     uint64_t first_half
     uint64_t second_half
-    # 0: nothing stands here.
+    # 0: the slot is free.
     int64_t offset_plus_1
 
 
@@ -38,7 +39,7 @@ cdef struct Brief:
     int64_t offset_delta
     Field key
     int64_t value_size
-    # Of the key, where it is to be looked up, and the place where that begins.
+    # Hash of the key if it is looked up, and the first slot of the search.
     bint is_sought
     uint64_t first_half
     uint64_t second_half
@@ -92,7 +93,7 @@ cdef inline int read_brief(const uint8_t **cursor, const uint8_t *limit, Brief *
 
 
 cdef inline bint holds(const int64_t *ends, Py_ssize_t count, int64_t offset) noexcept nogil:
-    """True if an offset is one of some that go up."""
+    """True if an offset is in an ascending array."""
     cdef Py_ssize_t low = 0
     cdef Py_ssize_t high = count
     cdef Py_ssize_t middle
@@ -134,7 +135,7 @@ cdef class KeyOffsets:
         return self.used
 
     cdef inline void seek(self, Brief *record) noexcept nogil:
-        """Finds out where a record's key is to be looked up, and has memory bring that place."""
+        """Finds the slot at which the search for a record's key begins, and prefetches it."""
         cdef uint64_t hash[2]
         jesenska_siphash128(self.secret, record.key.data, <size_t>record.key.size, hash)
         record.first_half = hash[0]
@@ -143,7 +144,7 @@ cdef class KeyOffsets:
         jesenska_prefetch(&self.slots[record.place])
 
     cdef inline Slot *find(self, Brief *record) noexcept nogil:
-        """Where a key that was sought stands, or would."""
+        """Returns the slot of a key that was sought, or the free slot for it."""
         cdef uint64_t place = record.place
         cdef Slot *slot
         while True:
@@ -255,7 +256,7 @@ cdef class KeyOffsets:
     cdef Survivors survivors(
         self, const uint8_t *data, int64_t size, int64_t count, int64_t base_offset, int64_t base_timestamp, bint drops_tombstones, int64_t new_base, uint8_t *target
     ) noexcept nogil:
-        """Writes the records that stay to `target`, their timestamps told from `new_base`."""
+        """Writes the records that stay to `target`, their timestamps relative to `new_base`."""
         cdef const uint8_t *cursor = data
         cdef const uint8_t *end = data + size
         cdef uint8_t *begun = target
@@ -410,7 +411,7 @@ cdef class KeyOffsets:
 
 
 def siphash128(bytes secret not None, bytes data not None):
-    """The hash that `KeyOffsets` knows keys by."""
+    """Returns the hash by which `KeyOffsets` identifies keys."""
     cdef uint64_t halves[2]
     cdef uint64_t hash[2]
     if len(secret) != 16:

@@ -1,15 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The compiled record codec: the twin of the modules in plain Python, function by function; the docstrings there hold here too. What a record looks like is
-drawn in record.py. One module, in parts:
+"""The compiled record codec: the twin of the modules in plain Python, function by function; their docstrings also apply
+here. The layout of a record is in record.py. One module, in parts:
 
     _walk.pxi, _check.pxi, _encode_decode.pxi       _precords.py
     _column_reader.pxi, _column_writer.pxi          _pcolumns.py
     _scan.pxi                                       _pscan.py
     _messages.pxi                                   _pmessages.py
+    _compaction.pxi                                 _pcompaction.py
 
-Everything that reads bytes from outside goes through `read_number`, `read_field` or the states of `walk`, each of which compares with the end
-before it reads; nothing here trusts a length, a count or an Arrow offset. Loops over records make no Python object unless the caller asked for
-records, and leave the interpreter lock free where a batch is large enough for another thread to gain by it.
+Bytes from outside are read only through `read_number`, `read_field` and the states of `walk`, which check the end
+before they read; no length, count or Arrow offset is trusted. Loops over records create no Python object unless the
+caller requested records, and release the interpreter lock if a batch is large enough for another thread to benefit.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
@@ -38,7 +39,7 @@ jesenska_crc_prepare()
 
 cdef enum:
     NAMED_MAX = 100
-    # A batch from this size on is worth letting other threads run meanwhile.
+    # From this size of a batch on, other threads may run meanwhile.
     UNLOCK_BYTES = 16384
     HEADER_BYTES = 61
     FRAME_BYTES = 17

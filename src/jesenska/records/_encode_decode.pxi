@@ -1,9 +1,10 @@
-# Records encoded and decoded as Python objects: the twin of the last part of `_precords.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+# Records encoded and decoded as Python objects: the twin of the last part of `_precords.py`; the docstrings there also
+# apply here. A part of `_crecords.pyx`.
 
 # --- encode ------------------------------------------------------------------------------------------------------------------------------
 
 cdef int put_bytes(bytearray target, const uint8_t *data, Py_ssize_t size) except -1:
-    """A length and as many bytes, at the end."""
+    """Appends a length and that many bytes."""
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(target)
     cdef uint8_t *cursor
     PyByteArray_Resize(target, before + number_size(to_zigzag(size)) + size)
@@ -13,7 +14,7 @@ cdef int put_bytes(bytearray target, const uint8_t *data, Py_ssize_t size) excep
 
 
 cdef bytearray encode_headers(headers):
-    """The headers of a record, without their count."""
+    """Appends the headers of a record, without their count."""
     cdef bytearray encoded = bytearray()
     cdef bytes name_bytes, data_bytes
     for name, data in headers:
@@ -122,12 +123,12 @@ cdef int append_one(bytearray target, int32_t offset_delta, int64_t timestamp_de
 
 
 def append_record(bytearray buffer not None, int32_t offset_delta, int64_t timestamp_delta, key, value, headers):
-    """Puts one record at the end of `buffer`."""
+    """Appends one record to `buffer`."""
     append_one(buffer, offset_delta, timestamp_delta, key, value, headers)
 
 
 def encode_records(bytearray buffer not None, records, int64_t base_timestamp):
-    """Puts records at the end of `buffer` with offset deltas from 0; gives their count and largest timestamp."""
+    """Appends records to `buffer` with offset deltas from 0; returns their count and largest timestamp."""
     cdef int32_t count = 0
     cdef int64_t max_timestamp = -1
     cdef int64_t timestamp
@@ -165,7 +166,7 @@ cdef object header_values(Whole *record):
 
 
 def decode_records(body, int32_t count, int64_t base_offset, int64_t base_timestamp, int64_t append_timestamp, timestamp_type):
-    """The records of a decompressed batch."""
+    """Returns the records of a decompressed batch."""
     cdef Py_buffer view
     cdef const uint8_t *cursor
     cdef const uint8_t *limit

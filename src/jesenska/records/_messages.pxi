@@ -1,4 +1,5 @@
-# Message sets turned into records and back: the twin of `_pmessages.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+# Message sets converted into records and back: the twin of `_pmessages.py`; the docstrings there also apply here. A part
+# of `_crecords.pyx`.
 
 cdef extern from "crc32.h" nogil:
     void jesenska_crc32_prepare()
@@ -9,7 +10,7 @@ jesenska_crc32_prepare()
 
 
 def crc32(buffer, bint by_tables=False):
-    """CRC-32 as messages have it, with or without what the processor has for it; for tests."""
+    """Returns the CRC-32 of messages, with or without the processor's instructions for it; for tests."""
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
@@ -52,7 +53,8 @@ cdef inline int read_message_field(const uint8_t **cursor, const uint8_t *end, F
 
 
 cdef int read_message(const uint8_t **cursor, const uint8_t *limit, OldMessage *message, bint *whole, bint verify) noexcept nogil:
-    """Reads the message at the cursor and moves past it; `whole` is false, and nothing read, if only a part of one is left."""
+    """Reads the message at the cursor and moves past it; if only a part of one is left, `whole` is false and nothing is
+    read."""
     cdef const uint8_t *data = cursor[0]
     cdef const uint8_t *end
     cdef int64_t size
@@ -91,7 +93,7 @@ cdef int read_message(const uint8_t **cursor, const uint8_t *limit, OldMessage *
 
 
 cdef inline int64_t record_length(OldMessage *message, int64_t timestamp_delta, int64_t offset_delta) noexcept nogil:
-    """Bytes of the record that a message becomes, without the length in front; the one header byte is the count of none."""
+    """Returns the size of the record made of a message, without its length field; the one header byte is a count of 0."""
     cdef int64_t length = 2 + number_size(to_zigzag(timestamp_delta)) + number_size(to_zigzag(offset_delta))
     length += number_size(to_zigzag(message.key.size)) + number_size(to_zigzag(message.value.size))
     if message.key.size > 0:
@@ -179,7 +181,7 @@ def messages_to_records(bytearray out not None, data, int magic, int64_t max_mes
         with nogil:
             cursor = <const uint8_t *>view.buf
             for index in range(count):
-                # Read a second time, so the bytes must not change meanwhile; they are the request's own.
+                # Read a second time, so the bytes must not change meanwhile; they belong to the request.
                 read_message(&cursor, limit, &message, &whole, False)
                 if has_append_time:
                     message.timestamp = append_time
@@ -232,7 +234,7 @@ cdef uint8_t *put_message(uint8_t *target, int64_t offset, int magic, int attrib
 
 
 cdef inline void lengthen(bytearray out, Py_ssize_t size):
-    """Never makes it smaller: memory that was used before stays."""
+    """Enlarges the buffer if necessary, and never makes it smaller: used memory stays."""
     if size > PyByteArray_GET_SIZE(out):
         PyByteArray_Resize(out, size)
 
@@ -266,7 +268,7 @@ cdef struct Written:
 cdef int measure_messages(
     const uint8_t *cursor, const uint8_t *limit, int32_t count, int64_t base_offset, int magic, int64_t first_offset, int64_t *total, int32_t *index
 ) noexcept nogil:
-    """Adds to `total` what `count` records, and nothing else, take as messages; `index` is that of the record at fault."""
+    """Adds to `total` the size of exactly `count` records as messages; `index` is that of a faulty record."""
     cdef Whole record
     cdef int fault
     index[0] = 0
@@ -293,7 +295,7 @@ cdef uint8_t *put_messages(
     int64_t first_offset,
     Written *written,
 ) noexcept nogil:
-    """Writes records that were measured."""
+    """Writes records whose size was computed."""
     cdef Whole record
     cdef bint append_time = append_timestamp != -1
     cdef int attributes = 8 if append_time and magic else 0
@@ -364,7 +366,7 @@ cdef enum:
 
 
 cdef int64_t plain_batch_size(const uint8_t *data, int64_t left) noexcept nogil:
-    """The size of the batch there if it is whole, neither compressed nor control, and has records; else 0."""
+    """Returns the size of the batch there if it is whole, neither compressed nor control, and has records; else 0."""
     cdef int64_t size
     if left < B_HEADER or data[B_MAGIC] != 2 or data[B_ATTRIBUTES + 1] & B_NOT_PLAIN:
         return 0
@@ -413,7 +415,7 @@ def plain_batches_to_messages(bytearray out not None, data, Py_ssize_t position,
             with nogil:
                 batch = begin
                 while batch != end:
-                    # Read a second time, so the bytes must not change meanwhile; they are the caller's own.
+                    # Read a second time, so the bytes must not change meanwhile; they belong to the caller.
                     size = plain_batch_size(batch, end - batch)
                     target = put_messages(
                         target,

@@ -1,4 +1,5 @@
-# Batches of a file, one after the other: the twin of `_pscan.py`; the docstrings there hold here too. A part of `_crecords.pyx`.
+# Scans of the batches of a file: the twin of `_pscan.py`; the docstrings there also apply here. A part of
+# `_crecords.pyx`.
 
 cdef enum:
     SCAN_ENTRIES = 2048
@@ -10,7 +11,7 @@ cdef enum:
 
 
 cdef class BatchScan:
-    """Checks batches that follow one another; the twin in `_pscan.py` says what it gives."""
+    """Checks consecutive batches; the results are described in the twin in `_pscan.py`."""
 
     cdef readonly int64_t last_offset
     cdef readonly int64_t max_timestamp
@@ -109,23 +110,24 @@ cdef class BatchScan:
 
 cdef struct Newest:
     int64_t producer
-    # A ring.
+    # A ring buffer.
     int64_t positions[REMEMBERED_MAX]
     uint32_t count
     bint open
 
 
 cdef class ProducerScan:
-    """Where the batches of a file stand that a producers' state must be told of; the twin in `_pscan.py` says which."""
+    """Keeps the positions of the batches that the state of producers needs; they are described in the twin in
+    `_pscan.py`."""
 
     cdef readonly bint ended
     cdef int remembered
     cdef int kept_count
     cdef int producer_count
-    # A batch that is met keeps what stood before it, and itself.
+    # One batch can add the remembered batches before it, and itself.
     cdef int64_t kept[SCAN_KEPT + REMEMBERED_MAX]
     cdef Newest newest[SCAN_PRODUCERS]
-    # Rows of `newest` by the hash of their producer, one up; 0 is free.
+    # Rows of `newest` by the hash of their producer, plus one; 0 is free.
     cdef uint16_t slots[SCAN_SLOTS]
 
     def __init__(self, int remembered):
@@ -172,7 +174,7 @@ cdef class ProducerScan:
         return at
 
     cdef Newest *row_of(self, int64_t producer_id) noexcept nogil:
-        """The row of a producer, made where there is none; NULL where there is no room for it."""
+        """Returns the row of a producer, created if there is none; NULL if there is no room for it."""
         cdef uint32_t slot = <uint32_t>((<uint64_t>producer_id * <uint64_t>0x9E3779B97F4A7C15) >> 40) % SCAN_SLOTS
         cdef Newest *row
         while self.slots[slot]:

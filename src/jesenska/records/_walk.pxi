@@ -1,5 +1,5 @@
-# Records one after the other, in pieces, each looked at once: numbers, fields, one whole record, the walker. The twin of `Walker` in `_precords.py`; the
-# docstrings there hold here too. A part of `_crecords.pyx`.
+# Records one after the other, in pieces, each read once: numbers, fields, one whole record, the walker. The twin of
+# `Walker` in `_precords.py`; the docstrings there also apply here. A part of `_crecords.pyx`.
 
 # --- numbers --------------------------------------------------------------------------------------------------------------------------
 
@@ -100,7 +100,7 @@ cdef struct Whole:
 
 
 cdef int read_record(const uint8_t **cursor, const uint8_t *limit, Whole *record) noexcept nogil:
-    """Reads a record that lies whole before `limit`, its headers too, and moves the cursor past it."""
+    """Reads a record that is whole before `limit`, with its headers, and moves the cursor past it."""
     cdef int fault
     cdef int64_t length = 0
     cdef int64_t index
@@ -235,7 +235,8 @@ cdef inline int end_record(Walk *walk, int64_t left) noexcept nogil:
 
 
 cdef inline const uint8_t *walk_plain(Walk *walk, const uint8_t *data, const uint8_t *end) noexcept nogil:
-    """Past a record that lies whole in the piece and has no headers and no fault; NULL, with nothing changed, leaves it to the states."""
+    """Returns the position after a record that is whole in the piece and has no headers and no fault; NULL, with nothing
+    changed, if the states must read it."""
     cdef const uint8_t *cursor = data
     cdef const uint8_t *after
     cdef int64_t size = 0
@@ -391,7 +392,7 @@ cdef int refuse_rejected(Walk *walk) except -1:
 
 
 cdef class Walker:
-    """Goes through the records of one batch, fed in pieces cut anywhere, and keeps nothing of them."""
+    """Walks through the records of one batch, which is fed in pieces of any size, and keeps none of their bytes."""
 
     cdef Walk walk
 
@@ -428,7 +429,7 @@ cdef class Walker:
 
     @property
     def first_rejected(self):
-        """Offset delta and timestamp of the first record that is refused; None while there is none."""
+        """Offset delta and timestamp of the first rejected record; None while there is none."""
         if not self.walk.rejected:
             return None
         return self.walk.first_rejected_delta, self.walk.first_rejected_timestamp

@@ -3,13 +3,12 @@
 
     batches_to_columns   fetched batches -> one RecordBatch:
                          key binary, value binary, offset int64, timestamp int64 (ms), timestamp_type int32 (0 create,
-                         1 log append) and, if asked for, headers list<struct<key: string, value: binary>> (null where
+                         1 log append) and, on request, headers list<struct<key: string, value: binary>> (null if
                          a record has none)
     batches_to_pieces    the same in several RecordBatches of limited size
     columns_to_batches   arrays of one length -> batches ready to be sent
 
-Keys of headers are UTF-8 by protocol; whoever writes other bytes makes a column that Arrow's `validate(full=True)`
-refuses.
+Keys of headers are UTF-8 by protocol; other bytes in them make a column that Arrow's `validate(full=True)` refuses.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 _INT64_MAX = (1 << 63) - 1
 _SEQUENCES = 1 << 31
-#: An empty array may come without offsets.
+#: An empty array may have no buffer of offsets.
 _EMPTY_OFFSETS = bytes(8)
-#: Of a row and of a header, beside the bytes of their keys and values: numbers, places, marks.
+#: Bytes of a row and of a header, without the bytes of their keys and values: numbers, offsets, validity bits.
 _ROW_BYTES, _HEADER_BYTES = 33, 9
 
 
@@ -53,11 +52,11 @@ def batches_to_columns(
     with_headers: bool = False,
     verify: bool = True,
 ) -> pa.RecordBatch:
-    """The records with start_offset <= offset < end_offset of all whole batches in the buffers, in their order.
-    Control batches are passed over, a part of a batch at a buffer's end is left alone.
+    """Returns the records with start_offset <= offset < end_offset of all whole batches in the buffers, in their
+    order. Control batches and a part of a batch at a buffer's end are skipped.
 
     CorruptMessageError for a wrong CRC (unless `verify` is off), InvalidRecordError for records that cannot be read,
-    OverflowError where keys or values pass 2 GiB together."""
+    OverflowError if all keys or all values together are larger than 2 GiB."""
     (columns,) = _pieces(buffers, start_offset, end_offset, with_headers, verify, None)
     return columns
 
@@ -71,8 +70,9 @@ def batches_to_pieces(
     with_headers: bool = False,
     verify: bool = True,
 ) -> Iterator[pa.RecordBatch]:
-    """As `batches_to_columns`, but a new RecordBatch begins as soon as one has `piece_bytes`: none is larger than that
-    and one batch of records, and none is empty. A batch is decompressed when its turn comes."""
+    """Yields the records of `batches_to_columns` in pieces: a new RecordBatch begins as soon as one has `piece_bytes`.
+    None is larger than that by more than one batch of records, and none is empty. A batch is decompressed when its
+    turn comes."""
     for columns in _pieces(buffers, start_offset, end_offset, with_headers, verify, piece_bytes):
         if columns.num_rows:
             yield columns
@@ -86,7 +86,7 @@ def _pieces(
     verify: bool,
     piece_bytes: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The last piece may be empty; without `piece_bytes` there is one."""
+    """Yields the pieces; the last one may be empty. Without `piece_bytes` there is one piece."""
     reader = records_codec.ColumnReader(with_headers)
     for buffer in buffers:
         for position, header in iter_headers(buffer):
@@ -176,13 +176,14 @@ def columns_to_batches(
     base_sequence: int = NO_SEQUENCE,
     is_transactional: bool = False,
 ) -> list[bytearray]:
-    """Batches of these rows in their order, each of at most `max_batch_bytes` before compression (a larger record
-    makes its own). None for a column means null in every row. Rows without a timestamp get `default_timestamp` (ms).
+    """Returns batches of these rows in their order, each of at most `max_batch_bytes` before compression (a larger
+    record gets its own batch). None for a column means null in every row. Rows without a timestamp get
+    `default_timestamp` (ms).
 
     key, value: binary or string, large or not; anything else that Arrow can cast to binary. headers: list<struct<key:
-    string, value: binary>>. timestamp: int64 in ms or a timestamp. Slices and nulls are taken as they are. ValueError
-    for columns of different lengths, a header without a key, or arrays that are broken. With a producer id the
-    sequence numbers go on from batch to batch."""
+    string, value: binary>>. timestamp: int64 in ms or a timestamp. Slices and nulls are supported. ValueError for
+    columns of different lengths, a header without a key, or damaged arrays. With a producer id the sequence numbers
+    continue from batch to batch."""
     lengths = {len(column) for column in (key, value, headers, timestamp) if column is not None}
     if len(lengths) != 1:
         raise ValueError("the columns are not of one length" if lengths else "at least one column is needed")
@@ -211,8 +212,8 @@ def columns_to_batches(
 
 
 def partitions_of_keys(key: pa.Array, partition_count: int, unkeyed: int) -> pa.Array:
-    """int32: the partition that Kafka's Java client chooses for each key; `unkeyed` where the key is null. Types as in
-    `columns_to_batches`."""
+    """Returns, as int32, the partition that Kafka's Java client chooses for each key; `unkeyed` for a null key. Types
+    as in `columns_to_batches`."""
     arrow = _pyarrow()
     source = _binary(key)
     if source is None:

@@ -1,9 +1,9 @@
-"""Batches in a buffer: from header to header, offsets and times stamped in place, the CRC verified. The header is
-drawn in header.py.
+"""Batches in a buffer: iteration over headers, offsets and times stamped in place, verification of the CRC. The layout
+of the header is in header.py.
 
-Recovery after a crash: `iter_headers` stops before a part of a batch at the end and raises at nonsense, `verify_crc`
-tells whether the bytes of a whole batch are those that were written. Left out: what is inside a batch (check.py,
-decode.py).
+Recovery after a crash: `iter_headers` stops before a part of a batch at the end and raises an error for impossible
+bytes; `verify_crc` checks that the bytes of a whole batch are those that were written. Left out: the records in a
+batch (check.py, decode.py).
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ _CRC = Struct(">I")
 
 
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch from `position` on; a part of a batch at the end is left alone (a fetch
-    may cut one).
+    """Yields position and header of each whole batch from `position` on; stops before a part of a batch at the end (a
+    fetch may cut one).
 
-    CorruptMessageError where the length or the magic is impossible. Neither CRC nor records are looked at."""
+    CorruptMessageError if the length or the magic is impossible. Neither CRC nor records are checked."""
     end = len(buffer)
     while end - position >= FRAME_SIZE:
         _, batch_length, _, magic = _FRAME.unpack_from(buffer, position)
@@ -87,21 +87,21 @@ def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Batch
 
 
 def stamp_offsets(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Writes base offset and leader epoch into the header at `position`. Neither is under the CRC, so no byte of the
-    records is read."""
+    """Writes base offset and leader epoch into the header at `position`. The CRC does not cover them, so the records
+    are not read."""
     _OFFSET.pack_into(buffer, position, base_offset)
     _EPOCH.pack_into(buffer, position + LEADER_EPOCH_OFFSET, leader_epoch)
 
 
 def stamp_append_time(buffer: bytearray | memoryview, position: int, now_ms: int) -> BatchHeader:
-    """Makes `now_ms` the time of every record of the batch at `position` (log append time) and writes the CRC that
-    follows; gives the header as it then is. The CRC covers the records, so this reads the whole batch once."""
+    """Makes `now_ms` the time of every record of the batch at `position` (log append time) and writes the new CRC;
+    returns the new header. The CRC covers the records, so this reads the whole batch once."""
     return codec.set_max_timestamp(buffer, position, read_header(buffer, position), now_ms, True)
 
 
 def verify_crc(buffer: Buffer, position: int = 0, header: BatchHeader | None = None) -> None:
-    """CorruptMessageError unless the whole batch at `position` is in the buffer and has the CRC that its header
-    says."""
+    """Raises CorruptMessageError unless the whole batch at `position` is in the buffer and has the CRC of its
+    header."""
     if header is None:
         header = read_header(buffer, position)
     end = position + header.size_bytes
@@ -125,7 +125,7 @@ def stamp_producer(
     is_transactional: bool = False,
 ) -> None:
     """Writes a producer's id, epoch and first sequence number into the batch at `position`, and the new CRC: for
-    batches that were encoded before it was known when they leave."""
+    batches that were encoded before their place in the sequence was known."""
     end = position + read_header(buffer, position).size_bytes
     _PRODUCER.pack_into(buffer, position + PRODUCER_ID_OFFSET, producer_id, producer_epoch, base_sequence)
     if is_transactional:

@@ -1,27 +1,27 @@
-"""What the leader checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (asked of
-Apache Kafka 4.3.1):
+"""The leader's checks before it appends a client's batch, in Kafka's order and with Kafka's error codes (as Apache
+Kafka 4.3.1 answers):
 
-    frame      nothing whole, a second batch, a message set, base offset not 0    INVALID_RECORD
+    frame      no whole batch, a second batch, a message set, base offset not 0   INVALID_RECORD
                impossible length or magic                                         CORRUPT_MESSAGE
                zstd in a Produce below version 7                                  UNSUPPORTED_COMPRESSION_TYPE
     size       over max.message.bytes                                             MESSAGE_TOO_LARGE
     CRC                                                                           CORRUPT_MESSAGE
     header     count, last offset delta, control bit, base sequence               INVALID_RECORD
-    records    not what the header and their own lengths say                      INVALID_RECORD
+    records    do not match the header or their own lengths                           INVALID_RECORD
                no key on a compacted topic                                        INVALID_RECORD, names the records
                time out of the topic's limits, or log append time set by a client INVALID_TIMESTAMP, names the records
 
-Bytes after the batch that are too few for another one are no error and are not to be appended: take `size_bytes` of
-the header.
+Bytes after the batch that are too few for another one are not an error and must not be appended: append `size_bytes`
+of the header.
 
-Where Kafka is careless this is strict, and answers INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka takes
-them uncompressed and fails with UNKNOWN_SERVER_ERROR compressed), negative lengths other than -1 (Kafka takes them for
+Some checks are stricter than Kafka's and answer INVALID_RECORD: offset deltas that are not 0, 1, 2 … (Kafka accepts
+them uncompressed and fails with UNKNOWN_SERVER_ERROR compressed), negative lengths other than -1 (Kafka reads them as
 null), a record in a compressed batch whose length field is wrong, an unknown codec and an unreadable compressed stream
 (UNKNOWN_SERVER_ERROR in Kafka).
 
-A create-time batch whose header lies about its largest timestamp, or claims log append time, is put right in place,
-with a new CRC; the header that is returned is the one that then stands there. Left out: sequence numbers, transactions
-and authorisation, which need state, and message sets.
+If the header of a create-time batch has a wrong largest timestamp, or has log append time set, it is corrected in
+place, with a new CRC; the corrected header is returned. Left out: sequence numbers, transactions and authorisation,
+which need state, and message sets.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class CheckRules(NamedTuple):
-    """What a topic allows. Times are absolute (`MovingRules` takes them from the clock). A record without a timestamp
-    (-1) is always in time; under log append time no record's time is looked at."""
+    """The rules of a topic for batches. Times are absolute (`MovingRules` computes them from the clock). A record
+    without a timestamp (-1) is always accepted; under log append time the times of records are not checked."""
 
     max_message_bytes: int = 1048588
     key_required: bool = False
@@ -48,20 +48,21 @@ class CheckRules(NamedTuple):
     earliest_timestamp_ms: int = _INT64_MIN
     latest_timestamp_ms: int = _INT64_MAX
     decompressed_max_bytes: int = DECOMPRESSED_BATCH_MAX_BYTES
-    #: The codec that the topic's batches are to have; -1: whichever the producer chose. It is the caller's to see to.
+    #: The codec of the topic's batches; -1: the codec that the producer chose. The caller compresses.
     codec: int = -1
     #: Level on that codec's own scale; None for its default.
     level: int | None = None
 
     def wants_other_codec(self, header: BatchHeader) -> bool:
-        """True for a batch that is to be compressed anew."""
+        """True for a batch that must be compressed again with another codec."""
         return self.codec >= 0 and header.attributes & 7 != self.codec
 
 
 class MovingRules:
-    """What a topic allows, with limits of time that move with the clock: message.timestamp.before.max.ms and
-    after.max.ms, in ms; the largest int64 is no limit. Under a limit of either side, a time is refused too that lies
-    more than the largest int64 in the past: Apache Kafka's difference overflows there, and is one to the future."""
+    """The rules of a topic with time limits that move with the clock: message.timestamp.before.max.ms and
+    after.max.ms, in ms; the largest int64 is no limit. If there is a limit on either side, a time that lies more than
+    the largest int64 in the past is refused, too: Apache Kafka's difference overflows there and becomes a difference
+    to the future."""
 
     __slots__ = ("_after_max_ms", "_before_max_ms", "_made_at_ms", "_moves", "_rules")
 
@@ -73,7 +74,8 @@ class MovingRules:
         self._made_at_ms = -1
 
     def at(self, now_ms: int) -> CheckRules:
-        """The rules as they are now. Those of the last call are kept: many requests come within a millisecond."""
+        """Returns the rules at this time. The rules of the last call are kept, because many requests come within one
+        millisecond."""
         if self._moves and now_ms != self._made_at_ms:
             rules = self._rules
             latest_ms = min(now_ms + self._after_max_ms, _INT64_MAX)
@@ -89,8 +91,8 @@ class MovingRules:
 def check_batches(
     buffer: bytearray | memoryview, rules: CheckRules, produce_version: int = NEWEST_PRODUCE_VERSION
 ) -> list[BatchHeader]:
-    """The headers of the batches to append, which is always one: Kafka allows one per partition and request. Errors as
-    above. The buffer must be writable for a batch that has to be put right."""
+    """Returns the headers of the batches to append; there is always one, since Kafka allows one per partition and
+    request. Errors as above. The buffer must be writable for a batch that has to be corrected."""
     checked, _ = check_within(buffer, rules, produce_version, _INT64_MAX)
     assert checked is not None
     return checked
@@ -99,8 +101,8 @@ def check_batches(
 def check_within(
     buffer: bytearray | memoryview, rules: CheckRules, produce_version: int, budget_bytes: int
 ) -> tuple[list[BatchHeader] | None, int]:
-    """As `check_batches`, for a caller that has no time: gives up (None), with nothing changed, once a compressed
-    batch makes more than `budget_bytes`. The second value is how many it made."""
+    """Checks like `check_batches`, for a caller with little time: gives up (None), without any change, if a compressed
+    batch decompresses to more than `budget_bytes`. The second value is the number of decompressed bytes."""
     header = codec.check_batch(
         buffer,
         produce_version,

@@ -1,4 +1,4 @@
-"""Chooses the record codec: the compiled module where it was built, else its pure twin. JESENSKA_PURE=1 in the
+"""Chooses the record codec: the compiled module if it was built, else its pure twin. JESENSKA_PURE=1 in the
 environment forces the twin."""
 
 from __future__ import annotations

@@ -1,22 +1,22 @@
 """The four codecs of a batch, written as Kafka's Java client writes them and read in bounded pieces.
 
-    gzip    one member; several in a row are read, what follows the last one is passed over
-    snappy  written in xerial's framing, read in it and raw:
+    gzip    one member; several in a row are read, bytes after the last one are ignored
+    snappy  written in xerial's framing, read with it and raw:
                 82 53 4e 41 50 50 59 00 | version int32 = 1 | compatible int32 = 1 | { length int32 | raw snappy block
                 }*
     lz4     one frame: blocks of 64 KB, independent, no content checksum, no content size. A frame of linked blocks is
-            refused: Kafka's own clients cannot read one. What follows the frame is passed over
+            refused: Kafka's own clients cannot read one. Bytes after the frame are ignored
     zstd    one or more frames
 
-A stream comes from anyone, so nothing is allocated because a stream claims it. Output goes in pieces of
-DECOMPRESSION_PIECE_BYTES and is not kept. The exception is a raw snappy block, which has no smaller unit: its claimed
-length is believed only up to what so many bytes can hold at best (snappy's densest element makes 64 bytes of 3).
-zstd's window is limited to what Kafka's own writers use at most (128 MiB) and is touched by the library only as far as
-output comes; every lz4 block is at most 4 MiB by format.
+A stream may come from any client, so a size claimed in a stream never causes an allocation. Output is returned in
+pieces of DECOMPRESSION_PIECE_BYTES and is not kept. The exception is a raw snappy block, which has no smaller unit:
+its claimed length is accepted only up to the largest output that its bytes can have (snappy's densest element makes 64
+bytes of 3). zstd's window is limited to the largest one of Kafka's own writers (128 MiB), and the library uses its
+memory only as far as there is output; every lz4 block is at most 4 MiB by format.
 
-A stream that is cut short or is nonsense raises InvalidRecordError. Apache Kafka 4.3.1 answers UNKNOWN_SERVER_ERROR
-there (measured), the sign of an error it did not foresee; it is not retriable either, so a client acts alike on both.
-One difference: lz4's content checksum, where a frame has one, is verified here and not in Kafka.
+A stream that is cut short or malformed raises InvalidRecordError. Apache Kafka 4.3.1 answers UNKNOWN_SERVER_ERROR
+there; neither error is retriable, so a client handles both in the same way. One difference: lz4's content checksum, if
+a frame has one, is verified here and not in Kafka.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from jesenska.base.errors import InvalidRecordError
 from jesenska.base.limits import DECOMPRESSED_BATCH_MAX_BYTES, DECOMPRESSION_PIECE_BYTES
 from jesenska.records.header import Buffer, Codec
 
-#: Compressed bytes handed to a decompressor at once; what it does not take yet is copied each time, so this is small.
+#: Compressed bytes passed to a decompressor at once; the bytes that it does not use yet are copied each time, so this
+#: is small.
 _INPUT_PIECE_BYTES = 16 * 1024
 #: Frames up to this size are decompressed in one call.
 _SMALL_LZ4_BYTES = 64 * 1024
@@ -60,8 +61,8 @@ _GZIP_MEMBER_START = b"\x1f\x8b"
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """The bytes of `data` compressed; `level` as the codec's own scale has it, None for the default of Kafka's
-    clients. The interpreter lock is free meanwhile."""
+    """Returns `data` compressed; `level` is on the codec's own scale, None for the default of Kafka's clients. The
+    interpreter lock is released meanwhile."""
     if codec == Codec.GZIP:
         packer = zlib.compressobj(-1 if level is None else level, zlib.DEFLATED, 31)
         return packer.compress(data) + packer.flush()
@@ -83,14 +84,14 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def with_true_lz4_checksum(packed: Buffer) -> bytearray:
-    """An lz4 frame whose header has the checksum that the format asks for, whatever stands there: message sets of
-    format v0 have it wrong."""
+    """Returns an lz4 frame with the header checksum that the format requires, whatever the frame has: in message sets
+    of format v0 it is wrong."""
     return _with_lz4_checksum(packed, len(_LZ4_MAGIC))
 
 
 def with_old_lz4_checksum(packed: Buffer) -> bytearray:
-    """An lz4 frame as message sets of format v0 have it: the checksum in its header is taken over the frame's magic,
-    too."""
+    """Returns an lz4 frame in the form of message sets of format v0: the checksum in its header also covers the
+    frame's magic."""
     return _with_lz4_checksum(packed, 0)
 
 
@@ -103,9 +104,9 @@ def _with_lz4_checksum(packed: Buffer, begins_at: int) -> bytearray:
     return frame
 
 
-@lru_cache(maxsize=64)  # nearly all frames begin alike
+@lru_cache(maxsize=64)  # nearly all frames begin with the same bytes
 def _xxh32_short(data: bytes) -> int:
-    """xxHash32 with seed 0 of less than 16 bytes."""
+    """Returns xxHash32 with seed 0 of less than 16 bytes."""
     value = 0x165667B1 + len(data)
     at = 0
     while at + 4 <= len(data):
@@ -121,10 +122,10 @@ def _xxh32_short(data: bytes) -> int:
 
 
 def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> Iterator[Buffer]:
-    """The decompressed bytes of `buffer` in pieces of at most DECOMPRESSION_PIECE_BYTES. Each is valid until the next
-    one is asked for.
+    """Yields the decompressed bytes of `buffer` in pieces of at most DECOMPRESSION_PIECE_BYTES. Each piece is valid
+    until the next one is requested.
 
-    InvalidRecordError past `limit` bytes in all, and for a stream that is cut short or nonsense."""
+    InvalidRecordError if there are more than `limit` bytes in all, and for a stream that is cut short or malformed."""
     total = 0
     try:
         for piece in _STREAMS[codec](memoryview(buffer).cast("B"), limit):
@@ -137,11 +138,11 @@ def decompress_pieces(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BA
 
 
 def decompress(codec: Codec, buffer: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> bytearray:
-    """All decompressed bytes at once; errors as in `decompress_pieces`."""
+    """Returns all decompressed bytes at once; errors as in `decompress_pieces`."""
     if codec == Codec.LZ4 and len(buffer) <= min(_SMALL_LZ4_BYTES, limit // _LZ4_RATIO_MAX):
         frame = memoryview(buffer).cast("B")
         _check_lz4_frame(frame)
-        if not frame[4] & _LZ4_CONTENT_SIZE:  # the library would make room for as much as the frame says
+        if not frame[4] & _LZ4_CONTENT_SIZE:  # the library would allocate the size that the frame claims
             return _unlz4_at_once(frame)
     whole = bytearray()
     for piece in decompress_pieces(codec, buffer, limit):
@@ -266,7 +267,7 @@ def _unlz4(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def _unlz4_at_once(frame: memoryview) -> bytearray:
-    """A small frame, which cannot come to more than is allowed: one call of the library in place of five."""
+    """Decompresses a small frame, which cannot exceed the limit, with one call of the library instead of five."""
     try:
         whole: bytearray = lz4.frame.decompress(frame, return_bytearray=True)
     except RuntimeError as error:
@@ -285,8 +286,8 @@ def _unzstd(data: memoryview, limit: int) -> Iterator[Buffer]:
 
 
 def _check_zstd_frames(data: memoryview) -> None:
-    """Goes from block to block without decompressing: the streaming reader does not say whether its last frame was
-    whole."""
+    """Checks the blocks of a stream without decompressing: the streaming reader does not report whether its last frame
+    was whole."""
     position = 0
     end = len(data)
 

@@ -1,12 +1,12 @@
-"""Batches taken apart into records, and control records read. Layouts in header.py and record.py.
+"""Decodes batches into records, and reads control records. Layouts are in header.py and record.py.
 
 A control record marks the end of a transaction; its key and value say which:
 
     key    version int16 = 0 | type int16: 0 abort, 1 commit
     value  version int16 = 0 | coordinator_epoch int32
 
-Consumers never see one, yet each takes an offset. Left out: which transactions were aborted (the fetch answer says so,
-the client filters).
+Consumers never see a control record, but each takes an offset. Left out: the list of aborted transactions (the answer
+to Fetch has it, the client filters).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ControlType(IntEnum):
 
 
 class ControlMarker(NamedTuple):
-    """The end of a transaction as a control record tells it."""
+    """The end of a transaction as a control record describes it."""
 
     type: ControlType
     coordinator_epoch: int
@@ -44,7 +44,7 @@ class ControlMarker(NamedTuple):
 def records_of(
     buffer: Buffer, position: int, header: BatchHeader, limit: int = DECOMPRESSED_BATCH_MAX_BYTES
 ) -> bytearray | memoryview:
-    """The bytes of the batch's records, decompressed where they are compressed. InvalidRecordError as in
+    """Returns the bytes of the batch's records, decompressed if they are compressed. InvalidRecordError as in
     `decompress`."""
     body = memoryview(buffer)[position + HEADER_SIZE : position + header.size_bytes]
     number = header.attributes & 7
@@ -60,7 +60,7 @@ def records_of(
 def decode_batch(
     buffer: Buffer, position: int = 0, verify: bool = True, header: BatchHeader | None = None
 ) -> list[Record]:
-    """All records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless
+    """Returns all records of the batch at `position`, control records too. CorruptMessageError for a wrong CRC (unless
     `verify` is off) or an impossible header, InvalidRecordError for records that cannot be read."""
     if header is None:
         header = read_header(buffer, position)
@@ -77,8 +77,8 @@ def decode_batch(
 
 
 def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -> Iterator[Record]:
-    """The records from `start_offset` on that a consumer sees in an answer to Fetch: no control records, and a part of
-    a batch at the end is left alone. Errors as in `decode_batch`."""
+    """Yields the records from `start_offset` on that a consumer sees in an answer to Fetch, without control records
+    and without a part of a batch at the end. Errors as in `decode_batch`."""
     for position, header in iter_headers(buffer):
         if header.is_control or header.last_offset < start_offset:
             continue
@@ -89,7 +89,7 @@ def decode_batches(buffer: Buffer, verify: bool = True, start_offset: int = 0) -
 
 
 def control_marker(record: Record) -> ControlMarker:
-    """What a record of a control batch says. A key of a later version is read as far as it is known;
+    """Returns the marker in a record of a control batch. A key of a later version is read as far as it is known;
     InvalidRecordError if it is too short."""
     key = record.key
     if key is None or len(key) < _MARKER_KEY.size:
@@ -101,12 +101,12 @@ def control_marker(record: Record) -> ControlMarker:
 
 
 def read_marker(batch: Buffer) -> ControlMarker | None:
-    """What a control batch says, by its first record; None if compaction has left none, as nothing of the transaction
-    is left. InvalidRecordError if it is damaged; its CRC is not looked at."""
+    """Returns the marker of a control batch, from its first record; None if compaction has removed the record, because
+    nothing of the transaction is left. InvalidRecordError if it is damaged; its CRC is not checked."""
     records = decode_batch(batch, verify=False)
     return control_marker(records[0]) if records else None
 
 
 def marker_record(marker: ControlMarker, timestamp_ms: int) -> tuple[int, bytes, bytes, tuple[()]]:
-    """The record to encode (with `is_control`) for the end of a transaction."""
+    """Returns the record to encode (with `is_control`) for the end of a transaction."""
     return timestamp_ms, _MARKER_KEY.pack(0, marker.type), _MARKER_VALUE.pack(0, marker.coordinator_epoch), ()

@@ -1,8 +1,8 @@
-"""Batches made from records: whole (`encode_batch`) or record by record up to a size (`BatchWriter`). Layouts in
+"""Encodes batches of records: whole (`encode_batch`) or record by record up to a size (`BatchWriter`). Layouts are in
 header.py and record.py.
 
-The base timestamp is the first record's. Records without a timestamp carry -1. Left out: how many records make a batch
-and how long they wait, which is the producer's decision.
+The base timestamp is the first record's. Records without a timestamp have -1. Left out: the number of records in a
+batch and their waiting time, which the producer decides.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from jesenska.records.header import (
 from jesenska.records.record import Headers, Record, RecordInput
 
 _EMPTY_HEADER = bytes(HEADER_SIZE)
-#: More than the fields around key and value of a record without headers take.
+#: Upper limit for the size of the fields around key and value of a record without headers.
 _RECORD_OVERHEAD_BYTES = 26
-#: More than the lengths of one record header take.
+#: Upper limit for the size of the lengths of one record header.
 _RECORD_HEADER_OVERHEAD_BYTES = 10
 
 
 def attributes_of(codec: Codec, is_transactional: bool, is_control: bool, log_append_time: bool) -> int:
-    """The attributes field for these properties."""
+    """Returns the attributes field for these properties."""
     attributes = int(codec)
     if log_append_time:
         attributes |= Attributes.LOG_APPEND_TIME
@@ -64,8 +64,8 @@ def seal_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """Compresses the records that follow the 61 bytes left free in `batch` and writes the header with its CRC; gives
-    the finished batch, `batch` itself where nothing was compressed."""
+    """Compresses the records after the 61 bytes left free in `batch` and writes the header with its CRC; returns the
+    finished batch, `batch` itself if nothing was compressed."""
     codec = Codec(attributes & Attributes.CODEC_MASK)
     if codec:
         with memoryview(batch) as view:
@@ -104,7 +104,7 @@ def reseal_batch(
     *,
     level: int | None = None,
 ) -> bytearray:
-    """As `seal_batch`; everything else is that of another batch's header."""
+    """Seals a batch like `seal_batch`; all other fields are those of another batch's header."""
     return seal_batch(
         batch,
         attributes,
@@ -134,9 +134,9 @@ def encode_batch(
     is_transactional: bool = False,
     is_control: bool = False,
 ) -> bytearray:
-    """One batch of these records (timestamp in ms, key, value, headers; or `Record`, whose offset is not looked at),
-    offsets in a row from `base_offset`. ValueError for no records: a batch without any exists only where compaction
-    emptied one."""
+    """Returns one batch of these records (timestamp in ms, key, value, headers; or `Record`, whose offset is ignored),
+    with consecutive offsets from `base_offset`. ValueError for no records: a batch without records exists only if
+    compaction emptied one."""
     items = [item[1:2] + item[3:] if isinstance(item, Record) else item for item in records]
     if not items:
         raise ValueError("a batch needs at least one record")
@@ -172,9 +172,8 @@ def reencode_batch(
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
 ) -> bytearray:
-    """One batch of records that keep their offsets, gaps and all, as compaction and repair need it; `attributes` as in
-    the header. Without records the batch is empty, with header only: so the log keeps a producer's last sequence
-    number."""
+    """Returns one batch of records that keep their offsets, including gaps, for compaction and repair; `attributes` as
+    in the header. Without records the batch has only a header: so the log keeps a producer's last sequence number."""
     batch = bytearray(_EMPTY_HEADER)
     largest = NO_TIMESTAMP
     count = 0
@@ -204,10 +203,11 @@ def reencode_batch(
 
 
 class BatchWriter:
-    """A producer's batch in the making: `append` until it says that the batch is full, then `finish`.
+    """A producer's batch while it is filled: call `append` until it returns None because the batch is full, then
+    `finish`.
 
-    `max_bytes` bounds the finished batch as long as compression gains nothing; a single record larger than that still
-    makes a batch of its own, which the broker then judges."""
+    `max_bytes` bounds the finished batch if compression does not enlarge it; a single record larger than that still
+    gets a batch of its own, which the broker may refuse."""
 
     __slots__ = ("_batch", "base_timestamp", "codec", "level", "max_bytes", "max_timestamp", "record_count")
 
@@ -222,11 +222,11 @@ class BatchWriter:
 
     @property
     def size_bytes(self) -> int:
-        """What the batch takes now, before compression."""
+        """The present size of the batch, before compression."""
         return len(self._batch)
 
     def append(self, timestamp_ms: int, key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int | None:
-        """The record's offset delta in this batch, or None if the batch has no room for it."""
+        """Appends a record; returns its offset delta in this batch, or None if the batch has no room for it."""
         count = self.record_count
         if count == 0:
             self.base_timestamp = timestamp_ms
@@ -245,7 +245,7 @@ class BatchWriter:
         base_sequence: int = NO_SEQUENCE,
         is_transactional: bool = False,
     ) -> bytearray:
-        """The finished batch; the writer is spent. ValueError if nothing was appended."""
+        """Returns the finished batch; the writer cannot be used again. ValueError if nothing was appended."""
         if not self.record_count:
             raise ValueError("a batch needs at least one record")
         return seal_batch(
@@ -262,7 +262,7 @@ class BatchWriter:
 
 
 def estimated_size(key: Buffer | None, value: Buffer | None, headers: Headers = ()) -> int:
-    """At least the bytes that this record takes in a batch, uncompressed."""
+    """Returns an upper limit for the size of this record in a batch, uncompressed."""
     size = _RECORD_OVERHEAD_BYTES
     if key is not None:
         size += len(key)

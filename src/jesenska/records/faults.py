@@ -1,10 +1,10 @@
-"""What can be wrong with a batch, and the exception for each: one table for the compiled module and its pure twin, so
+"""The possible faults of a batch, and the exception for each: one table for the compiled module and its pure twin, so
 that both answer alike.
 
-Two kinds, as in Kafka's own broker. A *structural* fault means that the bytes are not what the header says; the rest
-cannot be trusted, the check ends there. A *rejected record* is well formed and breaks a rule of the topic; the check
-goes on, so that the answer to Produce v8 and later can name each of them (KIP-467), and the batch is refused as a
-whole.
+There are two kinds, as in Kafka's own broker. A *structural* fault means that the bytes do not match the header; the
+rest cannot be trusted, and the check ends there. A *rejected record* is well formed but breaks a rule of the topic;
+the check goes on, so that the answer to Produce v8 and later can name each of them (KIP-467), and the batch is refused
+as a whole.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jesenska.base.errors import (
     UnsupportedForMessageFormatError,
 )
 
-#: Rejected records that one answer names; the others of that batch fail with it all the same.
+#: Largest number of rejected records that one answer names; the other records of the batch also fail.
 REJECTED_RECORDS_NAMED_MAX = 100
 
 
@@ -62,7 +62,7 @@ class Fault(IntEnum):
 
 
 class Rejection(IntEnum):
-    """Why a well-formed record is refused. The numbers are shared with the compiled module."""
+    """Reasons to reject a well-formed record. The numbers are shared with the compiled module."""
 
     KEY_MISSING = 1
     TIMESTAMP_OUT_OF_RANGE = 2
@@ -129,8 +129,7 @@ class RecordError(NamedTuple):
 
 
 class RecordErrors(KafkaError):
-    """What the exceptions about single records have in common: `record_errors`, for the answer to Produce v8 and
-    later."""
+    """Base of the exceptions about single records: it has `record_errors`, for the answer to Produce v8 and later."""
 
     record_errors: tuple[RecordError, ...] = ()
 
@@ -153,7 +152,7 @@ class RejectedTimestampsError(RecordErrors, InvalidTimestampError):
 
 
 def raise_fault(fault: int, index: int = 0) -> NoReturn:
-    """Raises for a structural fault; `index` is the place in the batch of the record where it was met."""
+    """Raises the error for a structural fault; `index` is the place of the faulty record in the batch."""
     kind = Fault(fault)
     text = _RECORD_FAULTS.get(kind)
     if text is not None:
@@ -163,8 +162,8 @@ def raise_fault(fault: int, index: int = 0) -> NoReturn:
 
 
 def raise_rejections(rejections: Sequence[tuple[int, int]], total: int) -> NoReturn:
-    """Raises for rejected records: pairs of index and `Rejection`, the first ones of `total`. INVALID_TIMESTAMP if any
-    of them is about times, as in Kafka."""
+    """Raises the error for rejected records: pairs of index and `Rejection`, the first ones of `total`.
+    INVALID_TIMESTAMP if any of them is about times, as in Kafka."""
     errors = tuple(RecordError(index, _REJECTIONS[Rejection(kind)]) for index, kind in rejections)
     shown = "; ".join(f"record {error.batch_index}: {error.message}" for error in errors[:3])
     message = f"{total} records of the batch were rejected, the first ones: {shown}"

@@ -7,15 +7,15 @@
         16      1  magic                    2                                      not under the CRC
         17      4  crc                      CRC32C of everything from byte 21 to the end of the batch
         21      2  attributes               see below
-        23      4  last_offset_delta        offset of the last record less base_offset (stays when compaction takes
+        23      4  last_offset_delta        offset of the last record less base_offset (stays if compaction removes
                                             that record)
-        27      8  base_timestamp           ms; the records hold differences to it; -1 none
+        27      8  base_timestamp           ms; the records have differences to it; -1 none
         35      8  max_timestamp            ms; under log append time this is the time of every record
         43      8  producer_id              -1: not idempotent
         51      2  producer_epoch
         53      4  base_sequence            sequence number of the first record; goes from 2147483647 to 0
         57      4  record_count
-        61         records, compressed as a whole if attributes say so (record.py draws a record)
+        61         records, compressed as a whole if the attributes have a codec (layout in record.py)
 
     attributes   bits 0-2  codec: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd
                  bit  3    times are log append times (0: create times)
@@ -23,12 +23,12 @@
                  bit  5    control batch: holds transaction markers and is not shown to consumers
                  bit  6    base_timestamp is the delete horizon of compaction (KIP-534)
 
-All numbers big-endian. The byte `magic` stands at offset 16 in every format, so it says which one follows: message
-sets (v0 and v1) share the first 12 bytes, then have crc (4) and magic. They come later; until then whoever meets them
-here gets UNSUPPORTED_FOR_MESSAGE_FORMAT.
+All numbers are big-endian. The byte `magic` is at offset 16 in every format, so it identifies the format: message sets
+(v0 and v1) share the first 12 bytes, then have crc (4) and magic. They are read in message_set.py; the functions here
+raise UNSUPPORTED_FOR_MESSAGE_FORMAT for them.
 
-After a crash a log may end in a part of a batch or in nonsense: batch.py goes from header to header and verifies CRCs.
-Left out: what is inside (check.py, record.py).
+After a crash a log may end in a part of a batch or in other bytes: batch.py iterates over headers and verifies CRCs.
+Left out: the records (check.py, record.py).
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ BASE_SEQUENCE_OFFSET = 53
 RECORD_COUNT_OFFSET = 57
 #: Bytes of the header; the records begin here.
 HEADER_SIZE = 61
-#: base_offset and batch_length: what `batch_length` does not count.
+#: Bytes of base_offset and batch_length, which `batch_length` does not count.
 LENGTH_OVERHEAD = 12
-#: The bytes that must be there before anything can be said about a batch, up to and with the magic.
+#: Bytes up to and including the magic, the least that is needed to recognise a batch.
 FRAME_SIZE = 17
 #: The smallest value of the length field in any format (an empty message of v0).
 SMALLEST_LENGTH = 14
@@ -96,7 +96,7 @@ class TimestampType(IntEnum):
 
 
 class BatchHeader(NamedTuple):
-    """One batch's header, fields in the order of the bytes."""
+    """The header of one batch, fields in the order of the bytes."""
 
     base_offset: int
     batch_length: int
@@ -114,7 +114,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """The whole batch, header and records."""
+        """Size of the whole batch, header and records."""
         return LENGTH_OVERHEAD + self.batch_length
 
     @property
@@ -127,7 +127,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        """ValueError for the three numbers that no codec has; `check_batches` lets none of them in."""
+        """The codec; ValueError for the three numbers that no codec has. `check_batches` refuses such batches."""
         return Codec(self.attributes & 0x07)
 
     @property
@@ -156,7 +156,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def records_timestamp(self) -> int:
-        """Largest timestamp of its records; -1 where it has none left, whatever the header says: no record can be
+        """Largest timestamp of its records; -1 if it has no records left, whatever the header has: no record can be
         found by it."""
         return self.max_timestamp if self.record_count > 0 else NO_TIMESTAMP
 
@@ -166,15 +166,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """Sequence number of the last record; after 2147483647 comes 0. -1 where the batch has none."""
+        """Sequence number of the last record; after 2147483647 comes 0. -1 if the batch has no sequence numbers."""
         if self.base_sequence == NO_SEQUENCE:
             return NO_SEQUENCE
         return (self.base_sequence + self.last_offset_delta) % _SEQUENCES
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked but for its magic. CorruptMessageError where fewer than 61 bytes are left or
-    no format has this magic; UnsupportedForMessageFormatError for a message set."""
+    """Returns the header at `position`; only its magic is checked. CorruptMessageError if fewer than 61 bytes are left
+    or no format has this magic; UnsupportedForMessageFormatError for a message set."""
     if len(buffer) - position < HEADER_SIZE:
         if len(buffer) - position >= FRAME_SIZE:
             refuse_other_magic(buffer[position + MAGIC_OFFSET])
@@ -188,7 +188,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def refuse_other_magic(magic: int) -> None:
-    """Raises for every magic but 2."""
+    """Raises an error for every magic but 2."""
     if magic in (0, 1):
         raise UnsupportedForMessageFormatError(f"message sets (magic {magic}) are not read yet; batches (magic 2) are")
     if magic != MAGIC_V2:

@@ -1,24 +1,27 @@
-"""Message sets: how records lay in requests and logs before the batch (formats v0, Kafka 0.8 and 0.9, and v1, 0.10).
+"""Message sets: the form of records in requests and logs before the batch (formats v0, Kafka 0.8 and 0.9, and v1,
+0.10).
 
-    offset       int64     of the message in its partition; producers send anything
+    offset       int64     of the message in its partition; any value from producers
     size         int32     bytes that follow
-    crc          uint32    CRC-32 (zlib's, not CRC32C) of everything behind it
+    crc          uint32    CRC-32 (zlib's, not CRC32C) of everything after it
     magic        int8      0 or 1
     attributes   int8      bits 0-2 codec, bit 3 (v1): the time is log append time
     timestamp    int64     v1 only; ms, -1 none
     key          int32 length (-1: null) and bytes
     value        the same
 
-A message set is messages in a row, with nothing around them. Compressed it is one message without a key whose value is
-a whole set, compressed. The outer message has the offset of the last one inside; those inside carry offsets of their
-own in v0, and in v1 what they are after the first (so a broker need not write them anew). The outer timestamp is the
-largest inside, or the log append time of all.
+A message set is a sequence of messages, with nothing around them. Compressed it is one message without a key whose
+value is a whole set, compressed. The outer message has the offset of the last one inside. The messages inside have
+their own offsets in v0, and offsets relative to the first in v1 (so a broker need not rewrite them). The outer
+timestamp is the largest inside, or the log append time of all.
 
-lz4 in v0 is broken on purpose: the checksum in the frame's header is taken over the frame's magic, too. Old clients
-expect that, so it is written so and read either way. zstd came with Kafka 2.1 and was never allowed here.
+lz4 in v0 differs from the standard: the checksum in the frame's header also covers the frame's magic. Old clients
+expect that, so it is written in this form and read in both. zstd came with Kafka 2.1 and is not allowed in message
+sets.
 
-Nothing of v0 and v1 knows producers, transactions, leader epochs or headers: those are dropped on the way down, and
-control batches are left out. On the way up a set becomes one batch. Left out: the log, which keeps batches only.
+v0 and v1 have no fields for producers, transactions, leader epochs or headers: a conversion to them drops these, and
+control batches are left out. A conversion from them makes one batch of a set. Left out: the log, which keeps only
+batches.
 """
 
 from __future__ import annotations
@@ -57,25 +60,25 @@ MAGIC_V0, MAGIC_V1 = 0, 1
 
 
 class Converted(NamedTuple):
-    """A batch that was made of a message set."""
+    """A batch converted from a message set."""
 
     batch: bytearray
     header: BatchHeader
-    #: What lay in a compressed message.
+    #: Decompressed size of a compressed message; 0 without compression.
     unpacked_bytes: int
 
 
 class TakesLongerError(Exception):
-    """A set takes longer to convert than its caller has time for; nothing was done."""
+    """The conversion of a set takes more time than its caller has; nothing was done."""
 
 
 def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = None) -> Converted | None:
-    """One batch of all messages in a set that a producer sent, checked by the topic's rules as a batch would be; None
-    for a set without a whole message. The batch has the codec of the set.
+    """Returns one batch of all messages in a set from a producer, checked by the topic's rules like a batch; None for
+    a set without a whole message. The batch has the codec of the set.
 
     CorruptMessageError (length, magic, CRC), MessageTooLargeError, InvalidRecordError, InvalidTimestampError as
-    `check_batches`. For a caller that has no time TakesLongerError, where a compressed message makes more than
-    `budget_bytes` or has a codec that is slow (gzip, a hundred times lz4)."""
+    `check_batches`. With a budget TakesLongerError, if a compressed message decompresses to more than `budget_bytes`
+    or has a slow codec (gzip)."""
     shallow = messages_of(messages)
     outer = next(shallow, None)
     if outer is None:
@@ -92,7 +95,7 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
         if budget_bytes is not None and codec is Codec.GZIP:
             raise TakesLongerError
         if outer.attributes & 8:
-            # Kafka believes a client that says so, except where the topic has such times itself.
+            # Kafka accepts this from a client, unless the topic itself has log append time.
             if rules.log_append_time:
                 raise_rejections([(0, Rejection.TIMESTAMP_TYPE)], 1)
             append_timestamp = outer.timestamp_ms
@@ -122,7 +125,7 @@ def to_batch(messages: Buffer, rules: CheckRules, budget_bytes: int | None = Non
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec of a message. zstd is refused, as Kafka does."""
+    """Returns the codec of a message. zstd is refused, as in Kafka."""
     number = attributes & 7
     if number == Codec.ZSTD:
         raise InvalidRecordError("zstd is not allowed in messages of format 0 and 1")
@@ -138,7 +141,7 @@ def unpack(
     limit: int = DECOMPRESSED_BATCH_MAX_BYTES,
     budget_bytes: int | None = None,
 ) -> bytearray:
-    """The message set inside a compressed message; TakesLongerError once it is larger than the budget."""
+    """Returns the message set inside a compressed message; TakesLongerError if it is larger than the budget."""
     if value is None:
         raise InvalidRecordError("a compressed message has nothing in it")
     if codec is Codec.LZ4 and magic == MAGIC_V0:
@@ -152,11 +155,11 @@ def unpack(
 
 
 def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytearray | None = None) -> bytearray:
-    """Batches in a row as a message set of this format, each in its codec; a part of a batch at the end is left alone.
-    Control batches are left out, and, as Kafka does, records before `first_offset` of a batch that is not compressed.
-    Ends before a batch that cannot be converted, unless that is the first.
+    """Returns a sequence of batches as a message set of this format, each in its codec, without a part of a batch at
+    the end. Control batches are left out, and, as in Kafka, records before `first_offset` of a batch that is not
+    compressed. The result ends before a batch that cannot be converted, unless that is the first.
 
-    `out` is memory for it, whose content is lost; it is given back.
+    `out` is memory for the result; its content is lost, and it is returned.
 
     UnsupportedCompressionTypeError for zstd; InvalidRecordError and CorruptMessageError for a batch that cannot be
     read."""
@@ -183,7 +186,7 @@ def from_batches(batches: Buffer, magic: int, first_offset: int = 0, out: bytear
 def _put(
     messages: bytearray, end: int, batch: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
 ) -> int:
-    """One batch, put behind the messages, which go to `end`; gives where they end then."""
+    """Puts one batch after the messages, which end at `end`; returns their new end."""
     if header.is_control or not header.record_count:
         return end
     codec = Codec(header.attributes & 7)
@@ -217,14 +220,14 @@ def _put(
 
 
 def is_message_set(data: Buffer) -> bool:
-    """True where `data` begins with a message of these formats, and not with a batch."""
+    """True if `data` begins with a message of these formats, and not with a batch."""
     return len(data) > MAGIC_OFFSET and data[MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1)
 
 
 def whole_messages(data: Buffer, position: int = 0) -> Iterator[tuple[int, int, int]]:
-    """Where each message begins and ends, and its offset (of a compressed one: the last inside), from `position` on to
-    the first batch, or to a part of a message at the end. CorruptMessageError for an impossible length; nothing else
-    is looked at."""
+    """Yields the begin and the end of each message, and its offset (of a compressed one: the last inside), from
+    `position` on to the first batch, or to a part of a message at the end. CorruptMessageError for an impossible
+    length; nothing else is checked."""
     end = len(data)
     while end - position >= FRAME_SIZE and data[position + MAGIC_OFFSET] in (MAGIC_V0, MAGIC_V1):
         offset, size = _FRAME.unpack_from(data, position)
@@ -238,7 +241,7 @@ def whole_messages(data: Buffer, position: int = 0) -> Iterator[tuple[int, int, 
 
 
 def decode_message_set(messages: Buffer, limit: int = DECOMPRESSED_BATCH_MAX_BYTES) -> list[Record]:
-    """The records of a message set as a consumer of its time sees them. Errors as in `to_batch`."""
+    """Returns the records of a message set as consumers of that format see them. Errors as in `to_batch`."""
     records: list[Record] = []
     for outer in messages_of(messages):
         if not outer.attributes & 7:

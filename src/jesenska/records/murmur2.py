@@ -9,7 +9,7 @@ _M = 0x5BD1E995
 
 
 def murmur2(data: Buffer) -> int:
-    """The hash of the bytes, unsigned."""
+    """Returns the hash of the bytes, unsigned."""
     length = len(data)
     value = (0x9747B28C ^ length) & _MASK
     whole = length & ~3

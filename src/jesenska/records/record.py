@@ -1,4 +1,4 @@
-"""A single record as a value, and how it lies in a batch (format v2):
+"""A single record as a value, and its layout in a batch (format v2):
 
     length            varint    bytes of the record that follow
     attributes        1 byte    unused
@@ -11,7 +11,7 @@
     header_count      varint
     header            times header_count:  name_length varint, name (UTF-8), value_length varint (-1: null), value
 
-Varints are zigzag. Left out: how batches are made (builder.py) and taken apart (reader.py).
+Varints are zigzag. Left out: encoding batches (encode.py) and decoding them (decode.py).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import NamedTuple, TypeAlias
 
 from jesenska.records.header import Buffer, TimestampType
 
-#: Name and value of each header; a name of bytes is UTF-8 already.
+#: Name and value of each header; a name in bytes is already UTF-8.
 Headers: TypeAlias = Sequence[tuple[str | bytes, Buffer | None]]
 #: A record to write: timestamp in ms, key, value, headers.
 RecordInput: TypeAlias = tuple[int, Buffer | None, Buffer | None, Headers]
 
 
 class Record(NamedTuple):
-    """One record as it was read."""
+    """One record that was read."""
 
     offset: int
     timestamp_ms: int

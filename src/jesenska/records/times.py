@@ -1,8 +1,8 @@
-"""From a time to a record of one batch: the records are walked in pieces, in compiled code, and none of them becomes a
-Python object.
+"""Finds the first record of one batch from a time on: the records are walked in pieces, in compiled code, and none of
+them becomes a Python object.
 
-A batch that a client has sent may be small and make a hundred megabytes once it is decompressed. No more than a piece
-of that is in memory at once."""
+A client's batch may be small and decompress to a hundred megabytes. No more than one piece of that is in memory at
+once."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _INT64_MIN = -(1 << 63)
 def first_at_or_after(
     batch: Buffer, header: BatchHeader, timestamp_ms: int, from_offset: int = 0
 ) -> tuple[int, int] | None:
-    """Offset and timestamp of the first record, not before `from_offset`, whose timestamp is at least `timestamp_ms`.
-    None if there is none; a record without a timestamp (-1) is never it. InvalidRecordError for records that cannot be
-    read."""
+    """Returns offset and timestamp of the first record, not before `from_offset`, whose timestamp is at least
+    `timestamp_ms`. None if there is none; a record without a timestamp (-1) never matches. InvalidRecordError for
+    records that cannot be read."""
     if header.has_log_append_time:
         return (
             (max(header.base_offset, from_offset), header.max_timestamp)

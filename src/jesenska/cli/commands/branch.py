@@ -1,12 +1,12 @@
 """`jesenska branch SOURCE TARGET`: a new topic with the partitions, settings and records of another one, whose closed
-segments it shares. Each goes its own way from then on.
+segments it shares. From then on the two topics are independent.
 
     jesenska branch orders trial                               the records
-    jesenska branch orders trial --groups                      and where each group stands in them
-    jesenska branch orders trial --config retention.ms=-1      with settings of its own over the source's
+    jesenska branch orders trial --groups                      and the committed offsets of each group
+    jesenska branch orders trial --config retention.ms=-1      with settings that override the source's
 
-    exit 0    the branch stands, and with --groups every group has its offsets in it
-         1    it was refused, or a group could not be given its offsets: one sentence on stderr"""
+    exit 0    the branch exists, and with --groups every group has its offsets in it
+         1    it was refused, or the offsets of a group could not be set: one sentence on stderr"""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_branch(branch: argparse.ArgumentParser) -> None:
 
 
 def branch(options: argparse.Namespace) -> int:
-    """Makes the branch, and says what it holds; the exit code."""
+    """Makes the branch and prints its contents; returns the exit code."""
     return asyncio.run(_branch(options))
 
 
@@ -84,7 +84,7 @@ async def _branch(options: argparse.Namespace) -> int:
 
 
 async def _ranges(cluster: Cluster, target: str) -> dict[int, Range]:
-    """Where each partition starts and ends."""
+    """Returns the start and the end of each partition."""
     info = (await cluster.topics())[target]
     keys = [TopicPartition(target, number) for number in range(len(info.partitions))]
     starts = await list_offsets(cluster, dict.fromkeys(keys, EARLIEST))

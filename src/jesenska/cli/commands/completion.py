@@ -1,19 +1,21 @@
-"""`jesenska completion`: what the Tab key offers behind every tool, as a script for bash (3.2 or later) or zsh.
+"""`jesenska completion`: prints a script for bash (3.2 or later) or zsh that completes the arguments of every tool
+with the Tab key.
 
     eval "$(jesenska completion bash)"                     in ~/.bashrc, or the script in a file that is sourced there
-    eval "$(jesenska completion zsh)"                      in ~/.zshrc behind compinit, or
+    eval "$(jesenska completion zsh)"                      in ~/.zshrc after compinit, or
     jesenska completion zsh > "${fpath[1]}/_jesenska"
 
 Everything is taken from the tools' own parsers and the tables of settings when the script is printed, so Tab itself
-starts no Python: flags, the values of flags that have a few, files, names of settings. Names of topics alone are asked
-for: where --bootstrap-server or --zookeeper stands on the line, two seconds at most, silent whatever happens. Tools
-answer to their names and to Kafka's script names (kafka-topics.sh), with or without a path in front.
+starts no Python: flags, the values of flags that have a few, files, names of settings. Only names of topics are
+requested from the cluster, if --bootstrap-server or --zookeeper is on the line, for two seconds at most and without
+error messages. Tools are completed under their names and under Kafka's script names (kafka-topics.sh), with or without
+a path in front.
 
 Left out: names of groups, brokers and partitions; lists with commas in them.
 
-shtab makes such scripts from argparse's parsers, but they offer nothing behind `--flag=` or for Kafka's script names,
-and in zsh they stop at a flag whose value is called HOST:PORT. With shtab and what it lacks about half of the lines
-here would stay, and every installation would have one more dependency.
+shtab makes such scripts from argparse's parsers, but they complete nothing after `--flag=` or for Kafka's script
+names, and in zsh they stop at a flag whose value is called HOST:PORT. With shtab about half of the lines here would
+still be needed, and every installation would have one more dependency.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ _SETTINGS = {
     "producer": PRODUCER_SETTINGS,
     "consumer": CONSUMER_SETTINGS,
 }
-#: Which settings a flag takes.
+#: The table of settings for a flag.
 _TAKES_SETTINGS = {
     "kafka-topics --config": "topic",
     "kafka-server-start --override": "broker",
@@ -45,14 +47,14 @@ _TAKES_SETTINGS = {
     "kafka-console-consumer --command-property": "consumer",
     "kafka-consumer-perf-test --command-property": "consumer",
 }
-#: What a value is by its name in the help.
+#: The kind of a value by its name in the help.
 _BY_METAVAR = {"FILE": "file", "FILE[,...]": "file", "DIR": "directory", "TOPIC": "topic", "TOPIC[:N,N]": "topic"}
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What follows a flag. `kind` is "words", "file", "directory", "topic", "settings", or "text", of which nothing is
-    known."""
+    """The value of a flag. `kind` is "words", "file", "directory", "topic", "settings", or "text" for any other
+    text."""
 
     name: str
     kind: str
@@ -65,7 +67,7 @@ class Value:
 class Flag:
     name: str
     help: str
-    #: None for a flag that stands alone.
+    #: None for a flag without a value.
     value: Value | None
     is_repeated: bool
 
@@ -77,17 +79,17 @@ class Tool:
     name: str
     help: str
     flags: tuple[Flag, ...]
-    #: What stands without a flag in front, if anything.
+    #: The value without a flag in front, if there is one.
     positional: Value | None
 
 
 def script(shell: str) -> str:
-    """The whole script."""
+    """Returns the whole script."""
     tools = list(_tools())
     return _bash(tools) if shell == "bash" else _zsh(tools)
 
 
-# --- what the parsers say --------------------------------------------------------------------------------------------
+# --- the contents of the parsers -------------------------------------------------------------------------------------
 
 
 def _tools() -> Iterator[Tool]:
@@ -130,13 +132,13 @@ def _value(name: str, action: argparse.Action) -> Value:
 
 
 def _commands(tools: Iterable[Tool]) -> list[str]:
-    """Each name that a tool answers to."""
+    """Returns all names of the tools."""
     names = [tool.name for tool in tools if " " not in tool.name]
     return [spelling for name in names for spelling in ((name,) if name == "jesenska" else (name, f"{name}.sh"))]
 
 
 def _assignments(prefix: str) -> str:
-    """The names of settings, once each."""
+    """Returns the names of settings, once each."""
     return "\n".join(
         f"{prefix}{kind}='{' '.join(f'{setting.name}=' for setting in table)}'" for kind, table in _SETTINGS.items()
     )
@@ -323,8 +325,8 @@ def _zsh(tools: Sequence[Tool]) -> str:
     for tool in tools:
         specs = [_zsh_flag(flag) for flag in tool.flags]
         commands = [other for other in tools if other.name.startswith(f"{tool.name} ")]
-        # The second and further values of a flag that takes many stand without one: _arguments would offer no flags
-        # behind them if they were the flag's.
+        # The second and further values of a flag that takes many are declared without a flag: as values of the flag,
+        # _arguments would complete no flags after them.
         many = [flag.value for flag in tool.flags if flag.value is not None and flag.value.is_many]
         positional = tool.positional or (many[0] if many else None)
         if commands:

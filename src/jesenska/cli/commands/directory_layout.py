@@ -1,12 +1,12 @@
-"""`jesenska init`: a directory as Kafka's releases unpack to, with `bin/` and `config/`, so that what their documents
-say can be typed as it stands.
+"""`jesenska init`: makes a directory in the layout of Kafka's releases, with `bin/` and `config/`, so that commands
+from Kafka's documents work unchanged.
 
     bin/       each tool under the name of Kafka's script (kafka-topics.sh); a shell script of two lines that calls
-               this very Python
+               this Python
     config/    server.properties, zookeeper.properties, producer.properties, consumer.properties
-    data/      where those configurations keep their data
+    data/      the data directory of those configurations
 
-Files that are there already are left as they are."""
+Existing files are left unchanged."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ _CONFIGURATIONS = {
 
 
 def lay_out(directory: Path) -> Iterator[tuple[Path, bool]]:
-    """Makes what is missing; yields each file, and whether it was made now. JesenskaError with one sentence where that
+    """Creates missing files; yields each file, and True if it was created now. JesenskaError with one sentence if that
     is not possible."""
     data = directory.absolute() / "data"
     try:

@@ -1,12 +1,12 @@
-"""`jesenska export`: the metadata of a broker of ours go into a ZooKeeper, so that Apache Kafka (up to 3.9, in
-ZooKeeper mode) serves its data directory.
+"""`jesenska export`: writes the metadata of a broker into a ZooKeeper, so that Apache Kafka (up to 3.9, in ZooKeeper
+mode) serves its data directory.
 
 jesenska export DIR --zookeeper 127.0.0.1:2181/kafka      DIR is the first directory of log.dirs; the broker is stopped
 
-The logs are Kafka's own files already. When everything is written, the file with the metadata is put aside (to
-jesenska-metadata.db.exported), so that nobody starts the directory with what soon is out of date; --keep leaves it.
+The logs already have Kafka's format. After everything is written, the file with the metadata is renamed (to
+jesenska-metadata.db.exported), so that a broker does not start with outdated metadata; --keep leaves it.
 
-    exit 0    exported          1    refused, or failed on the way: one sentence on stderr; a repetition goes on"""
+    exit 0    exported          1    refused or failed: one sentence on stderr; a repetition continues"""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def export_directory(options: argparse.Namespace) -> int:
 
 
 async def write_into(zookeeper: str, nodes: Mapping[str, Node], *, replace: bool = False, dry_run: bool = False) -> int:
-    """Writes a cluster's nodes into a ZooKeeper, as --zookeeper names it; how many nodes are new, changed or gone.
-    JesenskaError with one sentence where it may not be written. `replace`: over this cluster's nodes that are
-    there."""
+    """Writes a cluster's nodes into a ZooKeeper, given as for --zookeeper; returns the number of new, changed and
+    deleted nodes. JesenskaError with one sentence if it may not be written. `replace`: overwrites nodes of this
+    cluster that are there."""
     try:
         where = ConnectString.parse(zookeeper)
     except ValueError as error:

@@ -1,15 +1,15 @@
-"""`jesenska import`: a data directory of Apache Kafka becomes one of a broker of ours, where it is.
+"""`jesenska import`: turns a data directory of Apache Kafka into one of a broker of jesenska, in place.
 
 jesenska import DIR --zookeeper 127.0.0.1:2181/kafka          the metadata from Kafka's ZooKeeper
 jesenska import DIR --zookeeper-data /var/lib/zookeeper       from that ZooKeeper's own files
 jesenska import DIR                                           of KRaft mode: from the metadata log in it
 jesenska import DIR DIR2 ...                                  every directory of log.dirs, in their order
 
-In place: the logs are Kafka's own files for both, and what takes a second for a terabyte needs no second terabyte.
-What is added is one file with the metadata, in the first directory, written beside its place and renamed. Segments of
-the formats before 0.11 are written anew, which Kafka from 0.11 on reads as well. ZooKeeper is only read. Until the
-broker is started, Kafka can go on with what is there; afterwards `jesenska export` gives the directory back. A
-directory of KRaft mode loses its metadata log, of which a copy is kept (`interchange.raft.retirement`).
+Both use the same log files, so no data is copied and no second disk is needed. The import adds one file with the
+metadata to the first directory; it is written under another name and renamed. Segments of the formats before 0.11 are
+rewritten; Kafka from 0.11 on reads them as well. ZooKeeper is only read. Until the broker is started, Kafka can still
+use the directory; afterwards `jesenska export` returns it. A directory of KRaft mode loses its metadata log; a copy is
+kept (`interchange.raft.retirement`).
 
     exit 0    imported          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -98,7 +98,7 @@ def import_directories(options: argparse.Namespace) -> int:
         if not options.dry_run:
             converted = sum(convert_partition(path, files, telling_of.bytes_of(path.name)) for path in old)
             journal_file.write_tree(directories[0].path, plan.nodes, plan.last_zxid, SystemClock().now_ms(), files)
-            # The metadata log is the last to go: until then everything can be done again.
+            # The metadata log is removed last: until then the import can be repeated.
             for item in sorted(raft, key=lambda item: (item.path / KRAFT_LOG).exists()):
                 retire(item.path, plan.cluster_id or "", broker_id, files)
     says_whose = directories[0].properties is not None and directories[0].properties.broker_id is not None
@@ -112,8 +112,8 @@ def _is_raft(directory: KafkaDirectory) -> bool:
 
 
 def _unfinished(directories: list[KafkaDirectory]) -> list[Path]:
-    """Directories in which an import of KRaft mode was interrupted when all was done but to take away the old metadata
-    log."""
+    """Returns the directories in which an import of KRaft mode was interrupted just before the old metadata log was
+    removed."""
     return [item.path for item in directories if (item.path / KRAFT_LOG).exists() and (item.path / ARCHIVE).exists()]
 
 
@@ -136,7 +136,7 @@ def _refuse_imported(directories: list[KafkaDirectory]) -> None:
 def _found(
     options: argparse.Namespace, directories: list[KafkaDirectory], broker_id: int, telling_of: Telling
 ) -> tuple[FoundTree, Source, list[str]]:
-    """The cluster's tree, what is to be taken over, and what the operator should know of the metadata."""
+    """Returns the cluster's tree, the data to take over, and notes about the metadata for the operator."""
     cluster_id, partitions = cluster_of(directories), all_partitions(directories)
     if any(_is_raft(item) for item in directories):
         if options.zookeeper or options.zookeeper_data:
@@ -184,7 +184,7 @@ def _from_raft(
 
 
 def _tree(options: argparse.Namespace, telling_of: Telling) -> tuple[FoundTree, str]:
-    """The tree of a ZooKeeper, and its name for messages."""
+    """Returns the tree of a ZooKeeper, and its name for messages."""
     if options.zookeeper and options.zookeeper_data:
         raise JesenskaError(
             "--zookeeper and --zookeeper-data were both given: one of them says where the metadata are."
@@ -275,13 +275,13 @@ def _tell(options: argparse.Namespace, plan: Takeover, broker_id: int, converted
 
 
 def _how_to_start(directories: list[str], broker_id: int | None) -> str:
-    """The command; with the broker's id where the directory does not say it."""
+    """Returns the command that starts the broker; with the broker's id if the directory does not name it."""
     where = f"--data {directories[0]}" if len(directories) == 1 else f"--override log.dirs={','.join(directories)}"
     return f"jesenska up {where}" + ("" if broker_id is None else f" --override broker.id={broker_id}")
 
 
 class Telling:
-    """What is being done, on stderr, when it has taken two seconds, and every two seconds from then on."""
+    """Prints the current work on stderr after two seconds, and every two seconds from then on."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()

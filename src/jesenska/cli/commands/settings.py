@@ -1,5 +1,5 @@
-"""`jesenska settings [NAME]`: the settings of brokers, topics and clients, what each does and whether it does it yet;
-what docs/settings.md says, from an installed package."""
+"""`jesenska settings [NAME]`: prints the settings of brokers, topics and clients with their meaning and effect; the
+contents of docs/settings.md, from an installed package."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def add_settings(settings: argparse.ArgumentParser) -> None:
 
 
 def settings(options: argparse.Namespace) -> int:
-    """Prints the settings whose names hold the word, or the one that has it as its name."""
+    """Prints the settings whose names contain the word, or the one with exactly this name."""
     word = options.name or ""
     exact = [(kind, table[word]) for kind, table in _TABLES if word in table]
     found = exact or [

@@ -1,19 +1,19 @@
-"""`jesenska status`: whether a broker is up, and what its cluster holds. For people, and for health checks by its exit
-code. --check says what is asked:
+"""`jesenska status`: prints the state of a broker and of its cluster, for people, and for health checks by its exit
+code. --check chooses the condition:
 
-    live       the broker answers: whoever looks after processes begins it anew where it does not
+    live       the broker answers: a process supervisor restarts it if it does not
     ready      it also knows its cluster, with a controller: clients can be sent to it
-    cluster    every partition of the cluster has a leader, too: what an operator is called for (the default)
-    replicas   every replica of the cluster is in sync, too: before the next broker is stopped in order
+    cluster    every partition of the cluster has a leader, too: otherwise an operator is needed (the default)
+    replicas   every replica of the cluster is in sync, too: checked before the next broker is stopped in order
 
-    exit 0    yes
+    exit 0    the condition is met
     exit 1    it does not answer
     exit 3    it answers, and is not ready
     exit 4    it is ready, and partitions have no leader
-    exit 5    each has one, and some have replicas that are not in sync
+    exit 5    all partitions have a leader, and some have replicas that are not in sync
 
-With --data it also says which process holds that directory, and how much memory it takes; of several brokers
-(`jesenska up -n N`) the process that looks after them, and the memory of all."""
+With --data it also prints the process that holds that directory, and its memory; for several brokers (`jesenska up -n
+N`) their supervisor, and the memory of all processes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add_status(status: argparse.ArgumentParser) -> None:
 
 
 def status(options: argparse.Namespace) -> int:
-    """Prints what the broker says of itself; the exit code."""
+    """Prints the state of the broker; returns the exit code."""
     return asyncio.run(_status(options))
 
 
@@ -125,13 +125,13 @@ def _code(check: str, *, is_ready: bool, leaderless: int, lacking: int) -> int:
 
 
 def _holders_below(data: Path) -> list[int]:
-    """The processes of several brokers and of their tree; none where one broker keeps its data there."""
+    """Returns the processes of several brokers and of their tree; empty if one broker keeps its data there."""
     directories = [tree_directory(data), *(broker_directory(data, number) for number in brokers_with_data(data))]
     return [holder for directory in directories if (holder := lock_holder(directory)) is not None]
 
 
 def _resident_mb(processes: Sequence[int]) -> float | None:
-    """Memory of these processes; None where the system does not tell."""
+    """Returns the memory of these processes; None if the system does not report it."""
     found: list[int] = []
     for process in processes:
         try:

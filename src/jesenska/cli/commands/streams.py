@@ -4,11 +4,11 @@
     jesenska streams run app.py --once                   all that the topics have now
     jesenska streams run app.py --property commit.interval.ms=100 --bootstrap-server localhost:9092
     jesenska streams describe app.py                     Topology.describe(): needs neither Spark nor a broker
-    jesenska streams explain app.py                      which part runs how, and why
+    jesenska streams explain app.py                      how each part runs, and why
 
-A program is a Python file with `topology`, which is a Topology, a StreamsBuilder or a function that gives one of them,
-and with `config`, a dict of settings, where it has some. `app.py:name` takes another name than `topology`. What the
-command line says counts more than the file of --command-config, and that more than the program.
+A program is a Python file with `topology`, which is a Topology, a StreamsBuilder or a function that returns one of
+them, and optionally with `config`, a dict of settings. `app.py:name` uses another name than `topology`. Settings of
+the command line override the file of --command-config, and that overrides the program.
 
     exit 0    it was stopped by a signal, or with --once has processed everything
          1    it cannot run, or has ended with an error: one sentence on stderr"""
@@ -45,7 +45,7 @@ def add_streams(parser: argparse.ArgumentParser) -> None:
 
 
 def streams(options: argparse.Namespace) -> int:
-    """The exit code of the command under `jesenska streams`."""
+    """Runs the command under `jesenska streams`; returns its exit code."""
     code: int = options.streams_work(options)
     return code
 
@@ -101,7 +101,7 @@ def _run(options: argparse.Namespace) -> int:
             sys.stdout.flush()
 
     application.set_state_listener(tell)
-    # Spark sets handlers of its own when it starts: these come behind.
+    # Spark sets its own signal handlers when it starts, so these are set afterwards.
     for number in heeded_signals():
         signal.signal(number, lambda *_: stopped.set())
     try:
@@ -123,7 +123,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _application(options: argparse.Namespace, program: StreamsProgram) -> KafkaStreams:
-    """The application with its settings, and a session of Spark for it."""
+    """Returns the application with its settings, and with a session of Spark."""
     given = {
         "bootstrap.servers": options.bootstrap_server,
         "application.id": options.application_id,
@@ -138,7 +138,7 @@ def _application(options: argparse.Namespace, program: StreamsProgram) -> KafkaS
         config = StreamsConfig(
             {**program.config, **read_properties(options.command_config), **properties_of(options.property), **said}
         )
-        KafkaStreams(program.topology, config)  # says what is missing before Spark is started
+        KafkaStreams(program.topology, config)  # reports what is missing before Spark is started
         log = Path(config["state.dir"]).absolute() / f"{config.application_id}.spark.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         print(f"jesenska: starting Spark; what it says goes to {log}.", file=sys.stderr, flush=True)

@@ -19,14 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamsProgram:
-    """Its topology and its settings."""
+    """The topology and the settings of a program."""
 
     topology: Topology
     config: Mapping[str, Any]
 
 
 def load(named: str) -> StreamsProgram:
-    """The program of `app.py` or `app.py:name`. JesenskaError with one sentence where it is none, or fails."""
+    """Loads the program of `app.py` or `app.py:name`. JesenskaError with one sentence if it is not a program, or
+    fails."""
     from jesenska.pipeline.streams import StreamsBuilder, Topology
 
     text, colon, name = named.rpartition(":")
@@ -56,7 +57,7 @@ def load(named: str) -> StreamsProgram:
 
 
 def _executed(path: Path) -> ModuleType:
-    """The file as a module, which may import others from its directory."""
+    """Loads the file as a module, which may import others from its directory."""
     if (first := str(path.absolute().parent)) not in sys.path:
         sys.path.insert(0, first)
     name = path.stem if path.stem not in sys.modules else f"{path.stem}_of_streams"
@@ -70,7 +71,7 @@ def _executed(path: Path) -> ModuleType:
 
 
 def _run(path: Path, work: Any) -> Any:
-    """What the program's code gives; JesenskaError with the line of the program where it raises."""
+    """Runs code of the program; JesenskaError with the line of the program if it raises."""
     try:
         return work()
     except JesenskaError:

@@ -1,21 +1,22 @@
-"""`jesenska tree`: the tree of a cluster (topics, settings, leaders, whatever its ZooKeeper holds), copied, put back,
-and built anew where it is lost.
+"""`jesenska tree`: copies the tree of a cluster (topics, settings, leaders, everything in its ZooKeeper), restores it,
+and rebuilds it if it is lost.
 
 jesenska tree backup FILE --data data                  of `jesenska up -n N`, or of a zookeeper-server-start's dataDir;
                                                        both may be running
 jesenska tree backup FILE --zookeeper HOST:PORT/PATH   of any ZooKeeper, while it runs
 jesenska tree restore FILE --data data                 into a directory whose tree is lost
-jesenska tree restore FILE --zookeeper HOST:PORT/PATH  into a ZooKeeper that holds no cluster there
-jesenska tree inventory DIR... > broker-1.json         what the directories of one broker hold, on its machine
+jesenska tree restore FILE --zookeeper HOST:PORT/PATH  into a ZooKeeper without a cluster at this path
+jesenska tree inventory DIR... > broker-1.json         the contents of one broker's directories, on its machine
 jesenska tree rebuild broker-1.json ... --data data    a tree from the inventories of all brokers, or from their
-                                                       directories; --backup FILE adds what these cannot tell
+                                                       directories; --backup FILE adds what these do not show
                                                        With --data, --chroot /kafka is the path that the brokers'
                                                        zookeeper.connect ends in.
 
-A backup is a file of the format that our trees have, with everything at one moment and without what goes with a
-session (who is up, who is controller). A restored tree is the cluster as it was: leaders and ISRs, too. Where brokers
-have worked since the backup was made, `rebuild --backup` is right: it finds out from the logs who has what. Epochs and
-producer ids go on far above those that are known, in both. Brokers are stopped for inventory, restore and rebuild.
+A backup is a file in the format of jesenska's trees. It has all nodes as they are at one moment, without those of
+sessions (brokers that are up, the controller). A restored tree is the cluster as it was, with its leaders and ISRs. If
+brokers have run since the backup was made, use `rebuild --backup`: it finds the newest replicas from the logs. In both
+cases epochs and producer ids continue far above the known ones. Brokers must be stopped for inventory, restore and
+rebuild.
 
     exit 0    done          1    refused, and nothing was changed: one sentence on stderr"""
 
@@ -124,7 +125,7 @@ def _add_chroot(parser: argparse.ArgumentParser) -> None:
 
 
 def _chroot(options: argparse.Namespace) -> str:
-    """The path, without a slash at its end; JesenskaError where it is none."""
+    """Returns the path without a slash at its end; JesenskaError if it is not valid."""
     chroot = str(options.chroot).rstrip("/")
     if chroot and options.data is None:
         raise JesenskaError("--chroot belongs to --data; with --zookeeper the path stands behind the servers.")
@@ -144,13 +145,12 @@ def tree(options: argparse.Namespace) -> int:
 
 
 def _directory(data: str) -> Path:
-    """Where the tree of a --data lies."""
+    """Returns the directory of the tree of a --data."""
     path = Path(data)
     return tree_directory(path) if brokers_with_data(path) or tree_directory(path).is_dir() else path
 
 
-# --- backup
-# --------------------------------------------------------------------------------------------------------------
+# --- backup ----------------------------------------------------------------------------------------------------------
 
 
 def _backup(options: argparse.Namespace) -> int:
@@ -173,7 +173,7 @@ def _backup(options: argparse.Namespace) -> int:
 
 
 def _found(options: argparse.Namespace) -> tuple[FoundTree, str]:
-    """The tree that is to be copied, and what it is called."""
+    """Returns the tree that is to be copied, and its name for messages."""
     if options.zookeeper is not None:
         _chroot(options)
         return asyncio.run(_read(options.zookeeper)), options.zookeeper
@@ -206,8 +206,7 @@ async def _read(servers: str) -> FoundTree:
         return await read_store(store, told.tell)
 
 
-# --- restore
-# -------------------------------------------------------------------------------------------------------------
+# --- restore ---------------------------------------------------------------------------------------------------------
 
 
 def _restore(options: argparse.Namespace) -> int:
@@ -239,7 +238,7 @@ def _restore(options: argparse.Namespace) -> int:
 def _read_backup(path: Path) -> FoundTree:
     if not path.is_file():
         raise JesenskaError(f"There is no file {path}: name one that jesenska tree backup has made.")
-    # A copy is opened: SQLite writes beside the file, and a backup may lie where nobody can write.
+    # A copy is opened: SQLite writes beside the file, and the directory of a backup may be read-only.
     with tempfile.TemporaryDirectory(prefix="jesenska-backup-") as aside:
         copy = Path(aside) / path.name
         try:
@@ -259,7 +258,7 @@ def _read_backup(path: Path) -> FoundTree:
 
 
 def _put(directory: Path, found: FoundTree, chroot: str) -> None:
-    """Writes a tree where there is none."""
+    """Writes a tree into a directory that has none."""
     steps = chroot.strip("/").split("/") if chroot else []
     nodes = {"/" + "/".join(steps[: count + 1]): Node(None) for count in range(len(steps))}
     nodes |= {chroot + path: node for path, node in found.nodes.items()}
@@ -271,8 +270,7 @@ def _put(directory: Path, found: FoundTree, chroot: str) -> None:
         write_tree(directory, nodes, found.last_zxid, SystemClock().now_ms(), FileLayer())
 
 
-# --- inventory, rebuild
-# --------------------------------------------------------------------------------------------------
+# --- inventory, rebuild ----------------------------------------------------------------------------------------------
 
 
 def _inventory(options: argparse.Namespace) -> int:
@@ -281,7 +279,7 @@ def _inventory(options: argparse.Namespace) -> int:
 
 
 def _taken(directories: Sequence[Path]) -> Inventory:
-    """Of one broker's directories, as nobody else uses them."""
+    """Takes the inventory of one broker's directories, locked meanwhile."""
     files = FileLayer()
     told = Telling()
     with locked(directories, files) as held:
@@ -310,7 +308,7 @@ def _rebuild(options: argparse.Namespace) -> int:
 
 
 def _owner(directory: Path) -> int:
-    """The broker whose directory it is; several of one are taken together."""
+    """Returns the broker that owns the directory; several directories of one broker are taken together."""
     with locked([directory], FileLayer()) as found:
         return broker_of(found, None)
 

@@ -1,8 +1,8 @@
-"""`jesenska up`: brokers without a configuration file. One is this process (`up_alone`); several are processes of
-their own, with their tree in another one (`up_several`).
+"""`jesenska up`: brokers without a configuration file. A single broker is this process (`up_alone`); several are
+separate processes, with their tree in another one (`up_several`).
 
-What is set where beats what is set elsewhere in this order: the command's own flags (--host, --port, --data,
---zookeeper-port), --override, the environment (KAFKA_...), then `up_options.broker_defaults`."""
+Settings override each other in this order: the command's own flags (--host, --port, --data, --zookeeper-port),
+--override, the environment (KAFKA_...), then `up_options.broker_defaults`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def up(options: argparse.Namespace) -> int:
         )
     refuse_ports(options)
     if options.brokers == 1:
-        # What a start makes stays: the collector would look at it again and again, and find nothing. A broker that is
-        # up has turned it on again (`broker_process`).
+        # Objects made by a start stay alive: the collector would check them again and again without result. The broker
+        # turns it on again when it is up (`broker_process`).
         gc.disable()
         try:
             from jesenska.cli.supervision.up_alone import run_alone

@@ -1,8 +1,8 @@
-"""`jesenska verify DIR...`: reads log directories from end to end, and says which records are damaged. A broker may be
-at work on them; nothing is changed.
+"""`jesenska verify DIR...`: reads log directories from end to end, and reports damaged records. A broker may be
+running on them; nothing is changed.
 
-    exit 0    nothing is damaged          1    something cannot be read: one sentence on stderr
-    exit 4    something is damaged: a line for each stretch"""
+    exit 0    no damage                   1    a file cannot be read: one sentence on stderr
+    exit 4    damage: a line for each damaged stretch"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _rate(text: str) -> int:
 
 
 class _Reading:
-    """Says what is read, and rests where that was more than it may be."""
+    """Reports progress, and sleeps to keep the rate."""
 
     def __init__(self, rate: int | None) -> None:
         self._rate = rate

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS: Final = 3650
 CERTIFICATE_DAYS: Final = 825
-#: A certificate is valid from a little before it was made: clocks differ.
+#: A certificate is valid from a little before it was made, because clocks differ.
 _EARLIER: Final = timedelta(hours=1)
 
 
@@ -40,7 +40,7 @@ class Authority:
         return self.certificate.public_bytes(Encoding.PEM).decode()
 
     def issue(self, common_name: str, hosts: Sequence[str], now: datetime, days: int = CERTIFICATE_DAYS) -> str:
-        """A new key with a certificate for these hosts (names and addresses), and the authority's, as PEM."""
+        """Returns a new key with a certificate for these hosts (names and addresses), and the authority's, as PEM."""
         from cryptography import x509
         from cryptography.hazmat.primitives.asymmetric import ec
         from cryptography.x509.oid import ExtendedKeyUsageOID
@@ -61,7 +61,7 @@ class Authority:
 
 
 def new_authority(common_name: str, now: datetime) -> Authority:
-    """An authority with a new key."""
+    """Returns an authority with a new key."""
     _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -84,7 +84,7 @@ def write_authority(authority: Authority, directory: Path) -> None:
 
 
 def read_authority(directory: Path) -> Authority:
-    """The authority of a directory; JesenskaError with one sentence if there is none."""
+    """Returns the authority of a directory; JesenskaError with one sentence if there is none."""
     _require_cryptography()
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -103,7 +103,7 @@ def read_authority(directory: Path) -> Authority:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Writes a file that only its owner can read; an older one of the name is replaced."""
+    """Writes a file that only its owner can read; an existing file of that name is replaced."""
     path.unlink(missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w") as file:

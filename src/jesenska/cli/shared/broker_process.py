@@ -1,7 +1,7 @@
-"""A broker as a process: started, told to stop by a signal, ended in order.
+"""Runs a broker as a process: starts it, and stops it in order on a signal.
 
 SIGTERM, SIGINT and SIGHUP (not under nohup) stop it in order (logs synced and marked, so the next start need not
-recover); a second Ctrl-C ends it at once. SIGUSR1 has it write its figures (broker.figures) to stderr in one line.
+recover); a second Ctrl-C ends it at once. On SIGUSR1 it writes its figures (broker.figures) to stderr in one line.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from jesenska.records import codec
 
 logger = logging.getLogger(__name__)
 
-#: Allocations between two looks of the collector at the young objects; a request makes a few dozen, nearly all without
-#: cycles.
+#: Allocations between two collections of the young objects; a request makes a few dozen, nearly all without cycles.
 _YOUNG_OBJECTS = 10_000
 
 
@@ -41,8 +40,8 @@ def run_broker(
     *,
     warns: bool = True,
 ) -> int:
-    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. With `warns` off nothing
-    is said of what is missing in this installation. JesenskaError if it cannot start."""
+    """Runs a broker until a signal stops it; `on_ready` is called when clients can connect. With `warns` off, missing
+    compiled parts of this installation are not reported. JesenskaError if it cannot start."""
     if warns and not (codec.COMPILED and request_path_is_compiled()):
         missing = "request path" if codec.COMPILED else "record codec"
         logger.warning(
@@ -72,15 +71,14 @@ async def _run(
     for number in heeded_signals():
         loop.add_signal_handler(number, stop, number)
     parents_end(loop, stopping)
-    # What a start makes stays: the collector would walk over it again and again, half a second of it with ten thousand
-    # partitions.
+    # Objects made by a start stay alive: the collector would traverse them again and again without result.
     gc.collect()
     gc.disable()
     broker = Broker(config)
     is_up = False
 
     def tell_figures() -> None:
-        # Whoever asks wants to see them, whatever the level of the log.
+        # The figures are printed at any log level, because they were requested.
         print(line_of(broker.figures()) if is_up else "figures: the broker is starting", file=sys.stderr, flush=True)
 
     loop.add_signal_handler(signal.SIGUSR1, tell_figures)
@@ -112,7 +110,7 @@ async def _run(
         logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
     failed.cancel()
     importing.cancel()
-    # The process ends: closing thousands of logs makes many objects, and what is garbage among them may stay.
+    # The process ends: closing thousands of logs makes many objects, and garbage among them may stay.
     gc.disable()
     gc.freeze()
     async with telling("Stopping: logs are synced and closed"):

@@ -1,5 +1,5 @@
-"""A broker's configuration from the command line's view: file, environment and overrides, with warnings for what is
-not known or has no effect."""
+"""A broker's configuration for the command line: file, environment and overrides, with warnings for names that are not
+known or have no effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jesenska.config.sources import OverrideError, gather
 logger = logging.getLogger(__name__)
 
 
-#: Older names that say the same as a setting: where one of them is set, a default of that setting is none.
+#: Older names of a setting: if one of them is set, the default of the setting is dropped.
 _SAID_OTHERWISE = {"listeners": ("port", "host.name"), "log.dirs": ("log.dir",), "broker.id": ("node.id",)}
 
 
@@ -31,9 +31,10 @@ def broker_config(
     *,
     warns: bool = True,
 ) -> BrokerConfig:
-    """The settings to start with: `flags` beat overrides, these beat the environment, that beats the file, and all
-    beat `defaults`. JesenskaError with one sentence for what cannot be read, is not valid, or would not be safe. With
-    `warns` off nothing is said of names that are not known or have no effect."""
+    """Returns the settings to start with: `flags` override overrides, these override the environment, that overrides
+    the file, and all override `defaults`. JesenskaError with one sentence for a file that cannot be read, a value that
+    is not valid, or an unsafe combination. With `warns` off, names that are not known or have no effect are not
+    reported."""
     content = None
     if file is not None:
         try:

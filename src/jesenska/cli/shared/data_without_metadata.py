@@ -1,6 +1,6 @@
-"""Whether a broker that keeps its tree itself is started on partitions of which that tree cannot know: on a directory
-of Apache Kafka's that was not imported, or on one that was exported to it. It would begin an empty tree beside them,
-and take them all for strangers'."""
+"""Refuses to start a broker that keeps its own tree on partitions that are not in that tree: on a directory of Apache
+Kafka that was not imported, or on one that was exported to it. The broker would begin an empty tree beside them, and
+treat all partitions as unknown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jesenska.metadata.journal import EXPORTED_FILE, METADATA_FILE
 
 
 def refuse_data_without_metadata(config: BrokerConfig) -> None:
-    """JesenskaError with one sentence if that is so. What cannot be looked at is left to the start."""
+    """Raises JesenskaError with one sentence in that case. Directories that cannot be read are left to the start."""
     if (config.string("zookeeper.connect") or "").strip():
         return
     text = config.string("log.dirs") or config.string("log.dir") or ""
@@ -41,6 +41,7 @@ def refuse_data_without_metadata(config: BrokerConfig) -> None:
 
 
 def _has_metadata(directory: Path) -> bool:
-    """A file of no bytes is what a full disk or a broken copy leaves: SQLite would take it for an empty tree."""
+    """True if there is a file with metadata. A full disk or a broken copy leaves an empty file, which SQLite would
+    open as an empty tree."""
     file = directory / METADATA_FILE
     return file.exists() and file.stat().st_size > 0

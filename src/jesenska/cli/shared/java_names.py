@@ -1,11 +1,11 @@
 """Errors as Apache Kafka's tools print them: the name of the Java class and the message. Programs that read a tool's
-lines look for these names."""
+lines search for these names."""
 
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode, KafkaError
 
-#: Where Java's name is not made of ours.
+#: Java's names that cannot be derived from jesenska's.
 _OTHER_NAMES = {
     ErrorCode.CORRUPT_MESSAGE: "CorruptRecordException",
     ErrorCode.INVALID_CONFIG: "InvalidConfigurationException",
@@ -17,7 +17,7 @@ _OTHER_NAMES = {
 
 
 def java_name(error: KafkaError) -> str:
-    """The full name of the error's class in Kafka's Java clients."""
+    """Returns the full name of the error's class in Kafka's Java clients."""
     ours = type(error).__name__
     name = (
         _OTHER_NAMES.get(error.code)
@@ -27,5 +27,5 @@ def java_name(error: KafkaError) -> str:
 
 
 def java_text(error: KafkaError) -> str:
-    """What Java prints of it: `org.apache.kafka.common.errors.NotControllerException: ...`."""
+    """Returns the error as Java prints it: `org.apache.kafka.common.errors.NotControllerException: ...`."""
     return f"{java_name(error)}: {error.message}" if error.message else java_name(error)

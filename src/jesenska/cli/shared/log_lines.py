@@ -1,10 +1,10 @@
-"""What a server logs, and where: lines for people or JSON for programs, on stderr or in a file.
+"""The log of a server: lines for people or JSON for programs, on stderr or in a file.
 
     text    [2026-11-22 07:28:45,123] WARNING the connection ...
     json    {"time":"2026-11-22T07:28:45.123Z","level":"WARNING","logger":"jesenska.broker.server","message":"..."}
 
-A file is opened anew when somebody has renamed it (logrotate needs no signal). A line that carries `once_a_minute` (a
-full disk fails every append) is written at most once a minute for each of its values; the next one says how many were
+A file is opened again after it was renamed (logrotate needs no signal). A line with `once_a_minute` (a full disk fails
+every append) is written at most once a minute for each of its values; the next line has the number of lines that were
 left out."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: The name of a record's attribute: `logger.error(..., extra={ONCE_A_MINUTE: what})`.
 ONCE_A_MINUTE = "once_a_minute"
 _MINUTE_SECONDS = 60.0
-#: Values that are remembered.
+#: Largest number of remembered values.
 _REMEMBERED_MAX = 1000
 
 
@@ -50,7 +50,7 @@ def add_logging(parser: argparse.ArgumentParser, level: str) -> None:
 
 
 def configure_logging(options: argparse.Namespace) -> None:
-    """Sets up the log as `add_logging` was told; JesenskaError if the file cannot be written."""
+    """Sets up the log with the options of `add_logging`; JesenskaError if the file cannot be written."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     if options.log_file is not None:
         try:
@@ -68,15 +68,15 @@ def configure_logging(options: argparse.Namespace) -> None:
 
 
 def _watched_file(path: str, errors: str | None = None) -> WatchedFileHandler:
-    """Opens a file anew when somebody has renamed it. Imported here: it brings pickle along, and most servers log to
-    stderr."""
+    """Returns a handler that opens its file again after it was renamed. It is imported here because it imports pickle,
+    and most servers log to stderr."""
     from logging.handlers import WatchedFileHandler
 
     return WatchedFileHandler(path, encoding="utf-8", errors=errors)
 
 
 class LogFile:
-    """A stream into the file of `--log-file`, for what others log: opened anew when somebody has renamed it."""
+    """A stream into the file of `--log-file`, for the logs of other processes: opened again after it was renamed."""
 
     def __init__(self, path: str) -> None:
         self._handler = _watched_file(path, "backslashreplace")
@@ -103,12 +103,12 @@ class _Json(logging.Formatter):
 
 
 class OnceAMinute(logging.Filter):
-    """Lets a line that says `once_a_minute` through if none of its value was written for a minute."""
+    """Passes a line with `once_a_minute` if no line with its value was written in the last minute."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         super().__init__()
         self._monotonic = monotonic
-        #: When a line of a value was written last, and how many were left out since.
+        #: Time of the last written line of a value, and the number of lines left out since.
         self._written: dict[object, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:

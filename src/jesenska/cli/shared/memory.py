@@ -1,4 +1,4 @@
-"""A server's memory, kept small while it runs."""
+"""The memory of a server, kept small while it runs."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ import gc
 from collections.abc import Callable
 from contextlib import suppress
 
-#: mallopt's numbers for them (glibc's malloc.h), and what a server wants: see `Memory`.
+#: mallopt's numbers of these parameters (glibc's malloc.h), and their values for a server: see `Memory`.
 _M_MMAP_THRESHOLD, _MAPPED_FROM_BYTES = -3, 1024 * 1024
 _M_ARENA_MAX, _ARENAS = -8, 2
-#: How often garbage is looked for and given back to the system, and the share of the loop's time that it may take.
-#: Some milliseconds each time; with hundreds of thousands of objects made since the start, a tenth of a second every
-#: hundred seconds.
+#: Interval of collections of garbage, which is returned to the system, and the share of the loop's time that they may
+#: take. The more objects were made since the start, the longer one collection takes, and the longer the interval.
 _CLEAN_SECONDS, _CLEAN_SHARE = 15.0, 0.001
-#: Looks at the youngest objects before one at those that survived some; and of these before one at all. That one takes
-#: half a second with ten thousand partitions, and would come while they are made: it is left to `Memory`, which knows
-#: what it takes.
+#: Collections of the youngest objects before one of the middle generation; and collections of that before one of all
+#: objects. A collection of all takes long with many partitions, and would come while partitions are created: it is
+#: left to `Memory`, which limits its share of the time.
 _LOOKS_AT_YOUNGEST, _LOOKS_AT_YOUNG = 5, 2**31 - 1
 
 
 class Memory:
-    """Gives back what is free. By itself the collector looks for cycles by the number of objects made, at old ones
-    nearly never: what deleted topics and failed requests leave would stay for hours in a quiet server. In a busy one
-    it would look at everything while thousands of partitions are made, none of which is garbage.
+    """Returns free memory to the system. By itself the collector looks for cycles by the number of new objects, and
+    nearly never among old ones: the objects of deleted topics and failed requests would stay for hours in a quiet
+    server. In a busy server it would check all objects while thousands of partitions are created, none of which is
+    garbage.
 
-    glibc gives each thread an arena of its own, after the first large block that is freed it keeps ever larger ones,
-    and of a heap it gives back the end only: memory grows with the largest moment of each thread. Elsewhere the
-    system's allocator is left as it is."""
+    glibc gives each thread its own arena, keeps ever larger blocks after the first large block is freed, and returns
+    only the end of a heap: memory grows with the peak of each thread. With other allocators nothing is changed."""
 
     def __init__(self) -> None:
         self._trim: Callable[[int], object] | None = None
@@ -39,7 +38,7 @@ class Memory:
             self._trim = library.malloc_trim
 
     def keep_small(self, loop: asyncio.AbstractEventLoop, young_objects: int) -> None:
-        """Cleans from time to time while the loop runs; what is new is looked at after so many objects."""
+        """Cleans repeatedly while the loop runs; new objects are checked after `young_objects` allocations."""
         gc.set_threshold(young_objects, _LOOKS_AT_YOUNGEST, _LOOKS_AT_YOUNG)
         self._clean(loop)
 

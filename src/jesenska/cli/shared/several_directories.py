@@ -1,11 +1,11 @@
-"""Where several brokers on this machine keep their data (`jesenska up -n N --data DIR`):
+"""The directories of several brokers on this machine (`jesenska up -n N --data DIR`):
 
-    DIR/.lock       the process that looks after them, for as long as it does
+    DIR/.lock       the process that supervises them, while it runs
     DIR/tree        their tree
-    DIR/broker-K    what broker K keeps, K from 1 on
+    DIR/broker-K    the data of broker K, K from 1 on
 
-One broker alone keeps everything in DIR itself. Neither is started on the other's data: it would find none of it, and
-begin anew beside it."""
+A single broker keeps everything in DIR itself. Neither is started on the other's data: it would find none of it, and
+begin with no data beside it."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from jesenska.log.directory.directory_lock import (
 )
 from jesenska.log.disk.files import FileLayer
 
-#: What a broker that was started once has in its directory: `metadata.journal.METADATA_FILE`, where it keeps its tree
-#: itself, and `log.disk.meta_properties.FILE_NAME`. Those modules would bring SQLite and the log along.
+#: Files in the directory of a broker that was started once: `metadata.journal.METADATA_FILE`, if it keeps its own
+#: tree, and `log.disk.meta_properties.FILE_NAME`. The names are repeated here because those modules import SQLite and
+#: the log.
 _MARKS = ("jesenska-metadata.db", "meta.properties")
 _BROKER = re.compile(r"broker-([1-9][0-9]{0,3})")
 
@@ -39,7 +40,7 @@ def broker_directory(data: Path, number: int) -> Path:
 
 
 def brokers_with_data(data: Path) -> list[int]:
-    """The numbers of the brokers that have kept something there."""
+    """Returns the numbers of the brokers that have data there."""
     try:
         found = [(matched, path) for path in data.iterdir() if (matched := _BROKER.fullmatch(path.name)) is not None]
     except (FileNotFoundError, NotADirectoryError):
@@ -48,7 +49,7 @@ def brokers_with_data(data: Path) -> list[int]:
 
 
 def refuse_directory_of_several(data: Path) -> None:
-    """JesenskaError with one sentence where several brokers have kept their data."""
+    """Raises JesenskaError with one sentence if several brokers have their data there."""
     if numbers := brokers_with_data(data):
         brokers = f"broker {numbers[0]}, which was one of several" if len(numbers) == 1 else f"{len(numbers)} brokers"
         raise JesenskaError(
@@ -58,7 +59,7 @@ def refuse_directory_of_several(data: Path) -> None:
 
 
 def refuse_directory_of_one(data: Path) -> None:
-    """JesenskaError with one sentence where one broker alone has kept its data."""
+    """Raises JesenskaError with one sentence if a single broker has its data there."""
     if _has_data(data):
         raise JesenskaError(
             f"{data} has the data of one broker alone: start it without -n, or name another directory with --data."
@@ -71,8 +72,8 @@ def _has_data(directory: Path) -> bool:
 
 @contextmanager
 def held_directory(data: Path) -> Iterator[None]:
-    """The directory, made where it is missing, and this process's alone; JesenskaError with one sentence where it
-    cannot be."""
+    """Locks the directory for this process, and creates it if it is missing; JesenskaError with one sentence if that
+    fails."""
     try:
         make_directory(data, FileLayer())
     except OSError as error:
@@ -88,7 +89,7 @@ def held_directory(data: Path) -> Iterator[None]:
             raise JesenskaError(
                 f"The directory {data} is locked by another program: name another one with --data."
             ) from error
-        # Read here and not above: it brings the tree along.
+        # Imported here because it imports the tree.
         from jesenska.cli.shared.tree_serving import ADDRESS_FILE
 
         tool = "zookeeper-server-stop" if (data / ADDRESS_FILE).exists() else "kafka-server-stop"

@@ -1,7 +1,7 @@
 """Ends the process that holds a directory, and waits until it has ended.
 
-A process is ended only if its id stands in the lock file of the directory *and* the system says that this very process
-holds the lock: an id that a crash left there may belong to somebody else by now, and Apache Kafka locks the same file
+A process is ended only if its id is in the lock file of the directory *and* the system reports that this process holds
+the lock: an id that a crash left there may belong to another process by now, and Apache Kafka locks the same file
 without writing its id."""
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def add_stop_options(parser: argparse.ArgumentParser) -> None:
 
 
 async def stop_holders(what: str, directories: Sequence[Path], options: argparse.Namespace) -> int:
-    """Stops who holds these directories and tells of it; JesenskaError with one sentence where nobody does, may not be
-    stopped, or does not stop."""
+    """Stops the holders of these directories and reports it; JesenskaError with one sentence if there is none, or one
+    may not be stopped or does not stop."""
     holders: dict[int, Path] = {}
     for directory in directories:
         if (process := lock_holder(directory)) is not None:
@@ -59,7 +59,7 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
     async with telling(f"Waiting for process {', '.join(map(str, holders))} to stop"):
         try:
             async with asyncio.timeout(options.timeout_seconds):
-                # A lock that falls tells nobody: it has to be looked at.
+                # The release of a lock causes no event, so it is polled.
                 while any(lock_holder(directory) == process for process, directory in holders.items()):  # noqa: ASYNC110
                     await asyncio.sleep(_LOOK_SECONDS)
         except TimeoutError:
@@ -76,8 +76,8 @@ async def stop_holders(what: str, directories: Sequence[Path], options: argparse
 
 
 def lock_holder(directory: Path) -> int | None:
-    """The process that holds a directory's lock and wrote its id there, so a broker of ours; None otherwise. Takes no
-    lock itself, so who may read the file may ask; JesenskaError for who may not."""
+    """Returns the process that holds a directory's lock and wrote its id there, which is a process of jesenska; None
+    otherwise. It takes no lock itself, so the right to read the file is enough; JesenskaError without that right."""
     try:
         descriptor = os.open(directory / FILE_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):

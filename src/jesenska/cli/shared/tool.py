@@ -1,12 +1,12 @@
-"""What all tools share: flags as Kafka writes them, one sentence for an error, the exit code, the connection to a
-cluster.
+"""The common parts of all tools: flags in Kafka's spelling, one sentence for an error, the exit code, the connection
+to a cluster.
 
     exit 0   done
          1   failed, or wrong flags (as Kafka's tools end): one sentence on stderr
        130   stopped by Ctrl-C
 
-`--debug` shows the stack behind a sentence. Kafka's own spellings of flags are kept; where two releases differ both
-are understood. The client's modules are read by the first tool that connects: who starts servers stays small.
+`--debug` shows the stack of an error. Kafka's own spellings of flags are kept; if two releases differ, both are
+accepted. The client's modules are imported when a tool connects, so that a tool that only starts servers stays small.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ if TYPE_CHECKING:
 _NEEDED_PACKAGES = {"google_crc32c": "google-crc32c", "cramjam": "cramjam", "lz4": "lz4", "zstandard": "zstandard"}
 
 FAILED, INTERRUPTED = 1, 130
-#: Seconds of silence after which a tool says what it is waiting for, and between two such lines.
+#: Seconds of waiting after which a tool prints what it waits for, and the time between two such lines.
 QUIET_SECONDS = 2.0
 
 
 class Parser(argparse.ArgumentParser):
-    """Flags without abbreviations; a mistake prints the options and one sentence."""
+    """A parser of flags without abbreviations; on wrong flags it prints one sentence and the way to list the
+    options."""
 
-    #: Whether the tool does something sensible without arguments.
+    #: True if the tool does something useful without arguments.
     runs_without_arguments = False
 
     def __init__(self, name: str, description: str) -> None:
@@ -59,11 +60,12 @@ class Parser(argparse.ArgumentParser):
 
 
 class Command(argparse.ArgumentParser):
-    """One command of a tool that has several; its mistakes are told in the same way, and its own --help lists its
+    """One command of a tool that has several; its errors are reported in the same way, and its own --help lists its
     options."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuses what it does not know: argparse would leave that to the tool, whose --help does not list it."""
+        """Refuses unknown arguments: argparse would leave them to the tool, whose --help does not list the command's
+        options."""
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -83,7 +85,7 @@ def _refuse(parser: argparse.ArgumentParser, message: str) -> NoReturn:
 
 
 def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
-    """The flag that was probably meant, where one that there is not was given."""
+    """Returns the most similar flag if an unknown one was given, as a hint."""
     _, found, given = message.partition("unrecognized arguments: ")
     wrong = given.split()[0].partition("=")[0] if found and given else ""
     options = {
@@ -94,15 +96,15 @@ def _near_miss(parser: argparse.ArgumentParser, message: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """What was probably meant by a name that there is not, to stand behind it; nothing where no known name is near
-    it."""
+    """Returns the most similar known name, as a hint to write after an unknown one; empty if no known name is
+    similar."""
     names = list(known)
     near = difflib.get_close_matches(name, names, 1, 0.75) or [item for item in names if item.startswith(name + ".")]
     return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
-    """The actions of a parser and of its commands."""
+    """Yields the actions of a parser and of its commands."""
     for action in parser._actions:
         yield action
         if isinstance(action, argparse._SubParsersAction):
@@ -116,7 +118,7 @@ class _Wide(argparse.HelpFormatter):
 
 
 def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], int | None]) -> int:
-    """Parses and works; a tool without arguments prints its options and fails, as Kafka's do."""
+    """Parses the arguments and does the work; a tool without arguments prints its options and fails, as Kafka's do."""
     _open_what_is_closed()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given and not parser.runs_without_arguments:
@@ -131,14 +133,14 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
         except SystemExit:
             sys.stdout.flush()
             raise
-        # What is still in the buffer is written here, where it is told if that fails: the interpreter would only
-        # complain of it at its end.
+        # The buffered output is written here, so that a failure is reported: the interpreter would only complain at
+        # its end.
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has gone.
+        # The reader of the output has ended.
         _drop_output()
         return 0
     except ModuleNotFoundError as error:
@@ -166,7 +168,7 @@ def run(parser: Parser, arguments: Sequence[str] | None, work: Callable[[argpars
 
 
 def _drop_output() -> None:
-    """What cannot be written now is gone: the interpreter must not try again at its end, and complain."""
+    """Drops output that cannot be written, so that the interpreter does not try again and complain at its end."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -175,7 +177,8 @@ def _drop_output() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A standard stream that the shell has closed (`<&-`, `>&-`) is empty, or takes everything and keeps nothing."""
+    """Replaces a standard stream that the shell has closed (`<&-`, `>&-`): by an empty input, or by an output that
+    keeps nothing."""
     if sys.stdin is None:
         sys.stdin = os.fdopen(os.open(os.devnull, os.O_RDONLY))
     if sys.stdout is None:
@@ -185,7 +188,7 @@ def _open_what_is_closed() -> None:
 
 
 def sentence_of_system(error: OSError) -> str:
-    """What the system has refused, as one sentence."""
+    """Returns an error of the system as one sentence."""
     if error.errno == errno.ENOSPC:
         return f"The disk is full{f' ({error.filename})' if error.filename else ''}: make room on it, then try again."
     if is_out_of_descriptors(error):
@@ -196,7 +199,7 @@ def sentence_of_system(error: OSError) -> str:
 def run_async(
     parser: Parser, arguments: Sequence[str] | None, work: Callable[[argparse.Namespace], Awaitable[int | None]]
 ) -> int:
-    """As `run`, for work on an event loop."""
+    """Does what `run` does, for work on an event loop."""
 
     async def main(options: argparse.Namespace) -> int | None:
         return await work(options)
@@ -205,7 +208,7 @@ def run_async(
 
 
 def sentence(error: BaseException) -> str:
-    """The error's text as one sentence with a full stop."""
+    """Returns the error's text as one sentence with a full stop."""
     text = str(error).strip() or type(error).__name__
     return text if text[-1] in ".!?:" else text + "."
 
@@ -214,7 +217,7 @@ def sentence(error: BaseException) -> str:
 
 
 def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = None) -> None:
-    """The flags that say which cluster: `--bootstrap-server`, the older name where a tool had one, and
+    """Adds the flags that name the cluster: `--bootstrap-server`, the older name if the tool had one, and
     `--command-config`."""
     names = ["--bootstrap-server", *([old_name] if old_name else [])]
     parser.add_argument(
@@ -226,7 +229,7 @@ def add_bootstrap(parser: argparse.ArgumentParser, *, old_name: str | None = Non
 
 
 def seconds(text: str) -> float:
-    """The type of a flag that says how long to wait."""
+    """Parses the value of a flag for a time to wait."""
     try:
         value = float(text)
     except ValueError:
@@ -237,21 +240,22 @@ def seconds(text: str) -> float:
 
 
 def id_of_broker(text: str) -> int:
-    """The type of a flag that names a broker."""
+    """Parses the value of a flag that names a broker."""
     if not (text.isascii() and text.isdigit() and len(text) < 11):
         raise argparse.ArgumentTypeError(f"{text!r} is no broker's id: write a number from 0 on")
     return int(text)
 
 
 def directory(text: str) -> str:
-    """The name of a directory, as a flag gives it; an empty one is a mistake, such as a variable that is not set."""
+    """Parses the value of a flag that names a directory; an empty one is an error, for example of a variable that is
+    not set."""
     if not text.strip():
         raise argparse.ArgumentTypeError(f"{text!r} names no directory: write its path")
     return text
 
 
 def read_properties(path: str | None) -> dict[str, str]:
-    """The settings of a property file; nothing without a path."""
+    """Returns the settings of a property file; empty without a path."""
     if path is None:
         return {}
     try:
@@ -264,7 +268,7 @@ def read_properties(path: str | None) -> dict[str, str]:
 
 
 def properties_of(items: Sequence[str] | None) -> dict[str, str]:
-    """Settings given as name=value; JesenskaError for what is not."""
+    """Returns settings given as name=value; JesenskaError for other text."""
     found = {}
     for item in items or ():
         name, equals, value = item.partition("=")
@@ -275,8 +279,8 @@ def properties_of(items: Sequence[str] | None) -> dict[str, str]:
 
 
 def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mapping[str, str]) -> dict[str, Any]:
-    """Typed values of a client's settings, defaults included; says on stderr what is not known or has no effect.
-    InvalidConfigError for a value that is not valid."""
+    """Returns typed values of a client's settings, defaults included; reports unknown settings and those without
+    effect on stderr. InvalidConfigError for a value that is not valid."""
     for unknown in table.unknown(texts):
         print(f"{parser.prog}: {unknown}", file=sys.stderr)
     for setting in table.without_effect(texts):
@@ -290,8 +294,8 @@ def client_settings(parser: argparse.ArgumentParser, table: Table, texts: Mappin
 async def cluster_of(
     options: argparse.Namespace, settings: dict[str, str] | None = None, table: Table = ADMIN_SETTINGS
 ) -> AsyncIterator[Cluster]:
-    """The cluster that the flags name, else `bootstrap.servers` of the settings; closed at the end. The table is that
-    of the settings."""
+    """Connects to the cluster of the flags, else of `bootstrap.servers` of the settings; closes it at the end. `table`
+    is the table of the settings."""
     from jesenska.cli.shared.zookeeper_option import brokers_in
     from jesenska.client.client_config import client_config
     from jesenska.client.cluster import Cluster
@@ -318,7 +322,7 @@ async def cluster_of(
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """`--output json`, which every tool that answers has beyond Kafka's flags."""
+    """Adds `--output json`, which every tool with an answer has in addition to Kafka's flags."""
     parser.add_argument(
         "--output",
         choices=["text", "json"],
@@ -328,8 +332,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[Any]]], argparse.ArgumentParser]:
-    """For a tool that has several commands: what adds one, by its name, a sentence about it and what does it
-    (`options.work`)."""
+    """Returns a function that adds a command to a tool with several commands, with its name, a sentence about it and
+    its work (`options.work`)."""
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=Command)
 
     def add(name: str, what: str, work: Callable[..., Awaitable[Any]]) -> argparse.ArgumentParser:
@@ -341,14 +345,14 @@ def add_commands(parser: Parser) -> Callable[[str, str, Callable[..., Awaitable[
 
 
 def require_bootstrap(parser: Parser, options: argparse.Namespace) -> None:
-    """Ends the tool with a mistake where --bootstrap-server is not given."""
+    """Ends the tool with an error if --bootstrap-server is not given."""
     if options.bootstrap_server is None:
         parser.error("the following arguments are required: --bootstrap-server")
 
 
 @contextlib.asynccontextmanager
 async def telling(what: str) -> AsyncIterator[None]:
-    """Says on stderr what is being waited for, once it has taken two seconds and every few seconds from then on."""
+    """Prints on stderr what is waited for, after two seconds and every two seconds from then on."""
 
     async def tell() -> None:
         waited = 0.0
@@ -365,5 +369,5 @@ async def telling(what: str) -> AsyncIterator[None]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, for `--output json`."""
+    """Prints one JSON document on stdout, for `--output json`."""
     print(json.dumps(value, ensure_ascii=False, separators=(",", ":")))

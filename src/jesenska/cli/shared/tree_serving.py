@@ -1,5 +1,5 @@
-"""The tree of a directory, served to ZooKeeper's clients by this process alone: the directory is locked, the tree
-opened and served, and all that taken back in the end. `zookeeper-server-start` and `supervised_tree` do it."""
+"""Serves the tree of a directory to ZooKeeper's clients in this process: locks the directory, opens and serves the
+tree, and undoes all that at the end. Used by `zookeeper-server-start` and `supervised_tree`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from jesenska.metadata.tree_operations import Transaction
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 
-#: In the directory while the tree is served: host:port for clients on this machine.
+#: A file in the directory while the tree is served: host:port for clients on this machine.
 ADDRESS_FILE = "jesenska-tree.address"
-#: Objects made before the collector looks at them: a commit of many writes has some ten for each.
+#: New objects before a collection: a commit of many writes makes some ten objects for each.
 _YOUNG_OBJECTS = 50_000
 
 
@@ -37,10 +37,11 @@ _YOUNG_OBJECTS = 50_000
 async def served_tree(
     directory: Path, listen: Callable[[], socket.socket], config: ServerConfig, *, named: str, stopped_by: str = ""
 ) -> AsyncIterator[ZooKeeperServer]:
-    """A server of the tree in that directory, which is made where it is not there; in the end its sessions live on.
+    """Yields a server of the tree in that directory, which is created if it is missing; at the end its sessions stay
+    in the tree.
 
-    `listen` gives the socket, once the tree is open. Errors are a JesenskaError of one sentence, in which the
-    directory is `named` so, and who holds it is to be `stopped_by` that tool."""
+    `listen` returns the socket, after the tree is open. Errors are a JesenskaError of one sentence: it calls the
+    directory `named`, and names the tool `stopped_by` that stops the holder of the directory."""
     memory = Memory()
     clock = SystemClock()
     try:
@@ -61,7 +62,7 @@ async def served_tree(
             listening = listen()
             await server.start(listening)
             _write_address(directory, listening.getsockname())
-            # The tree stays: the collector would walk over it again and again.
+            # The tree stays in memory: the collector would traverse it again and again.
             gc.collect()
             gc.freeze()
             memory.keep_small(asyncio.get_running_loop(), _YOUNG_OBJECTS)
@@ -84,8 +85,8 @@ def _write_address(directory: Path, address: tuple[str, int]) -> None:
 
 
 def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) -> None:
-    """Sets `stopping` when the tree has failed (`server.tree.failure` says why): nobody knows what its file holds
-    then, so the process is to end, and its next start reads the file again. A full disk is no such failure."""
+    """Sets `stopping` when the tree has failed (`server.tree.failure` is the reason): the content of its file is then
+    not known, so the process must end, and its next start reads the file again. A full disk is not such a failure."""
 
     def look_at_failure() -> None:
         if server.tree.failure is not None:
@@ -95,7 +96,7 @@ def stops_when_the_tree_fails(server: ZooKeeperServer, stopping: asyncio.Event) 
 
 
 def _nothing(transaction: Transaction) -> None:
-    """Told of each change."""
+    """Does nothing with a change."""
 
 
 def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
@@ -104,7 +105,7 @@ def _locked(directory: Path, named: str, tool: str) -> DirectoryLock:
     except UnusableDirectoryError as error:
         raise JesenskaError(f"{named} cannot be used, since {error.reason}: {error.remedy}.") from error
     except LogDirectoryError as error:
-        # Read here and not above: it brings along what all tools share, several times this program's size.
+        # Imported here because it imports the common parts of all tools, several times the size of this program.
         from jesenska.cli.shared.stopping import lock_holder
 
         if (holder := lock_holder(directory)) is None:

@@ -1,5 +1,4 @@
-"""`--zookeeper` of the releases before 3.0: the tree where the cluster keeps what it knows, for tools that look into
-it."""
+"""`--zookeeper` of the releases before 3.0: the address of the cluster's tree, for tools that read it."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _CONNECT_MS = 10_000
 
 
 def add_zookeeper(parser: argparse.ArgumentParser) -> None:
-    """The flag; `cluster_of` finds the brokers with it."""
+    """Adds the flag; `cluster_of` finds the brokers with it."""
     parser.add_argument(
         "--zookeeper",
         metavar="HOST:PORT[,...][/PATH]",
@@ -30,8 +29,8 @@ def add_zookeeper(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.asynccontextmanager
 async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[Store]:
-    """The tree that a `--zookeeper` names; JesenskaError with one sentence where it cannot be had, or was lost on the
-    way. `any_release`: it may be a ZooKeeper before 3.5."""
+    """Connects to the tree of a `--zookeeper`; JesenskaError with one sentence if that fails, or if the connection is
+    lost later. `any_release`: it may be a ZooKeeper before 3.5."""
     try:
         store = await connect(
             servers, session_timeout_ms=_SESSION_MS, connect_timeout_ms=_CONNECT_MS, any_release=any_release
@@ -54,7 +53,7 @@ async def tree_at(servers: str, *, any_release: bool = False) -> AsyncIterator[S
 
 
 async def brokers_in(servers: str) -> str:
-    """The brokers that are up, as --bootstrap-server has them."""
+    """Returns the addresses of the brokers that are up, in the form of --bootstrap-server."""
     found = []
     async with tree_at(servers) as store:
         try:

@@ -1,17 +1,17 @@
-"""A process that has read the broker's modules and becomes a broker by forking: the second broker of a test run need
-not be read again.
+"""A process that has imported the broker's modules and starts brokers by forking, so that further brokers of a test
+run need not import them again.
 
     python -m jesenska.cli.supervision.broker_template DESCRIPTOR
 
 DESCRIPTOR is a Unix socket. A request is one line of JSON with two descriptors beside it:
 
-    {"arguments": ["up", ...], "environment": {...}}      what `jesenska` is run with; stdout and stderr, and the pipe
-                                                          that says when the parent has ended
+    {"arguments": ["up", ...], "environment": {...}}      the arguments of `jesenska`; the descriptors are stdout and
+                                                          stderr, and the pipe that shows the parent's end
     -> {"process": 4711}                                  the new process
     -> {"ended": 4711, "code": 0}                         later; a negative code is the signal that ended it
 
 It ends, and its brokers with it, when the other end of the socket is closed. It has one thread, so that a fork is
-safe, and opens nothing that a broker could share."""
+safe, and opens no file that a broker could share."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from jesenska.cli.jesenska import main as jesenska
 from jesenska.cli.shared.ending import PARENT_DESCRIPTOR
 from jesenska.cli.supervision import up_alone
 
-#: What a broker needs is read here, before any fork.
+#: All modules of a broker are imported here, before any fork.
 READ_BEFORE = up_alone
 _REQUEST_MAX_BYTES = 1024 * 1024
 
@@ -45,7 +45,7 @@ def main() -> None:
     for key in handlers.all_keys():
         handlers.load(key)
     gc.collect()
-    # A collection in a broker would write to every page that it has in common with this process.
+    # A collection in a broker would write to every page that it shares with this process.
     gc.freeze()
     while True:
         readable, _, _ = select.select([control.fileno(), awake], [], [])
@@ -78,7 +78,7 @@ def _tell(control: socket.socket, what: dict[str, int]) -> None:
 
 
 def _become_a_broker(asked: dict[str, Any], descriptors: list[int], ours: list[int]) -> None:
-    """In the new process: never returns."""
+    """Runs in the new process; never returns."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -1,9 +1,9 @@
-"""A process that this one has started, on the event loop: its end is heard at once, it is reaped at once, and what it
-prints is read through pipes.
+"""A child process on the event loop: its end is noticed at once, it is reaped at once, and its output is read through
+pipes.
 
-asyncio's own processes have ended when their pipes are closed, too, which somebody whom they have started may keep
-open; here the end of the process counts. On Linux a descriptor of the process (pidfd) tells of it, elsewhere a
-thread waits. Nobody else may wait for these processes."""
+A process of asyncio has ended only when its pipes are also closed, and its own children may keep them open; here only
+the end of the process counts. On Linux a descriptor of the process (pidfd) reports the end, elsewhere a thread waits.
+No other code may wait for these processes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-#: Bytes of what it has printed that are read ahead, for each stream.
+#: Bytes of output that are read ahead, for each stream.
 _READ_AHEAD_BYTES = 64 * 1024
 
 
 class ChildProcess:
-    """One process, in a session of its own: what a terminal sends to its programs (Ctrl-C) it does not hear. Made by
-    `start`; `close` when it has ended."""
+    """One process in its own session: signals of the terminal (Ctrl-C) do not reach it. Created by `start`; call
+    `close` when it has ended."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._descriptor = -1
         self._transports: list[asyncio.ReadTransport] = []
         self._orders: asyncio.WriteTransport | None = None
-        #: Its exit code, once it has ended; that of a signal is below 0.
+        #: Its exit code, once it has ended; negative for a signal.
         self.ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.out = asyncio.StreamReader(_READ_AHEAD_BYTES)
         self.err = asyncio.StreamReader(_READ_AHEAD_BYTES)
@@ -46,9 +46,9 @@ class ChildProcess:
         descriptors: Sequence[int] = (),
         takes_orders: bool = False,
     ) -> ChildProcess:
-        """Starts a command with these variables and descriptors of ours and nothing else; OSError where it cannot be
-        started. What `takes_orders` has a pipe as its stdin, others have an empty one."""
-        # It returns when the command runs; a thread would only be waited for as long.
+        """Starts a command with only these variables and descriptors; OSError if it cannot be started. With
+        `takes_orders` its stdin is a pipe, otherwise it is empty."""
+        # Popen returns when the command runs; waiting in a thread would take as long.
         process = subprocess.Popen(  # noqa: ASYNC220
             command,
             bufsize=0,
@@ -73,13 +73,13 @@ class ChildProcess:
         return self._process.pid
 
     def order(self, line: bytes) -> None:
-        """Writes to its stdin; of what cannot be written nobody is told, as it ends then."""
+        """Writes to its stdin; a failure is not reported, because the process then ends."""
         if self._orders is not None and not self._orders.is_closing():
             self._orders.write(line)
 
     async def words(self) -> AsyncIterator[dict[str, Any]]:
-        """What it writes to stdout, of a program that writes a JSON object a line, until that ends. Other lines are
-        left out."""
+        """Yields the JSON objects that a program writes to stdout, one per line, until its end. Other lines are left
+        out."""
         while True:
             try:
                 line = await self.out.readline()
@@ -87,7 +87,7 @@ class ChildProcess:
                     return
                 said = json.loads(line)
             except ValueError:
-                continue  # too long, or no JSON: not said by our program
+                continue  # too long, or not JSON: not written by jesenska's program
             if isinstance(said, dict):
                 yield said
 
@@ -97,8 +97,8 @@ class ChildProcess:
             self._process.send_signal(number)
 
     async def stop(self, grace_seconds: float) -> bool:
-        """SIGTERM, and SIGKILL if it has not ended within that time. Returns when it has ended: whether it took
-        SIGKILL."""
+        """Sends SIGTERM, and SIGKILL if it has not ended within that time. Returns when it has ended; True if SIGKILL
+        was sent."""
         self.send(signal.SIGTERM)
         done, _ = await asyncio.wait({self.ended}, timeout=grace_seconds)
         if done:
@@ -108,7 +108,7 @@ class ChildProcess:
         return True
 
     def close(self) -> None:
-        """Closes its pipes: what is still read finds their end."""
+        """Closes its pipes: readers get the end of the stream."""
         for transport in self._transports:
             transport.close()
         if self._orders is not None and not self._orders.is_closing():
@@ -125,7 +125,7 @@ class ChildProcess:
 
     def _watch(self) -> None:
         if sys.platform == "linux":
-            with suppress(OSError):  # an old system has none
+            with suppress(OSError):  # an old system has no pidfd
                 self._descriptor = os.pidfd_open(self._process.pid)
                 asyncio.get_running_loop().add_reader(self._descriptor, self._has_ended)
                 return
@@ -152,7 +152,7 @@ class ChildProcess:
 
 
 def how_it_ended(code: int) -> str:
-    """An exit code in words, to stand behind the process's name."""
+    """Returns an exit code in words, to write after the process's name."""
     if code >= 0:
         return f"ended with exit code {code}"
     try:

@@ -1,8 +1,8 @@
-"""Processes that are to end when their parent has ended, watched by another child of that parent.
+"""Guards processes that must end when their parent has ended; the guard is another child of that parent.
 
-A parent that is killed with SIGKILL takes nobody along. Children that look at PARENT_DESCRIPTOR (`ending`) end by
-themselves; this ends those that do not, or that hang. A process is held by a descriptor (pidfd), which is of that
-process alone, whoever gets its number afterwards. Linux only: elsewhere nothing is guarded."""
+If a parent is killed with SIGKILL, its children do not end with it. Children that watch PARENT_DESCRIPTOR (`ending`)
+end by themselves; this module ends those that do not, or that hang. A process is identified by a descriptor (pidfd),
+which stays that of the process even if its id is used again. Linux only: elsewhere nothing is guarded."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-#: How long to wait for one that was sent SIGKILL.
+#: Time to wait for a process after SIGKILL.
 _KILLED_SECONDS = 10.0
 
 
 class NotGuardedError(Exception):
-    """The process cannot be guarded: one sentence."""
+    """The process cannot be guarded; the text is one sentence."""
 
 
 class Guarded:
-    """Children of this process's parent. Used on a running loop; descriptors of those that end are closed."""
+    """The guarded children of this process's parent. Used on a running loop; descriptors of those that end are
+    closed."""
 
     def __init__(self) -> None:
         self._by_process: dict[int, _Process] = {}
 
     def add(self, process: int, grace_seconds: float) -> None:
-        """From now on, `end` ends it; NotGuardedError where it is no other child of this process's parent."""
+        """Guards a process from now on: `end` ends it. NotGuardedError if it is not another child of this process's
+        parent."""
         if sys.platform != "linux":
             raise NotGuardedError("Processes are guarded on Linux only.")
         try:
@@ -44,17 +46,17 @@ class Guarded:
         asyncio.get_running_loop().add_reader(descriptor, self._forget, process)
 
     async def end(self) -> None:
-        """Ends all of them: SIGTERM, SIGKILL for those that have not ended within their grace. Returns when they have
-        ended, or when one does not heed SIGKILL either (a disk may hold it)."""
+        """Ends all of them: SIGTERM, then SIGKILL for those that have not ended within their grace. Returns when they
+        have ended, or when one has not ended after SIGKILL either (a disk may hold it)."""
         await asyncio.gather(*(guarded.end() for guarded in self._by_process.values()))
 
     def close(self) -> None:
-        """Guards nobody any more."""
+        """Stops guarding all processes."""
         for process in list(self._by_process):
             self._forget(process)
 
     def _forget(self, process: int) -> None:
-        """It has ended, or is guarded no more."""
+        """Stops guarding a process, which may have ended."""
         guarded = self._by_process.pop(process)
         asyncio.get_running_loop().remove_reader(guarded.descriptor)
         guarded.close()
@@ -86,10 +88,10 @@ class _Process:
 
 
 def _parent_of(process: int) -> int | None:
-    """The id of its parent; None where it has ended, or the system does not say."""
+    """Returns the id of its parent; None if the process has ended, or the system does not report it."""
     try:
         status = Path(f"/proc/{process}/stat").read_bytes()
     except OSError:
         return None
-    # The name stands in parentheses and may hold any; the state and the parent follow it.
+    # The name is in parentheses and may contain parentheses; the state and the parent follow it.
     return int(status.rpartition(b")")[2].split()[1])

@@ -1,12 +1,13 @@
-"""What several processes print, passed on line by line with their names in front, and sentences between.
+"""The output of several processes, passed on line by line with their names in front, and sentences between them.
 
     text    broker 1: [2026-11-22 07:28:45,123] WARNING the connection ...
     json    {"process":"broker 1","time":"2026-11-22T07:28:45.123Z","level":"WARNING", ...}
 
-As JSON, a line that is no object becomes the message of one.
+As JSON, a line that is not an object becomes the message of one.
 
-A thread writes: a terminal that is held (Ctrl-S), or a reader that does not read, must not hold up the loop. Who
-prints meanwhile waits when its pipe is full, as it would without us; sentences beyond a limit are dropped."""
+A thread writes: a terminal that is held (Ctrl-S), or a reader that does not read, must not block the loop. Meanwhile a
+process that prints waits when its pipe is full, as it would without this module; sentences beyond a limit are
+dropped."""
 
 from __future__ import annotations
 
@@ -19,16 +20,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
 
-#: Bytes of a line before it is passed on in pieces, and of what is read at once.
+#: Bytes of a line before it is passed on in pieces, and of one read.
 _LINE_BYTES = 64 * 1024
-#: Sentences that wait for the thread.
+#: Largest number of sentences that wait for the thread.
 _SENTENCES_MAX = 1000
-#: How long `close` waits for what is still to be read, and to be written.
+#: Time that `close` waits for the rest to be read, and to be written.
 _CLOSE_SECONDS = 1.0
 
 
 class Stream(Protocol):
-    """Where lines go."""
+    """The destination of lines."""
 
     def write(self, text: str, /) -> object: ...
 
@@ -36,7 +37,7 @@ class Stream(Protocol):
 
 
 class PrefixedOutput:
-    """Lines on their way to two streams, this process's own unless others are given."""
+    """Passes lines on to two streams, by default those of this process."""
 
     def __init__(self, out: Stream | None = None, err: Stream | None = None, *, as_json: bool = False) -> None:
         self.out: Stream = sys.stdout if out is None else out
@@ -48,7 +49,7 @@ class PrefixedOutput:
         self._is_closed = False
 
     def say(self, sentence: str) -> None:
-        """Writes a sentence of our own to the stream of errors, soon."""
+        """Writes a sentence of the supervisor to the stream of errors, soon."""
         if self._as_json:
             at = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
             sentence = json.dumps(
@@ -57,7 +58,7 @@ class PrefixedOutput:
         self._write_soon(self.err, f"{sentence}\n")
 
     def announce(self, text: str) -> None:
-        """Writes this to the stream of output as it stands, soon."""
+        """Writes a text unchanged to the stream of output, soon."""
         self._write_soon(self.out, text)
 
     def _write_soon(self, stream: Stream, text: str) -> None:
@@ -72,8 +73,8 @@ class PrefixedOutput:
     def follow(
         self, name: str, parts: Sequence[tuple[asyncio.StreamReader, Stream]], done: Callable[[], object]
     ) -> None:
-        """Passes on all that comes from these readers to these streams, and calls `done` when there is no more or
-        nothing more is passed on. Bytes that are no UTF-8 become U+FFFD."""
+        """Passes on everything from these readers to these streams, and calls `done` when there is no more or nothing
+        more is passed on. Bytes that are not UTF-8 become U+FFFD."""
         task = asyncio.get_running_loop().create_task(self._follow(name, parts))
         self._following.add(task)
 
@@ -105,7 +106,7 @@ class PrefixedOutput:
         return "".join(form(name, line.decode(errors="replace")) for line in lines)
 
     async def close(self) -> None:
-        """Waits for what was said to be written, but not for long. Nothing more is passed on."""
+        """Waits a short time for everything to be written. Nothing more is passed on."""
         self._is_closed = True
         following = set(self._following)
         if following:
@@ -120,7 +121,7 @@ class PrefixedOutput:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """At least one; all but the last are of _LINE_BYTES."""
+    """Returns the pieces of a line, at least one; all but the last have _LINE_BYTES."""
     return [line[begin : begin + _LINE_BYTES] for begin in range(0, max(len(line), 1), _LINE_BYTES)]
 
 
@@ -136,7 +137,7 @@ def _json_line(name: str, line: str) -> str:
 
 
 def _write(stream: Stream, text: str) -> None:
-    with suppress(OSError, ValueError):  # whoever read it has gone, or it is closed
+    with suppress(OSError, ValueError):  # its reader has ended, or it is closed
         try:
             stream.write(text)
         except UnicodeEncodeError:

@@ -1,8 +1,8 @@
-"""A port that a child is to listen at, found to be free and kept for it.
+"""A port for a child, checked to be free and kept for it.
 
-A socket that is bound and does not listen keeps a port: the system gives it to nobody who asks for any port, and a
-client that connects while the child is started again is refused at once. The child binds it, too, as both allow that
-(SO_REUSEADDR). Linux only: elsewhere two sockets cannot have one port, so a port is found and not kept."""
+A socket that is bound and does not listen keeps a port: the system does not choose it for other processes, and a
+client that connects while the child restarts is refused at once. The child binds it, too, because both allow that
+(SO_REUSEADDR). Linux only: elsewhere two sockets cannot have one port, so a port is found but not kept."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from jesenska.net.listener import PortTakenError, listening_socket
 
 
 class ReservedPort:
-    """`port` at a host ("" for all addresses), until `close`."""
+    """`port` at a host ("" for all addresses), kept until `close`."""
 
     def __init__(self, host: str, port: int) -> None:
-        """Port 0 has the system choose. JesenskaError with one sentence, of which PortTakenError is one."""
-        # Somebody may listen there who allows others to bind: so it is listened at for a moment.
+        """Checks and keeps a port; port 0 has the system choose. JesenskaError with one sentence, PortTakenError for a
+        taken port."""
+        # A process may listen there and allow others to bind, so the port is tested by listening for a moment.
         with listening_socket(host, port) as listening:
             family, address = listening.family, listening.getsockname()
         self.port: int = address[1]
@@ -43,7 +44,7 @@ class ReservedPort:
         self._socket = kept
 
     def close(self) -> None:
-        """Keeps it no more."""
+        """Gives the port up."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

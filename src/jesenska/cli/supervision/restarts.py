@@ -1,5 +1,5 @@
-"""When a process that has died is started again: at once if that happens once, ever later if it happens again and
-again. Decides; time comes in."""
+"""Pauses before a process that has died is started again: no pause after the first death, longer ones after repeated
+deaths. This module only decides; the time is passed in."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from jesenska.client.backoff import Backoff
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 30.0
 _BACKOFF = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS)
-#: The middle of what chance may make of a pause: who starts one process needs none.
+#: The middle of the random range of a pause: a single process needs no randomness.
 _NO_CHANCE = 0.5
 
 
 class Restarts:
-    """Those of one process. The first death costs no pause, the second FIRST_PAUSE_SECONDS, each further one twice as
-    long, up to LONGEST_PAUSE_SECONDS. A process that has lived for LONGEST_PAUSE_SECONDS dies for the first time."""
+    """The restarts of one process. The first death has no pause, the second FIRST_PAUSE_SECONDS, each further one
+    twice as long, up to LONGEST_PAUSE_SECONDS. If a process has lived for LONGEST_PAUSE_SECONDS, its death counts as
+    the first."""
 
     __slots__ = ("_deaths",)
 
@@ -21,7 +22,7 @@ class Restarts:
         self._deaths = 0
 
     def pause_seconds(self, lived_seconds: float) -> float:
-        """Takes note of a death after so long a life, and says how long to wait before the next start."""
+        """Notes a death after this lifetime, and returns the pause before the next start."""
         if lived_seconds >= LONGEST_PAUSE_SECONDS:
             self._deaths = 0
         self._deaths += 1

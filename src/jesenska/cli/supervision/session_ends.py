@@ -1,10 +1,9 @@
-"""Ends sessions on a served tree because somebody knows that their clients are dead, long before their timeout says
-so.
+"""Ends sessions on a served tree because their clients are known to be dead, long before their timeout.
 
-Who knows of a death may be ahead of what the dead client has sent: its last request may still lie in a socket, and
-would make the node after the session that holds it was looked for. So the order holds for whoever comes, too: from the
-order on, no session that there was then may have that node. Ids of sessions go up, so one number says which they are;
-the session of a successor is a newer one."""
+The death of a client may be known before its last request has been read: the request may still be in a socket, and
+would create the node after its session was looked up. So the order also applies to later requests: from the order on,
+no session that existed then may have that node. Ids of sessions increase, so one number identifies these sessions; the
+session of a successor is newer."""
 
 from __future__ import annotations
 
@@ -14,14 +13,14 @@ from jesenska.metadata.embedded import CLIENT_SESSION_ID_BASE
 from jesenska.metadata.tree_operations import BadArgumentsError, NodeCreated, Result, SessionExpiredError, Transaction
 from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 
-#: Called once: the session that has ended, None where there was none, or the error that kept it from ending.
+#: Called once: with the session that was ended, with None if there was none, or with the error that prevented it.
 Ended = Callable[[int | None, Exception | None], None]
-#: Paths that are remembered; the oldest is forgotten.
+#: Largest number of remembered paths; the oldest is forgotten.
 _PATHS_MAX = 1000
 
 
 class SessionEnds:
-    """Those of one server that has started."""
+    """The ended sessions of one server that has started."""
 
     def __init__(self, server: ZooKeeperServer) -> None:
         self._server = server
@@ -31,8 +30,8 @@ class SessionEnds:
         self._tree.on_commit(self._committed)
 
     def end_holder(self, path: str, done: Ended) -> None:
-        """Ends the session that holds this ephemeral node, now or as soon as it does. BadArgumentsError: the node is
-        there and not ephemeral."""
+        """Ends the session that holds this ephemeral node, now or as soon as it does. BadArgumentsError if the node
+        exists and is not ephemeral."""
 
         def decided(_: tuple[Result, ...], error: Exception | None) -> None:
             if error is not None:
@@ -78,4 +77,4 @@ class SessionEnds:
 
 
 def _nothing(error: Exception | None) -> None:
-    """Nobody waits for the end of a session that took its node too late."""
+    """Does nothing: no caller waits for the end of a session that created its node too late."""

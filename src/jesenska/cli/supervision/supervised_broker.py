@@ -1,15 +1,16 @@
-"""A broker as a process of its own, for a supervisor (`up_several`): what it says of itself goes to stdout, a JSON
-object a line, and what it logs to stderr.
+"""A broker as a process of its own, for a supervisor (`up_several`): it reports its state on stdout, one JSON object
+per line, and logs to stderr.
 
     python -m jesenska.cli.supervision.supervised_broker
         --flag NAME=VALUE... [--default NAME=VALUE...] [--override NAME=VALUE...]
 
     {"ready": true, "host": "127.0.0.1", "port": 9093}    clients can connect, at that address
-    {"progress": "recovering: ..."}                       why it takes long
+    {"progress": "recovering: ..."}                       the reason why it takes long
     {"failed": "..."}                                     it ends for this reason, with exit code 1
 
-Settings are believed as those of `jesenska up`: flags before overrides, these before the environment, that before
-defaults. Who starts it has warned of them. It stops in order by SIGTERM and at its parent's end (`ending`)."""
+Settings override each other as those of `jesenska up`: flags before overrides, these before the environment, that
+before defaults. Warnings about them are left to the supervisor. It stops in order on SIGTERM and at its parent's end
+(`ending`)."""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         config = broker_config(
             defaults=_settings(options.default), overrides=options.override, flags=_settings(options.flag), warns=False
         )
-        # What all of them would say of this installation, one says.
+        # The warnings about this installation are the same for all brokers, so only the first one logs them.
         is_first = config.integer("broker.id") == 1
         return run_broker(config, _ready, lambda text: _say(progress=text), warns=is_first)
     except JesenskaError as error:
         told = str(error)
     except OSError as error:
-        # Read here and not above: it brings along what all tools share.
+        # Imported here because it imports the common parts of all tools.
         from jesenska.cli.shared.tool import sentence_of_system
 
         told = sentence_of_system(error)
@@ -73,7 +74,7 @@ def _ready(broker: Broker) -> None:
 
 
 def _say(**said: Any) -> None:
-    """A line for the supervisor; it may have gone."""
+    """Writes a line for the supervisor, which may have ended."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
 

@@ -1,17 +1,17 @@
-"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, ordered
-about over its stdin.
+"""The tree as a small process of its own, for a supervisor (`supervisor`): served to ZooKeeper's clients, and
+controlled over its stdin.
 
     python -m jesenska.cli.supervision.supervised_tree DIRECTORY [DESCRIPTOR]
 
-DIRECTORY has the tree, and is made where it is not there. DESCRIPTOR is a socket that listens, inherited from the
-supervisor: that keeps it, too, so the port stays the same when this process is started again, and clients that come
-meanwhile wait. Without it the system chooses a port of the loopback. `tree_orders` says what comes in on stdin and
-goes out on stdout, the first of which is that clients can connect; what is logged goes to stderr.
+DIRECTORY has the tree, and is created if it is missing. DESCRIPTOR is a listening socket, inherited from the
+supervisor, which keeps it, too. So the port stays the same when this process is started again, and clients that
+connect meanwhile wait. Without it the system chooses a port of the loopback. The lines on stdin and stdout are
+described in `tree_orders`; the first line on stdout reports that clients can connect. Logs go to stderr.
 
-SIGTERM stops it in order; sessions live on. The end of its stdin is the end of its supervisor, however that ended: the
-processes that it guards are ended first, as they need the tree to stop in order, and then it stops. A tree that
-can write no more ends the process, for a start reads it anew. Exit codes: 0 after a stop in order, 1 after it has said
-on stdout why it failed."""
+SIGTERM stops it in order; sessions stay in the tree. The end of its stdin means that its supervisor has ended in some
+way: the guarded processes are ended first, because they need the tree to stop in order, and then it stops. If the tree
+cannot write any more, the process ends, because a new start reads the tree again. Exit codes: 0 after a stop in order,
+1 after it has reported on stdout why it failed."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from jesenska.metadata.zookeeper.server.server import ZooKeeperServer
 from jesenska.metadata.zookeeper.server.serving import ServerConfig
 from jesenska.net.listener import listening_socket
 
-#: All that is on one machine may come from one address: it has no limit of connections.
+#: All clients on one machine may have the same address, so there is no limit of connections.
 _CONFIG = ServerConfig(max_client_connections=0)
 _STDIN, _STDOUT = 0, 1
 _READ_BYTES = 64 * 1024
@@ -93,7 +93,7 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
 
 
 def _inherited(descriptor: str) -> socket.socket:
-    """The socket that the supervisor has given."""
+    """Returns the socket that was inherited from the supervisor."""
     try:
         listening = socket.socket(fileno=int(descriptor))
         if not listening.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
@@ -108,13 +108,13 @@ def _inherited(descriptor: str) -> socket.socket:
 
 
 def _say(**said: Any) -> None:
-    """A line for the supervisor; it may have gone."""
+    """Writes a line for the supervisor, which may have ended."""
     with suppress(OSError):
         os.write(_STDOUT, line_of(**said))
 
 
 class _Supervisor:
-    """Who gives the orders: what it says is done, and its end is heard."""
+    """The supervisor: carries out its orders, and notices its end."""
 
     def __init__(self, server: ZooKeeperServer, stopping: asyncio.Event) -> None:
         self._stopping = stopping
@@ -124,7 +124,7 @@ class _Supervisor:
         self._outliving: asyncio.Task[None] | None = None
 
     def listen(self) -> None:
-        """Takes orders from now on; JesenskaError where none can come."""
+        """Takes orders from now on; JesenskaError if stdin cannot be read."""
         try:
             asyncio.get_running_loop().add_reader(_STDIN, self._readable)
         except OSError as error:
@@ -134,7 +134,7 @@ class _Supervisor:
             ) from error
 
     async def close(self) -> None:
-        """Takes no more. Returns when those are ended that would outlive their supervisor."""
+        """Takes no more orders. Returns when the guarded processes have ended, if the supervisor has ended."""
         asyncio.get_running_loop().remove_reader(_STDIN)
         if self._outliving is not None:
             await self._outliving

@@ -4,22 +4,23 @@
         supervisor.add(Child("broker 1", [...supervisor.address...], node="/brokers/ids/1"))
         await stopping.wait()
 
-ZooKeeper ends a session when nothing was heard of its client for the session's timeout. Who has started the client
-knows of its death at once, and has the tree end its session then (`session_ends`): nobody waits for the timeout.
+ZooKeeper ends a session when its client has sent nothing for the session's timeout. The supervisor, which has started
+the client, knows of its death at once, and has the tree end its session then (`session_ends`), without waiting for the
+timeout.
 
-    a child is to start       the session that holds its node is ended: another supervisor may have left it
-    a child has died          its session is ended; then it starts again, if it is to, after a pause (`restarts`)
-    the tree's process died   it starts again, at the same port with the same data; sessions live on, orders wait
+    a child is to start       the session that holds its node is ended: an earlier supervisor may have left it
+    a child has died          its session is ended; then it starts again, if it restarts, after a pause (`restarts`)
+    the tree's process died   it starts again, at the same port with the same data; sessions stay, orders wait
     `stop`                    children first, the last added one first and one after the other, so that each can hand
-                              over what it has: SIGTERM, after the grace SIGKILL, its session ended; then the tree
+                              over its partitions: SIGTERM, SIGKILL after the grace, its session ended; then the tree
     `kill`                    all of them at once, by SIGKILL
     this process is killed    children find PARENT_DESCRIPTOR closed (`ending`) and stop; the tree's process ends those
-                              that do not look at it (`guarded`), then itself
+                              that do not watch it (`guarded`), then itself
 
-Children have an empty stdin, a session of their own (no Ctrl-C from the terminal), PARENT_DESCRIPTOR in their
-environment, and what they print is passed on with their names in front; a child with `on_word` says on stdout what it
-has to say, a JSON object a line. What a child has started itself is its own affair. One loop does all that; nothing
-here waits for a terminal (`passed_on`)."""
+Children have an empty stdin, their own session (no Ctrl-C from the terminal) and PARENT_DESCRIPTOR in their
+environment. Their output is passed on with their names in front; a child with `on_word` writes one JSON object per
+line to stdout. Processes that a child has started itself are not supervised. One loop does all that; nothing here
+waits for a terminal (`prefixed_output`)."""
 
 from __future__ import annotations
 
@@ -49,33 +50,33 @@ from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 
 GRACE_SECONDS = 30.0
-#: How long the stop of one child holds up that of the next.
+#: Time that the stop of one child may delay that of the next.
 _STOPS_ALONE_SECONDS = 5.0
-#: How long a stop waits for the tree to end a child's session.
+#: Time that a stop waits for the tree to end a child's session.
 _LAST_ORDER_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A process to be looked after."""
+    """A process that is supervised."""
 
     name: str
     command: Sequence[str]
-    #: The path of the ephemeral node whose session is its own.
+    #: The path of the ephemeral node whose session is the child's.
     node: str
-    #: Whether it is started again whenever it has ended.
+    #: True: it is started again whenever it has ended.
     restarts: bool = True
-    #: Variables beside those of this process.
+    #: Variables in addition to those of this process.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Takes each object that it writes to stdout. {"failed": sentence} is why it ends.
+    #: Called with each object that it writes to stdout. {"failed": sentence} is the reason why it ends.
     on_word: Callable[[dict[str, Any]], None] | None = None
-    #: Told how a process of its has ended (how_it_ended, or "has failed (why)"), before that starts again. Not told of
-    #: those that a stop has ended.
+    #: Called with the way in which its process has ended (how_it_ended, or "has failed (why)"), before it starts
+    #: again. Not called for processes that a stop has ended.
     on_end: Callable[[str], None] | None = None
 
 
 class Supervisor:
-    """The tree in that directory, and children. From `start` to `stop`, or a `with` block."""
+    """The tree in that directory, and children. Use `start` and `stop`, or a `with` block."""
 
     def __init__(
         self,
@@ -85,18 +86,19 @@ class Supervisor:
         grace_seconds: float = GRACE_SECONDS,
         listens_at: tuple[str, int] = (TREE_HOST, 0),
     ) -> None:
-        """`grace_seconds`: how long a process may take to stop in order. `listens_at`: the tree's host ("": every
-        address of this machine) and port (0: any); JesenskaError where it cannot listen there."""
+        """Sets up the supervisor. `grace_seconds`: time that a process may take to stop in order. `listens_at`: the
+        tree's host ("": every address of this machine) and port (0: any); JesenskaError if it cannot listen there."""
         self._directory = directory
         self._passed_on = passed_on or PrefixedOutput()
         self._grace_seconds = grace_seconds
         self._stopping = asyncio.Event()
         self._tree = TreeChild(directory, self._passed_on, self._guard_all, listens_at)
         self._looking_after: dict[str, asyncio.Task[None]] = {}
-        #: By name: set when its time has come to stop.
+        #: By name: set when the child is to stop.
         self._leaving: dict[str, asyncio.Event] = {}
         self._running: dict[str, ChildProcess] = {}
-        #: A pipe: its reading end is every child's, its writing end is ours alone and closed by our end.
+        #: A pipe: every child has its reading end, only this process has its writing end, which is closed when this
+        #: process ends.
         self._lifeline: tuple[int, int] | None = None
         self._stop: asyncio.Task[None] | None = None
 
@@ -111,7 +113,7 @@ class Supervisor:
 
     @property
     def address(self) -> str:
-        """host:port of the tree for ZooKeeper's clients on this machine, the same for as long as this object lives."""
+        """host:port of the tree for ZooKeeper's clients on this machine, the same as long as this object exists."""
         return self._tree.address
 
     @property
@@ -125,7 +127,7 @@ class Supervisor:
         return self._tree.pid
 
     def process_of(self, name: str) -> int | None:
-        """The id of a child's process; None while there is none."""
+        """Returns the id of a child's process; None while there is none."""
         child = self._running.get(name)
         return child.pid if child is not None else None
 
@@ -135,7 +137,7 @@ class Supervisor:
             child.send(number)
 
     async def start(self) -> None:
-        """Starts the tree and returns when clients can connect to it; JesenskaError where it cannot start."""
+        """Starts the tree and returns when clients can connect to it; JesenskaError if it cannot start."""
         self._lifeline = os.pipe()
         try:
             await self._tree.start()
@@ -144,8 +146,8 @@ class Supervisor:
             raise
 
     def add(self, child: Child) -> None:
-        """Starts a child and looks after it from now on. ValueError for one that can never be started: its name is
-        taken, its node is no path, its command is empty."""
+        """Starts a child and supervises it from now on. ValueError for one that can never be started: its name is
+        taken, its node is not a valid path, its command is empty."""
         if self._stopping.is_set() or self._lifeline is None:
             raise ValueError(f"{child.name} cannot be added: the supervisor does not run")
         if child.name in self._looking_after:
@@ -168,7 +170,7 @@ class Supervisor:
         task.add_done_callback(self._looked_after)
 
     def begin_stop(self) -> None:
-        """From here on nothing is started again; `stop` waits until all have stopped."""
+        """Begins a stop: nothing is started again; `stop` waits until all have stopped."""
         if self._stop is None:
             self._stopping.set()
             self._stop = asyncio.get_running_loop().create_task(self._stop_all())
@@ -177,11 +179,11 @@ class Supervisor:
         """Stops the children, then the tree. Returns when no process is left; may be called again."""
         self.begin_stop()
         assert self._stop is not None
-        # Who waits may be cancelled; the stop goes on.
+        # A waiting caller may be cancelled; the stop goes on.
         await asyncio.shield(self._stop)
 
     def kill(self) -> None:
-        """Ends all processes at once, and waits for none."""
+        """Ends all processes at once, without waiting for them."""
         self._stopping.set()
         for process in self._running.values():
             process.send(signal.SIGKILL)
@@ -227,7 +229,7 @@ class Supervisor:
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self, child: Child, environment: Mapping[str, str]) -> tuple[str, asyncio.Task[None] | None]:
-        """One process, from its start to its end: how that came, and the end of its session, which is under way."""
+        """Runs one process from its start to its end; returns how it ended, and the task that ends its session."""
         assert self._lifeline is not None
         loop = asyncio.get_running_loop()
         try:
@@ -255,7 +257,8 @@ class Supervisor:
         return f"has failed ({failure.rstrip('.')})" if failure else how_it_ended(process.ended.result()), session_ends
 
     async def _hear(self, child: Child, process: ChildProcess) -> str:
-        """Gives on what it says, until it says no more: why it has failed, in its own words, or nothing."""
+        """Passes on the objects that it writes, until their end; returns the reason of its failure in its own words,
+        or nothing."""
         failure = ""
         if child.on_word is not None:
             async for said in process.words():
@@ -264,8 +267,8 @@ class Supervisor:
         return failure
 
     async def _end_session(self, child: Child) -> None:
-        """Returns when the tree has ended the session that holds the child's node; after a while where the supervisor
-        stops and the tree does not answer."""
+        """Returns when the tree has ended the session that holds the child's node; during a stop, after some time even
+        if the tree does not answer."""
         loop = asyncio.get_running_loop()
         ending, stopping = loop.create_task(self._end_session_whenever(child)), loop.create_task(self._stopping.wait())
         await asyncio.wait({ending, stopping}, return_when=asyncio.FIRST_COMPLETED)

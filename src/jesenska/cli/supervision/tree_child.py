@@ -1,9 +1,9 @@
-"""The tree's process (`supervised_tree`), as its supervisor sees it: started, started again when it dies, ordered
-about.
+"""The tree's process (`supervised_tree`), as its supervisor sees it: started, started again when it dies, and given
+orders.
 
-The socket that clients connect to is the supervisor's: the tree's process inherits it. So nobody else gets the port
-while that is being started again, and clients that come meanwhile wait in the socket's queue. Orders that have no
-answer when the process dies are given to the next one: each may be carried out twice."""
+The socket for clients belongs to the supervisor, and the tree's process inherits it. So no other process gets the port
+during a restart, and clients that connect meanwhile wait in the socket's queue. Orders without an answer when the
+process dies are given to the next process: each may be carried out twice."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from jesenska.cli.supervision.tree_orders import TREE_HOST, line_of
 from jesenska.net.listener import listening_socket
 
 NAME = "tree"
-#: How long to wait for the last words of a process that has ended.
+#: Time to wait for the last output of a process that has ended.
 LAST_WORDS_SECONDS = 1.0
 
 
 class TreeStoppedError(Exception):
-    """The tree takes no orders any more."""
+    """The tree takes no more orders."""
 
 
 class _Asked:
-    """An order that is not answered."""
+    """An order that has not been answered."""
 
     __slots__ = ("answer", "line")
 
@@ -42,24 +42,25 @@ class _Asked:
 
 
 class TreeChild:
-    """One tree; `start`, then `stop`. What it logs is passed on."""
+    """One tree; call `start`, then `stop`. Its log is passed on."""
 
     def __init__(
         self, directory: Path, passed_on: PrefixedOutput, on_ready: Callable[[], None], listens_at: tuple[str, int]
     ) -> None:
-        """`on_ready` is called each time that its process has started, before any order is given to that.
-        `listens_at`: the host ("": every address) and the port (0: any); JesenskaError where it cannot."""
+        """Sets up the tree's process. `on_ready` is called each time that the process has started, before it gets any
+        order. `listens_at`: the host ("": every address) and the port (0: any); JesenskaError if it cannot listen
+        there."""
         self._directory = directory
         self._passed_on = passed_on
         self._on_ready = on_ready
         self._listening = listening_socket(*listens_at)
         self._host = listens_at[0] or TREE_HOST
-        #: Where clients connect, the same for as long as this object lives.
+        #: The port for clients, the same as long as this object exists.
         self.port: int = self._listening.getsockname()[1]
         self._process: ChildProcess | None = None
         self._ready = asyncio.Event()
         self._was_ready = False
-        self._failure = ""  # why its last process could not go on, in its own words
+        self._failure = ""  # the reason why its last process failed, in its own words
         self._stopping = asyncio.Event()
         self._grace_seconds = 0.0
         self._asked: dict[int, _Asked] = {}
@@ -77,7 +78,8 @@ class TreeChild:
         return self._process.pid if self._process is not None else None
 
     async def start(self) -> None:
-        """Returns when clients can connect; JesenskaError where its process ends before, with what that said."""
+        """Returns when clients can connect; JesenskaError if its process ends before that, with the reason that the
+        process gave."""
         self._task = asyncio.get_running_loop().create_task(self._keep())
         ready = asyncio.get_running_loop().create_task(self._ready.wait())
         await asyncio.wait({self._task, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,8 +89,8 @@ class TreeChild:
             self._task.result()
 
     def order(self, **what: Any) -> asyncio.Future[dict[str, Any]]:
-        """Gives an order, at once or when there is a process that takes it. The answer; TreeStoppedError where there
-        will be none. Cancelled, it is forgotten."""
+        """Gives an order, at once or when there is a process for it; returns the answer. TreeStoppedError if there
+        will be no answer. A cancelled order is forgotten."""
         self._number += 1
         number = self._number
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -102,8 +104,8 @@ class TreeChild:
         return answer
 
     def guard(self, process: int, grace_seconds: float) -> None:
-        """Has a child of ours end when we have ended. Only for as long as this process of the tree lives; what cannot
-        be guarded is not."""
+        """Has the tree's process end a child of the supervisor when the supervisor has ended. This applies only while
+        this process of the tree runs; if the child cannot be guarded, nothing happens."""
         if self._process is not None and self._ready.is_set():
             self._number += 1
             self._process.order(
@@ -152,7 +154,7 @@ class TreeChild:
             await unless_set(self._stopping, pause_seconds)
 
     async def _run(self) -> str:
-        """One process, from its start to its end: how that came."""
+        """Runs one process from its start to its end; returns how it ended."""
         self._failure = ""
         descriptor = self._listening.fileno()
         command = [
@@ -182,7 +184,7 @@ class TreeChild:
         return how_it_ended(process.ended.result())
 
     async def _hear(self, process: ChildProcess) -> None:
-        """Takes what it says, until it says no more."""
+        """Handles the lines that it writes, until their end."""
         async for said in process.words():
             if "ready" in said:
                 self._was_ready = True
@@ -201,7 +203,7 @@ class TreeChild:
 
 
 def after(seconds: float) -> str:
-    """A pause in words."""
+    """Returns a pause in words."""
     return f"in {seconds:g} s" if seconds else "at once"
 
 
@@ -213,7 +215,7 @@ async def unless_set(stopping: asyncio.Event, seconds: float) -> None:
 
 
 async def ended_or_set(process: ChildProcess, stopping: asyncio.Event) -> bool:
-    """Returns when a process has ended or the event is set: whether the process has ended."""
+    """Returns when a process has ended or the event is set; True if the process has ended."""
     waiting = asyncio.get_running_loop().create_task(stopping.wait())
     either: set[asyncio.Future[Any]] = {process.ended, waiting}
     await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)

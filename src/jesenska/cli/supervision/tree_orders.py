@@ -1,21 +1,22 @@
-"""What a supervisor orders of the tree's process, over its stdin, and what that says on its stdout: a JSON object a
+"""The orders of a supervisor to the tree's process, over its stdin, and the answers on its stdout: one JSON object per
 line.
 
     {"number": 1, "order": "end-session", "path": "/brokers/ids/1"}           end the session that holds this ephemeral
-                                                                              node, and any of now that takes it later
+                                                                              node, and any present session that takes
+                                                                              it later
     {"number": 2, "order": "end-session", "session": 144115188075855873}      end this session
     {"number": 3, "order": "guard", "process": 4711, "grace_seconds": 30.0}   this child of the supervisor is to end
                                                                               when the supervisor has ended
     -> {"ready": true, "host": "127.0.0.1", "port": 40123, "process": 4712}   clients can connect
-    -> {"number": 1, "session": 144115188075855873}                           that one has ended; null: there was none
+    -> {"number": 1, "session": 144115188075855873}                           the ended session; null: there was none
     -> {"number": 3}                                                          done
     -> {"number": 4, "refused": "..."}                                        nothing was done; the number is null
-                                                                              where none could be read
+                                                                              if none could be read
     -> {"number": 5, "later": "..."}                                          nothing was done, but may be later
     -> {"failed": "..."}                                                      it ends for this reason
 
-Numbers are the supervisor's, and an answer has its order's. Answers come when the thing is done, in any order. A line
-has at most TREE_ORDER_MAX_BYTES."""
+The supervisor chooses the numbers, and an answer has the number of its order. Answers come when the order is done, in
+any order. A line has at most TREE_ORDER_MAX_BYTES."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ from jesenska.base.limits import TREE_ORDER_MAX_BYTES
 from jesenska.metadata.tree import check_path
 from jesenska.metadata.tree_operations import BadArgumentsError
 
-#: Where the tree's process listens unless it is told otherwise.
+#: Default host at which the tree's process listens.
 TREE_HOST = "127.0.0.1"
 _NUMBER_MAX = 2**63 - 1
 _PROCESS_MAX = 2**31 - 1
@@ -34,21 +35,21 @@ _GRACE_SECONDS_MAX = 3600.0
 
 
 class EndHolder(NamedTuple):
-    """End the session that holds the ephemeral node at `path`."""
+    """Order: end the session that holds the ephemeral node at `path`."""
 
     number: int
     path: str
 
 
 class EndSession(NamedTuple):
-    """End the session of this id."""
+    """Order: end the session with this id."""
 
     number: int
     session_id: int
 
 
 class Guard(NamedTuple):
-    """End this process (SIGTERM, after the grace SIGKILL) when the supervisor has ended."""
+    """Order: end this process (SIGTERM, after the grace SIGKILL) when the supervisor has ended."""
 
     number: int
     process: int
@@ -59,7 +60,7 @@ Order = EndHolder | EndSession | Guard
 
 
 class OrderError(Exception):
-    """A line that is no order: one sentence. `number` is that of the order, where one could be read."""
+    """A line that is not an order: one sentence. `number` is that of the order, if one could be read."""
 
     def __init__(self, sentence: str, number: int | None = None) -> None:
         super().__init__(sentence)
@@ -67,7 +68,7 @@ class OrderError(Exception):
 
 
 def parse_order(line: bytes) -> Order:
-    """The order of a line; OrderError for anything else."""
+    """Returns the order of a line; OrderError for anything else."""
     try:
         said = json.loads(line)
     except (ValueError, RecursionError):
@@ -121,12 +122,12 @@ def _path(value: Any, number: int) -> str:
 
 
 def line_of(**said: Any) -> bytes:
-    """An order or an answer as it travels."""
+    """Returns an order or an answer as a line."""
     return json.dumps(said, separators=(",", ":")).encode() + b"\n"
 
 
 class OrderLines:
-    """Cuts what arrives into lines, however it arrives."""
+    """Splits arriving bytes into lines."""
 
     def __init__(self, limit_bytes: int = TREE_ORDER_MAX_BYTES) -> None:
         self._limit_bytes = limit_bytes
@@ -134,7 +135,7 @@ class OrderLines:
         self._is_too_long = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """The lines that these bytes complete, without their ends; None for one that was longer than the limit."""
+        """Returns the lines that these bytes complete, without their ends; None for a line longer than the limit."""
         *ends, rest = data.split(b"\n")
         found: list[bytes | None] = []
         for end in ends:

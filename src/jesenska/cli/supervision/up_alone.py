@@ -1,7 +1,7 @@
 """`jesenska up` with one broker: it runs in this process, with its tree.
 
-A default gives way to an older name of the same thing: to `port` and `host.name` where it says `listeners`, to
-`log.dir` where it says `log.dirs`, to `node.id` where it says `broker.id`."""
+A default is dropped if an older name of the setting is set: that of `listeners` for `port` or `host.name`, that of
+`log.dirs` for `log.dir`, that of `broker.id` for `node.id`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def run_alone(options: argparse.Namespace) -> int:
         return _run(config)
     except PortTakenError as error:
         if f":{error.port}" not in (config.string("listeners") or f":{error.port}"):
-            # That of another listener: its sentence stands.
+            # The port of another listener: its error is raised unchanged.
             raise
         if not options.any_port:
             raise JesenskaError(
@@ -53,13 +53,13 @@ def run_alone(options: argparse.Namespace) -> int:
 
 
 def config_of(options: argparse.Namespace) -> BrokerConfig:
-    """The settings that the command's line and the environment ask for; the broker's id is that of the directory, if
-    it has one."""
+    """Returns the settings of the command line and the environment; the broker's id is that of the directory, if it
+    has one."""
     config = _config(options, "1")
     try:
         found = read_meta_properties(Path(_data(config).split(",")[0].strip()), FileLayer())
     except (OSError, ForeignDataError):
-        return config  # the start says what is wrong
+        return config  # the start reports the fault
     return config if found is None or found.broker_id is None else _config(options, str(found.broker_id))
 
 

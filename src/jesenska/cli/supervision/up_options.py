@@ -1,5 +1,5 @@
-"""What the command's line of `jesenska up` says, and what is the same for one broker and for several. Imports nothing
-of a broker: who only looks after brokers stays small."""
+"""The options of `jesenska up`, and the settings that are the same for one broker and for several. This module imports
+nothing of a broker, so that a supervisor of brokers stays small."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jesenska.cli.shared.tool import directory
 DEFAULT_HOST, DEFAULT_PORT, DEFAULT_DATA = "127.0.0.1", 9092, "data"
 _PORT_MAX = 65535
 _BROKERS_MAX = 32
-#: More copies than that, and more of them in sync, are not asked for, however many brokers there are: Kafka's
-#: defaults of the topics that it makes for itself.
+#: Largest numbers of replicas, and of replicas in sync, for any number of brokers: Kafka's defaults of the topics that
+#: it creates for itself.
 _COPIES, _COPIES_IN_SYNC = 3, 2
 
 
@@ -64,7 +64,7 @@ def _brokers(text: str) -> int:
 
 
 def refuse_ports(options: argparse.Namespace) -> None:
-    """JesenskaError with one sentence where not all can have the ports that are asked for."""
+    """Raises JesenskaError with one sentence if the requested ports cannot all be used."""
     first = port_of(options)
     last = first + options.brokers - 1
     if first == 0:
@@ -82,12 +82,12 @@ def refuse_ports(options: argparse.Namespace) -> None:
 
 
 def port_of(options: argparse.Namespace) -> int:
-    """The port of the first broker; 0: any free one."""
+    """Returns the port of the first broker; 0: any free one."""
     return DEFAULT_PORT if options.port is None else int(options.port)
 
 
 def listening_host(options: argparse.Namespace) -> str:
-    """Where to listen; empty for every address of this machine."""
+    """Returns the host to listen at; empty for every address of this machine."""
     host = str(options.host or DEFAULT_HOST)
     return "" if host in ("0.0.0.0", "::") else host  # noqa: S104
 
@@ -105,7 +105,7 @@ def warn_if_open(options: argparse.Namespace) -> None:
 
 
 def broker_defaults(brokers: int) -> dict[str, str]:
-    """What is other than Kafka's defaults for each of so many brokers, where nothing is said of it."""
+    """Returns the defaults that differ from Kafka's, for each of this number of brokers."""
     copies = str(min(_COPIES, brokers))
     defaults = {
         "group.initial.rebalance.delay.ms": "0",
@@ -117,13 +117,13 @@ def broker_defaults(brokers: int) -> dict[str, str]:
 
 
 def address_of(host: str, port: int) -> str:
-    """host:port for clients; an address of IPv6 stands in brackets."""
+    """Returns host:port for clients; an IPv6 address is written in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def announcement(addresses: Sequence[str], data: str, tree: str | None) -> str:
-    """What is said when clients can connect, with commands to begin with. `tree`: where ZooKeeper's clients are
-    served."""
+    """Returns the text that is printed when clients can connect, with commands to begin with. `tree`: the address for
+    ZooKeeper's clients."""
     bootstrap = ",".join(addresses)
     which, them = (f"{len(addresses)} brokers, ", "them") if len(addresses) > 1 else ("", "it")
     return (

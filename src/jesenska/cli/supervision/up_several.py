@@ -1,14 +1,14 @@
-"""`jesenska up -n N`: N brokers and their tree on this machine, as processes that this one looks after (`supervisor`).
+"""`jesenska up -n N`: N brokers and their tree on this machine, as processes that this process supervises
+(`supervisor`).
 
     start    settings and directories checked -> ports found -> the tree -> the brokers, all at once -> announced when
              the last one is ready; a broker that ends before that ends the start
-    then     what dies is started again, at its port and with its data (`several_directories`)
+    then     a process that dies is started again, at its port and with its data (`several_directories`)
     stop     a signal, or the end of this process's parent: the brokers one after the other, then the tree
     signals  a second Ctrl-C ends everything at once; SIGUSR1 has every broker write its figures
 
-Each broker is `supervised_broker`, with settings as `jesenska up` gives them to one (`up_options`), and what tells it
-from the others: broker.id from 1 on, its port, its directory. Neither these nor where the tree is can be said by
-settings."""
+Each broker is a `supervised_broker`, with the settings that `jesenska up` gives to a single broker (`up_options`), and
+with its own broker.id (from 1 on), port and directory. These and the address of the tree cannot be set by the user."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ from jesenska.cli.supervision.up_options import (
 from jesenska.config.sources import gather
 from jesenska.net.listener import PortTakenError
 
-#: How long a broker may take to stop: much may be left to be synced.
+#: Time that a broker may take to stop: there may be much data to sync.
 _GRACE_SECONDS = 120.0
-#: What each broker has of its own, and how to say it.
+#: Settings that differ between the brokers, and how to set them.
 _NUMBERED = "up numbers its brokers from 1 on"
 _ITS_OWN = {
     "broker.id": _NUMBERED,
@@ -76,7 +76,7 @@ def run_several(options: argparse.Namespace) -> int:
     warn_if_open(options)
     data = Path(options.data or DEFAULT_DATA)
     refuse_its_own(options)
-    # What is wrong with the settings, and what is to be warned about, is the same for each.
+    # Invalid settings and warnings are the same for each broker.
     broker_config(
         defaults=broker_defaults(options.brokers),
         overrides=options.override,
@@ -90,7 +90,7 @@ def run_several(options: argparse.Namespace) -> int:
 
 
 def refuse_its_own(options: argparse.Namespace) -> None:
-    """JesenskaError with one sentence where a setting says for all brokers what each has of its own."""
+    """Raises JesenskaError with one sentence if a setting for all brokers must differ between them."""
     try:
         settings = gather(None, os.environ, options.override).settings
     except ValueError as error:
@@ -103,7 +103,7 @@ def refuse_its_own(options: argparse.Namespace) -> None:
 
 
 def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> dict[str, str]:
-    """The settings of one broker that beat all others."""
+    """Returns the settings of one broker that override all others."""
     return {
         "broker.id": str(number),
         "listeners": f"PLAINTEXT://{address_of(listening_host(options), port)}",
@@ -113,7 +113,7 @@ def flags_of(options: argparse.Namespace, number: int, port: int, tree: str) -> 
 
 
 def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -> list[str]:
-    """What starts that broker."""
+    """Returns the command that starts that broker."""
     command = [
         sys.executable,
         "-m",
@@ -137,7 +137,7 @@ def command_of(options: argparse.Namespace, number: int, port: int, tree: str) -
 
 
 def left_out(data: Path, brokers: int) -> str:
-    """What is to be said of brokers that have data there and are not started; nothing where there are none."""
+    """Returns a sentence about brokers that have data there and are not started; empty if there are none."""
     numbers = [number for number in brokers_with_data(data) if number > brokers]
     if not numbers:
         return ""
@@ -151,8 +151,8 @@ def left_out(data: Path, brokers: int) -> str:
 
 
 def ports_for(options: argparse.Namespace, kept: ExitStack) -> list[int]:
-    """Where the brokers are to listen; they are kept for them until `kept` is closed. JesenskaError with one sentence
-    where one is taken, unless others will do."""
+    """Returns the ports of the brokers; they are kept for them until `kept` is closed. JesenskaError with one sentence
+    if one is taken, unless any port is allowed."""
     host, first = listening_host(options), port_of(options)
     found = []
     for port in range(first, first + options.brokers) if first else [0] * options.brokers:
@@ -217,23 +217,23 @@ async def _run(options: argparse.Namespace, data: Path) -> int:
 
 
 class _Brokers:
-    """The brokers of a supervisor, by number, and what each has said of itself."""
+    """The brokers of a supervisor, by number, with the state that each has reported."""
 
     def __init__(self, supervisor: Supervisor, passed_on: PrefixedOutput, count: int) -> None:
         self._supervisor = supervisor
         self._passed_on = passed_on
         self._count = count
-        #: Where clients find those that were ready once.
+        #: Addresses for clients of the brokers that have been ready once.
         self._found: dict[int, tuple[str, int]] = {}
-        #: Those that are ready now. A signal may be sent to no other: it would end them.
+        #: Brokers that are ready now. Only these may get a signal: it would end the others.
         self._ready: set[int] = set()
-        #: Why one has ended, in its own words.
+        #: The reason why a broker has ended, in its own words.
         self._failures: dict[int, str] = {}
-        #: Done when all are ready; an error is why that will not be.
+        #: Done when all are ready; its error is the reason why they will not be.
         self._all_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def add(self, number: int, command: Sequence[str]) -> None:
-        """Starts one; the supervisor looks after it."""
+        """Starts a broker, which the supervisor then supervises."""
         self._supervisor.add(
             Child(
                 _name(number),
@@ -245,8 +245,8 @@ class _Brokers:
         )
 
     async def ready_or(self, stopping: asyncio.Event) -> list[tuple[str, int]]:
-        """Where they are found, in order, when clients can connect to all of them; none where they are to stop before
-        that. JesenskaError with one sentence where one cannot start."""
+        """Returns the addresses of all brokers, in order, when clients can connect to all of them; empty if they are
+        to stop before that. JesenskaError with one sentence if one cannot start."""
         waiting = asyncio.get_running_loop().create_task(stopping.wait())
         either: set[asyncio.Future[Any]] = {self._all_ready, waiting}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -258,7 +258,7 @@ class _Brokers:
         return [self._found[number] for number in sorted(self._found)]
 
     def send(self, number: signal.Signals) -> None:
-        """Sends all that are ready a signal."""
+        """Sends a signal to all brokers that are ready."""
         for broker in self._ready:
             self._supervisor.send(_name(broker), number)
 
@@ -280,7 +280,7 @@ class _Brokers:
         failure = self._failures.pop(number, None)
         if number in self._found or self._all_ready.done():
             return
-        # What keeps it from its first start would keep it from the second.
+        # The cause that prevents its first start would prevent the second.
         told = (
             f"Broker {number} did not start: {failure}"
             if failure

@@ -2,11 +2,11 @@
 
     zookeeper-server-start [-name NAME] [-loggc] FILE [--override NAME=VALUE]...
 
-FILE is a zookeeper.properties. What has an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all),
-tickTime (3000), maxClientCnxns (60), minSessionTimeout, maxSessionTimeout. The rest is named on stderr and ignored,
-but for what would promise more than there is: an ensemble (server.N) and TLS (secureClientPort) are refused. The data
-are one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it
-in order; sessions live on, and their clients come back to it. There is no -daemon.
+FILE is a zookeeper.properties. Settings with an effect: dataDir, clientPort (2181; 0: any), clientPortAddress (all),
+tickTime (3000), maxClientCnxns (60), minSessionTimeout, maxSessionTimeout. Other settings are named on stderr and
+ignored, except those of missing features: an ensemble (server.N) and TLS (secureClientPort) are refused. The data are
+one SQLite file in dataDir, not ZooKeeper's logs and snapshots. SIGTERM, Ctrl-C and zookeeper-server-stop stop it in
+order; sessions stay in the tree, and their clients can come back after a restart. There is no -daemon.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 def _checked(settings: Mapping[str, str]) -> tuple[Path, dict[str, int]]:
-    """dataDir and the numbers; JesenskaError for what is missing, wrong, or promises what there is not."""
+    """Returns dataDir and the numbers; JesenskaError for settings that are missing, wrong, or of missing features."""
     for name in settings:
         for begin, reason in _REFUSED.items():
             if name.startswith(begin):

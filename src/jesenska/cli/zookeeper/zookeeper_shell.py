@@ -1,10 +1,10 @@
-"""zookeeper-shell: looks at a tree behind ZooKeeper's protocol, ours or a ZooKeeper's, and changes it. Arguments of
-Apache Kafka's script:
+"""zookeeper-shell: reads and changes a tree over ZooKeeper's protocol, that of jesenska or of a ZooKeeper. Arguments
+of Apache Kafka's script:
 
     zookeeper-shell HOST:PORT[,HOST:PORT...][/CHROOT] [COMMAND [ARGUMENT]...]
 
-One command, or, without one, lines of them on standard input (a prompt where that is a terminal). Commands and what
-they print are ZooKeeper's own shell's:
+One command, or, without one, lines of commands on standard input (with a prompt on a terminal). Commands and their
+output are those of ZooKeeper's own shell:
 
     ls [-s] [-w] [-R] PATH     get [-s] [-w] PATH     stat [-w] PATH
     set [-s] [-v VERSION] PATH DATA [VERSION]     sync PATH
@@ -14,8 +14,8 @@ they print are ZooKeeper's own shell's:
     version     help     quit
 
 An ACL is SCHEME:ID:PERMISSIONS[,...] with permissions of cdrwa (create, delete, read, write, admin), as
-world:anyone:cdrwa. With -w the next change is told when it comes. Differs from ZooKeeper's shell: a command that
-failed is told on standard error; a letter that is no permission is an error. Left out: containers and nodes that
+world:anyone:cdrwa. With -w the next change is printed when it happens. Differs from ZooKeeper's shell: a failed
+command is reported on standard error; an unknown permission letter is an error. Left out: containers and nodes that
 expire (create -c, -t), quotas, reconfig, addWatch, history.
 """
 
@@ -79,12 +79,12 @@ _SENTENCES: dict[type[TreeError], str] = {
 
 #: The letters of permissions, in the order in which they are printed.
 _PERMISSIONS = {"c": CREATE, "d": DELETE, "r": READ, "w": WRITE, "a": ADMIN}
-#: How long a ZooKeeper may take to answer before it is looked whether a broker of Kafka's is there.
+#: Time that a ZooKeeper has to answer before the address is checked for a Kafka broker.
 _ANSWER_SECONDS = 1.0
 
 
 class _UsageError(Exception):
-    """The command is not one; the text says what is wrong."""
+    """The command is not valid; the text is the reason."""
 
 
 def _parser() -> Parser:
@@ -132,7 +132,7 @@ async def _work(options: argparse.Namespace) -> int:
 
 
 async def _connected(where: ConnectString, timeout_ms: int) -> ZooKeeperStore:
-    """A session; JesenskaError where nobody answers, or where a Kafka broker does."""
+    """Returns a session; JesenskaError if there is no answer, or a Kafka broker answers."""
     connecting = asyncio.get_running_loop().create_task(ZooKeeperStore.connect(where, session_timeout_ms=timeout_ms))
     try:
         await asyncio.wait({connecting}, timeout=_ANSWER_SECONDS)
@@ -166,7 +166,7 @@ async def _is_a_broker(host: str, port: int) -> bool:
 
 
 async def _lines() -> AsyncIterator[str]:
-    """Lines of standard input; Ctrl-C is not held up by a read that waits for the next one."""
+    """Yields lines of standard input; a read that waits for the next line does not delay Ctrl-C."""
     loop = asyncio.get_running_loop()
     arrived: asyncio.Queue[bytes] = asyncio.Queue()
     wanted = threading.Semaphore(0)
@@ -195,7 +195,8 @@ async def _lines() -> AsyncIterator[str]:
 
 
 class _Command(NamedTuple):
-    """A command's flags (with a colon behind those that take a number) and how many words it takes."""
+    """A command's flags (with a colon after those that take a number) and the least and largest number of its
+    words."""
 
     flags: str
     least: int
@@ -222,7 +223,7 @@ _COMMANDS = {
 
 
 def _parsed(command: str, words: Sequence[str]) -> tuple[dict[str, int], list[str]]:
-    """A command's flags, each with its number (0 for those without), and its words."""
+    """Returns a command's flags, each with its number (0 for those without), and its words."""
     form = _COMMANDS.get(command)
     if form is None:
         raise _UsageError(f"{shlex.join([command, *words])} is no command of this shell.")
@@ -250,7 +251,8 @@ def _number(text: str) -> int:
 
 
 def parse_acl(text: str) -> tuple[Acl, ...]:
-    """The rules of SCHEME:ID:PERMISSIONS[,...]; an id may have colons. `_UsageError` for what is not in this form."""
+    """Returns the rules of SCHEME:ID:PERMISSIONS[,...]; an id may have colons. `_UsageError` for text that is not in
+    this form."""
     rules = []
     for piece in text.split(","):
         scheme, first, rest = piece.partition(":")
@@ -273,7 +275,7 @@ def _acl_lines(acl: Sequence[Acl]) -> list[str]:
 
 
 def _tell(event: WatchEvent) -> None:
-    """A watch's event, as ZooKeeper's shell prints it between other things."""
+    """Prints a watch's event, as ZooKeeper's shell does between other output."""
     kind = "".join(word.capitalize() for word in event.type.name.split("_"))
     print(f"\nWATCHER::\n\nWatchedEvent state:SyncConnected type:{kind} path:{event.path}", flush=True)
 
@@ -290,7 +292,7 @@ class _Shell:
         await self._session.close()
 
     async def told(self, words: Sequence[str]) -> bool:
-        """Does a command and prints what it found, or why not."""
+        """Does a command and prints its result or its error; True if it succeeded."""
         try:
             flags, rest = _parsed(words[0], words[1:])
             for line in await self._done(words[0], flags, rest):
@@ -366,7 +368,8 @@ class _Shell:
 
 
 async def _tree(store: Store, path: str) -> list[str]:
-    """The node and all below it, each before its children; a node that goes meanwhile is left out."""
+    """Returns the node and all nodes below it, each before its children; a node that is deleted meanwhile is left
+    out."""
     found, waiting = [path], [path]
     await store.get(path)
     while waiting:
@@ -379,7 +382,7 @@ async def _tree(store: Store, path: str) -> list[str]:
 
 
 def _described(stat: Stat) -> list[str]:
-    """A stat as ZooKeeper's shell prints it."""
+    """Returns a stat in the format of ZooKeeper's shell."""
     return [
         f"cZxid = {stat.czxid:#x}",
         f"ctime = {_time(stat.ctime)}",

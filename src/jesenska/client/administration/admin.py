@@ -1,5 +1,6 @@
-"""Administration: topics, partitions, settings, records, elections, log directories. Every call gives results by name,
-with the error where one failed; calls that the broker may not know go down to the version that both sides speak."""
+"""Administration: topics, partitions, settings, records, elections, log directories. Every call returns results by
+name, with the error of each one that failed. Requests that a broker may not support use a version that both sides
+speak."""
 
 from __future__ import annotations
 
@@ -58,9 +59,9 @@ from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest, 
 
 TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
-#: Kinds of elections: the first replica leads, or any that is up, with what it has.
+#: Kinds of elections: the first replica leads, or any replica that is up, with the records that it has.
 PREFERRED, UNCLEAN = 0, 1
-#: The setting of a new topic that has it begin as a branch of another one (jesenska's own).
+#: The setting that makes a new topic a branch of another one (jesenska's own).
 BRANCH_OF = "jesenska.branch.of"
 _NO_PARTITIONS_BELOW = 6
 _NO_UNCLEAN_BELOW = 1
@@ -68,8 +69,8 @@ _NO_UNCLEAN_BELOW = 1
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves partitions or replication factor to the broker's defaults. `assignment`: broker ids
-    by partition."""
+    """A topic to create; -1 leaves the number of partitions or the replication factor to the broker's defaults.
+    `assignment`: broker ids by partition."""
 
     name: str
     partitions: int = -1
@@ -87,7 +88,7 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One setting: where its value comes from (`source`, Kafka's numbers), and what it would fall back to
+    """One setting, with the source of its value (`source`, Kafka's numbers) and the values that would apply without it
     (`synonyms`)."""
 
     name: str
@@ -109,8 +110,9 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaOnDisk:
-    """A replica in a log directory. `offset_lag`: how far a follower's log is behind the high watermark, or a future
-    one (on the move between directories) behind the current one; -1 where that is not known."""
+    """A replica in a log directory. `offset_lag` is the number of offsets from the end of a follower's log to the high
+    watermark, or from the end of a future replica (on the move between directories) to the end of the current one; -1
+    if it is not known."""
 
     size_bytes: int
     offset_lag: int
@@ -119,8 +121,8 @@ class ReplicaOnDisk:
 
 @dataclass(frozen=True, slots=True)
 class LogDirectory:
-    """A broker's log directory; with an error it cannot be read. Sizes of its volume are -1 where nobody says. One
-    that `is_cordoned` gets no new replicas."""
+    """A broker's log directory; if it has an error, it cannot be read. The sizes of its volume are -1 if the broker
+    does not report them. A directory that `is_cordoned` gets no new replicas."""
 
     path: str
     error: KafkaError | None
@@ -146,7 +148,7 @@ class Admin:
     async def create_topics(
         self, topics: Iterable[NewTopic], *, validate_only: bool = False
     ) -> dict[str, KafkaError | None]:
-        """None where the topic was created (or would be)."""
+        """Creates topics. The result of a topic is None if it was created (or would be)."""
         request = CreateTopicsRequest(
             topics=[
                 CreateTopicsRequestTopic(
@@ -172,10 +174,10 @@ class Admin:
     async def branch_topic(
         self, source: str, target: str, configs: Mapping[str, str] | None = None, *, validate_only: bool = False
     ) -> None:
-        """Makes a topic that begins with the partitions, settings and records of another one, and shares its closed
-        segments; `configs` stand over the source's settings. Returns when the whole branch stands. What the broker
-        refuses it for is raised: UnknownTopicOrPartitionError where there is no source, TopicAlreadyExistsError,
-        LeaderNotAvailableError where a partition has no leader just now."""
+        """Creates a topic that begins with the partitions, settings and records of another one, and shares its closed
+        segments; `configs` override the source's settings. Returns when the whole branch exists. Raises the broker's
+        error if it refuses: UnknownTopicOrPartitionError if there is no source, TopicAlreadyExistsError,
+        LeaderNotAvailableError if a partition has no leader at the moment."""
         settings = {**(configs or {}), BRANCH_OF: source}
         refused = (await self.create_topics([NewTopic(target, configs=settings)], validate_only=validate_only))[target]
         if refused is not None:
@@ -201,7 +203,7 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> dict[str, KafkaError | None]:
-        """Raises topics to so many partitions."""
+        """Raises the number of partitions of topics to these counts."""
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsRequestTopic(
@@ -226,7 +228,7 @@ class Admin:
     async def describe_configs(
         self, kind: int, name: str, keys: Sequence[str] | None = None, *, documentation: bool = False
     ) -> list[ConfigEntry]:
-        """The settings of a topic (TOPIC) or a broker (BROKER; "" for the default of all brokers)."""
+        """Returns the settings of a topic (TOPIC) or a broker (BROKER; "" for the default of all brokers)."""
         resource = DescribeConfigsRequestResource(
             resource_type=kind, resource_name=name, configuration_keys=None if keys is None else list(keys)
         )
@@ -235,7 +237,7 @@ class Admin:
         )
         try:
             answer = await self._describe_configs(kind, name, request)
-        except UnsupportedVersionError:  # brokers before 1.1 know no synonyms
+        except UnsupportedVersionError:  # brokers before 1.1 have no synonyms
             answer = await self._describe_configs(kind, name, DescribeConfigsRequest(resources=[resource]))
         result = answer.results[0]
         error = _error(result.error_code, result.error_message)
@@ -263,7 +265,7 @@ class Admin:
     async def alter_configs(
         self, kind: int, name: str, changes: Iterable[ConfigChange], *, validate_only: bool = False
     ) -> None:
-        """Changes single settings; raises what the broker answers."""
+        """Changes single settings; raises the broker's error."""
         request = IncrementalAlterConfigsRequest(
             resources=[
                 IncrementalAlterConfigsRequestResource(
@@ -288,7 +290,7 @@ class Admin:
             raise error
 
     async def delete_records(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Deletes what lies before the offsets (-1: everything committed); gives the new log start offsets."""
+        """Deletes the records before these offsets (-1: all committed records); returns the new log start offsets."""
         by_leader: dict[int, dict[str, DeleteRecordsRequestTopic]] = {}
         for key, offset in offsets.items():
             leader = (await self.cluster.leader_of(key)).leader
@@ -307,9 +309,9 @@ class Admin:
     async def elect_leaders(
         self, election_type: int, partitions: Iterable[TopicPartition] | None = None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """None where a leader was elected, ElectionNotNeededError where the right one leads already. Without
-        partitions the broker goes through all, and may name only those of which something became.
-        UnsupportedVersionError for unclean elections from brokers before 2.4."""
+        """Elects leaders. The result of a partition is None if a leader was elected, ElectionNotNeededError if the
+        right replica leads already. Without partitions the broker tries all, and may report only those in which
+        something happened. UnsupportedVersionError for unclean elections from brokers before 2.4."""
         by_topic: dict[str, ElectLeadersRequestTopic] | None = None
         if partitions is not None:
             by_topic = {}
@@ -340,12 +342,12 @@ class Admin:
         }
 
     async def describe_log_dirs(self, broker_id: int) -> list[LogDirectory]:
-        """The log directories of one broker with the replicas in them; ClusterAuthorizationFailedError where it does
-        not tell."""
+        """Returns the log directories of one broker with the replicas in them; ClusterAuthorizationFailedError if the
+        broker does not allow it."""
         answer = await self.cluster.ask_broker(broker_id, DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse)
         whole = _error(answer.error_code, None)
         if whole is None and not answer.results:
-            # Releases before 3.2 have no error for the whole: who may not ask is told of no directory.
+            # Releases before 3.2 have no error for the whole answer: a client without the right gets an empty list.
             whole = ClusterAuthorizationFailedError(
                 f"Broker {broker_id} tells nothing of its log directories: ask as somebody who may describe the "
                 f"cluster."
@@ -373,10 +375,11 @@ class Admin:
     async def alter_replica_log_dirs(
         self, broker_id: int, wanted: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Has one broker move replicas to other log directories of its own, each named by its absolute path. None
-        where a move has begun, or the replica is there already: `describe_log_dirs` shows a replica that is still on
-        its way (`is_future`). ReplicaNotAvailableError where the broker has no such replica; if it gets one, that is
-        made there. LogDirNotFoundError where it has no such directory, KafkaStorageError where that is offline."""
+        """Has one broker move replicas to other log directories of its own, each named by its absolute path. The
+        result is None if a move has begun, or the replica is there already: `describe_log_dirs` shows a replica that
+        is still being moved (`is_future`). ReplicaNotAvailableError if the broker has no such replica; if it gets one
+        later, that is created in this directory. LogDirNotFoundError if the broker has no such directory,
+        KafkaStorageError if the directory is offline."""
         by_path: dict[str, dict[str, AlterReplicaLogDirsRequestTopic]] = {}
         for key, path in wanted.items():
             topics = by_path.setdefault(path, {})

@@ -1,9 +1,9 @@
-"""The offsets of groups in a branch: each group that has committed offsets of the source gets the same ones of the
-branch. What it has committed beyond the branch's end becomes that end.
+"""Commits the offsets of groups in a branch: each group that has committed offsets of the source gets the same ones in
+the branch. An offset beyond the branch's end becomes that end.
 
-A group with members keeps reading what it reads: the broker takes offsets of a branch for it where it has none there
-yet and nobody in it subscribes to the branch (an OffsetCommit without a member, which brokers of Apache Kafka refuse).
-A group that is rebalancing is asked again."""
+A group with members keeps reading what it reads: the broker accepts offsets of a branch for it if the group has none
+there yet and no member subscribes to the branch (an OffsetCommit without a member, which brokers of Apache Kafka
+refuse). A group that is rebalancing is asked again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from jesenska.client.offsets import LATEST, list_offsets
 
 _NO_EPOCH = -1
 
-#: The offsets that a group has in a branch, or why it has none.
+#: By group: its offsets in a branch, or the error that prevented them.
 GroupsInBranch = dict[str, dict[TopicPartition, int] | KafkaError]
 
 
 async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsInBranch:
-    """Commits the offsets of all groups that have some of `source` for its branch `target`; by group."""
+    """Commits offsets in the branch `target` for all groups that have offsets of its `source`; returns the results by
+    group."""
     groups = GroupAdmin(cluster)
     topic = (await cluster.topics())[target]
     partitions = [TopicPartition(target, number) for number in range(len(topic.partitions))]
@@ -49,12 +50,12 @@ async def branch_offsets(cluster: Cluster, source: str, target: str) -> GroupsIn
 
 
 def within(committed: OffsetAndMetadata, end_offset: int) -> OffsetAndMetadata:
-    """What a group has committed, in a branch that ends there."""
+    """Returns the committed offset, or the end of the branch if the offset is beyond it."""
     return committed if committed.offset <= end_offset else OffsetAndMetadata(end_offset, _NO_EPOCH, committed.metadata)
 
 
 async def _commit(groups: GroupAdmin, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-    """The first error is raised."""
+    """Commits the offsets of one group; raises the first error."""
     cluster = groups.cluster
     deadline = cluster.clock.monotonic() + cluster.request_timeout_seconds
     attempts = 0

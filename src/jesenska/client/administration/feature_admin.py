@@ -1,4 +1,5 @@
-"""Administration of the cluster's features (KIP-584): what brokers can do, what is in force, and changes of it."""
+"""Administration of the cluster's features (KIP-584): the levels that brokers support, the level in force, and changes
+of it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ UPGRADE, SAFE_DOWNGRADE, UNSAFE_DOWNGRADE = 1, 2, 3
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """`level` is what is in force, 0 where nothing is."""
+    """A feature. `level` is the level in force, 0 if there is none."""
 
     name: str
     lowest: int
@@ -30,7 +31,7 @@ class Feature:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """`epoch` is -1 where the broker does not tell it; a larger one is newer."""
+    """The features of a cluster. `epoch` is -1 if the broker does not report it; a larger epoch is newer."""
 
     features: tuple[Feature, ...]
     epoch: int
@@ -41,8 +42,8 @@ class FeatureAdmin:
         self.cluster = cluster
 
     async def describe(self, broker: int | None = None) -> Features:
-        """What one broker says, any where none is named; features in the order of their names. KafkaError where it
-        does not answer."""
+        """Returns the features that one broker reports, the one with the lowest id by default; in the order of their
+        names. KafkaError if it does not answer."""
         await self.cluster.refresh([])
         asked = min(self.cluster.nodes) if broker is None else broker
         request = ApiVersionsRequest(client_software_name="jesenska", client_software_version=__version__)
@@ -60,7 +61,8 @@ class FeatureAdmin:
 
     async def update(self, levels: Mapping[str, int], way: int, *, validate_only: bool = False) -> None:
         """Sets the levels of features, all or none; `way` is UPGRADE, SAFE_DOWNGRADE or UNSAFE_DOWNGRADE. KafkaError
-        with the reason where that is refused, UnsupportedVersionError where the cluster cannot be asked for it."""
+        with the reason if the change is refused, UnsupportedVersionError if the cluster does not support such
+        changes."""
         updates = [
             UpdateFeaturesRequestFeatureUpdate(feature=name, max_version_level=level, upgrade_type=way)
             for name, level in levels.items()

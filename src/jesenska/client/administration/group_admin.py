@@ -1,16 +1,16 @@
 """Administration of groups: list, describe, delete, and the offsets that they have committed.
 
-Each question goes to the broker that answers for the group, its coordinator; a coordinator that has moved, or still
-loads, is looked for and asked again until a request's time is over. Lists are asked of every broker. Results stand by
-name, with the error where one failed.
+Each request goes to the group's coordinator. If the coordinator has moved or is still loading, it is looked up and
+asked again until the request timeout has passed. Lists are requested from every broker. Results are by name, with the
+error of each one that failed.
 
     describe    DescribeGroups; a group that does not exist is GroupIdNotFoundError (before version 6: the state Dead,
                 which means the same)
     offsets     OffsetFetch of all partitions, or of those named
-    reset       OffsetCommit with generation -1 and no member, which a coordinator takes for a group without members
+    reset       OffsetCommit with generation -1 and no member, which a coordinator accepts for a group without members
                 only
 
-Left out: groups of the new protocol (KIP-848) with their own description, groups of 0.8 whose offsets stand in the
+Left out: groups of the new protocol (KIP-848) with their own description, groups of 0.8 with their offsets in the
 tree.
 """
 
@@ -59,7 +59,7 @@ _LOOK_AGAIN = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE, E
 
 
 class GroupListing(NamedTuple):
-    """`state` and `group_type` are empty where a broker is too old to say."""
+    """A group in a list. `state` and `group_type` are empty if the broker is too old to report them."""
 
     group_id: str
     protocol_type: str
@@ -69,7 +69,8 @@ class GroupListing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """`assignment` is empty while the group rebalances, and for protocols other than the consumers'."""
+    """A member of a group. `assignment` is empty while the group rebalances, and for protocols other than the
+    consumers'."""
 
     member_id: str
     group_instance_id: str | None
@@ -89,7 +90,7 @@ class GroupDescription:
 
 
 class OffsetAndMetadata(NamedTuple):
-    """`leader_epoch` is -1 where none was committed with the offset."""
+    """A committed offset. `leader_epoch` is -1 if none was committed with it."""
 
     offset: int
     leader_epoch: int
@@ -101,7 +102,7 @@ class GroupAdmin:
         self.cluster = cluster
 
     async def list_groups(self) -> list[GroupListing]:
-        """Every group of the cluster, by name."""
+        """Returns every group of the cluster, by name."""
         await self.cluster.refresh([])
         found: dict[str, GroupListing] = {}
         for broker_id in sorted(self.cluster.nodes):
@@ -113,7 +114,8 @@ class GroupAdmin:
         return [found[name] for name in sorted(found)]
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription | KafkaError]:
-        """Each group's state and members, or why not: GroupIdNotFoundError for one that does not exist."""
+        """Returns each group's state and members, or its error: GroupIdNotFoundError for a group that does not
+        exist."""
         found: dict[str, GroupDescription | KafkaError] = {}
         for group_id in dict.fromkeys(group_ids):
             try:
@@ -155,7 +157,8 @@ class GroupAdmin:
     async def offsets(
         self, group_id: str, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What the group has committed, of all partitions or of these; what has no offset is left out."""
+        """Returns the committed offsets of the group, of all partitions or of these; partitions without an offset are
+        left out."""
         topics = None
         if partitions is not None:
             topics = [
@@ -181,9 +184,9 @@ class GroupAdmin:
     async def alter_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Commits offsets for a group without members, which need not exist yet; UnknownMemberIdError by partition for
-        one that has some. (A broker of jesenska takes those of a branch all the same, where the group has none there
-        and nobody in it subscribes to the branch.)"""
+        """Commits offsets for a group without members; the group need not exist yet. UnknownMemberIdError by partition
+        for a group that has members. (A broker of jesenska accepts offsets of a branch even then, if the group has
+        none there and no member subscribes to the branch.)"""
         if not offsets:
             return {}
         topics = [
@@ -196,7 +199,8 @@ class GroupAdmin:
         request = OffsetCommitRequest(group_id=group_id, generation_id_or_member_epoch=-1, member_id="", topics=topics)
 
         def first_error(got: OffsetCommitResponse) -> int:
-            """Whether to look for the coordinator again; other errors are told by partition."""
+            """Returns the code for which the coordinator is looked up again; other errors are reported by
+            partition."""
             codes = [item.error_code for topic in got.topics for item in topic.partitions]
             return next((code for code in codes if code in _LOOK_AGAIN), ErrorCode.NONE)
 
@@ -210,8 +214,8 @@ class GroupAdmin:
     async def delete_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Forgets offsets; GroupSubscribedToTopicError by partition for a topic that a member reads. Raises what the
-        group itself is refused for."""
+        """Deletes committed offsets; GroupSubscribedToTopicError by partition for a topic that a member reads. An
+        error of the group as a whole is raised."""
         topics = [
             OffsetDeleteRequestTopic(
                 name=topic, partitions=[OffsetDeleteRequestPartition(partition_index=number) for number in numbers]
@@ -227,7 +231,8 @@ class GroupAdmin:
         }
 
     async def remove_members(self, group_id: str) -> list[GroupMember]:
-        """Removes all members of a group, and gives those that there were. A member that still runs joins again."""
+        """Removes all members of a group, and returns the members that it had. A member that still runs joins
+        again."""
         members = (await self._describe(group_id)).members
         for member in members:
             await self._remove(group_id, member)
@@ -264,8 +269,8 @@ class GroupAdmin:
         *,
         at_most: int | None = None,
     ) -> tuple[Answer, Node]:
-        """The coordinator's answer and the coordinator; its error is raised, after another look for a coordinator
-        where that may help."""
+        """Returns the coordinator's answer and the coordinator. Its error is raised; an error that a new look-up of
+        the coordinator may solve is raised only after further attempts."""
 
         async def attempt() -> tuple[Answer, Node]:
             coordinator = await find_coordinator(self.cluster, group_id)
@@ -304,7 +309,7 @@ def _member(item: DescribeGroupsResponseMember, consumers: bool) -> GroupMember:
         try:
             assignment = sorted(decode_assignment(bytes(item.member_assignment)))
         except MalformedMessageError:
-            pass  # what a member was given is its leader's affair; a tool that shows it must not fail of it
+            pass  # a malformed assignment is a fault of the group's leader; a tool that shows it must not fail
     return GroupMember(item.member_id, item.group_instance_id, item.client_id, item.client_host, tuple(assignment))
 
 

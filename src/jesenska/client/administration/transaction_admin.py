@@ -1,5 +1,5 @@
-"""Administration of transactions (KIP-664): which there are, what state they and their producers are in, and an end
-for one that nobody else will end."""
+"""Administration of transactions (KIP-664): lists them, describes their state and their producers, and ends those that
+no producer will end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from jesenska.wire.messages.k66_list_transactions import (
     ListTransactionsResponseTransaction,
 )
 
-#: Versions of ListTransactions with these filters.
+#: The first versions of ListTransactions with these filters.
 _HAS_DURATIONS, _HAS_PATTERNS = 1, 2
 _LOOK_AGAIN = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -63,7 +63,7 @@ class ListedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """`started_ms` is -1 where none is open."""
+    """A transactional id as its coordinator knows it. `started_ms` is -1 if no transaction is open."""
 
     transactional_id: str
     coordinator: int
@@ -77,19 +77,19 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ActiveProducer:
-    """A producer as a replica knows it; -1 where it knows nothing."""
+    """A producer as a replica knows it; a field is -1 if the replica does not know it."""
 
     producer_id: int
     producer_epoch: int
     coordinator_epoch: int
     last_sequence: int
     last_timestamp_ms: int
-    #: First offset of its open transaction in the partition; -1 without one.
+    #: First offset of its open transaction in the partition; -1 without an open transaction.
     transaction_start_offset: int
 
 
 class TransactionAdmin:
-    """Every method raises KafkaError where the cluster refuses or does not answer."""
+    """Administration of transactions. Every method raises KafkaError if the cluster refuses or does not answer."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -97,9 +97,10 @@ class TransactionAdmin:
     async def list_transactions(
         self, *, longer_than_ms: int = -1, pattern: str | None = None, producer_ids: Collection[int] = ()
     ) -> list[ListedTransaction]:
-        """All that the coordinators know: those open for longer than a time (-1: all), whose names a pattern matches
-        whole, of these producers (empty: all). Where a broker knows no patterns (before 4.1), it is matched here.
-        UnsupportedVersionError where a broker knows no durations (before 3.8)."""
+        """Returns the transactions that the coordinators know and that pass all filters: open for longer than a time
+        (-1: all), a pattern that matches the whole name, these producers (empty: all). If a broker does not support
+        patterns (before 4.1), the pattern is matched here. UnsupportedVersionError if a broker does not support
+        durations (before 3.8)."""
         await self.cluster.refresh([])
         brokers = sorted(self.cluster.nodes)
         answers = await asyncio.gather(
@@ -148,7 +149,8 @@ class TransactionAdmin:
         )
 
     async def describe_transaction(self, transactional_id: str) -> TransactionDescription:
-        """TransactionalIdNotFoundError where the coordinator knows no such name."""
+        """Returns the state of a transactional id; TransactionalIdNotFoundError if the coordinator does not know
+        it."""
 
         async def attempt() -> TransactionDescription:
             coordinator = await find_coordinator(self.cluster, transactional_id, TRANSACTION)
@@ -186,7 +188,8 @@ class TransactionAdmin:
     async def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
     ) -> Mapping[TopicPartition, Sequence[ActiveProducer] | KafkaError]:
-        """The producers that the leaders of these partitions know, or the replicas at one broker."""
+        """Returns the producers that the leaders of these partitions know, or those that the replicas on one broker
+        know."""
         found: dict[TopicPartition, Sequence[ActiveProducer] | KafkaError] = {}
         by_broker: dict[int, list[TopicPartition]] = {}
         for key in sorted(set(partitions)):
@@ -233,8 +236,8 @@ class TransactionAdmin:
     async def abort_in_partition(
         self, key: TopicPartition, producer_id: int, producer_epoch: int, coordinator_epoch: int
     ) -> None:
-        """Writes a marker that aborts a producer's open transaction in one partition, past its coordinator: for one
-        that no coordinator knows."""
+        """Writes a marker that aborts a producer's open transaction in one partition. The request goes to the
+        partition's leader, without the coordinator: for a transaction that no coordinator knows."""
         marker = WriteTxnMarkersRequestMarker(
             producer_id=producer_id,
             producer_epoch=producer_epoch,
@@ -260,8 +263,8 @@ class TransactionAdmin:
         await persistently(self.cluster, _MOVED, attempt)
 
     async def force_terminate(self, transactional_id: str) -> None:
-        """Aborts what is open under the name and fences its producer, as a new producer of that name would. The
-        coordinator ends the transaction soon after."""
+        """Aborts the open transaction of the transactional id and fences its producer, as a new producer with this id
+        would. The coordinator ends the transaction soon after."""
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=int(self.cluster.request_timeout_seconds * 1000)
         )

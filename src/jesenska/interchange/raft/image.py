@@ -1,4 +1,4 @@
-"""What the records of a metadata log come to, and the nodes that say the same in ZooKeeper mode: pure.
+"""The state that the records of a metadata log describe, and the equivalent nodes of ZooKeeper mode: pure.
 
     TopicRecord, PartitionRecord, ...     /brokers/topics/T, its partitions' states, /config/topics/T
     ConfigRecord                          /config/topics, /config/brokers
@@ -6,8 +6,9 @@
     AccessControlEntryRecord              /kafka-acl, /kafka-acl-extended
     ProducerIdsRecord                     /latest_producer_id_block
 
-Without a counterpart, and told if there are any: settings of groups and of client metrics, delegation tokens, ACLs of
-names that no path can have. Who is up, and features of KRaft itself, mean nothing here."""
+The following have no counterpart and are reported in `notes` if there are any: settings of groups and of client
+metrics, delegation tokens, ACLs of names that no path can have. Registrations of brokers and features of KRaft itself
+are ignored."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ _NO_LEADER_CHANGE = -2
 _TOPIC, _BROKER = 2, 4
 _PRODUCER_IDS_OF_A_BLOCK = 1000
 _SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-#: Quotas that have a fraction; the others are whole numbers.
+#: Quotas that have a fraction; the others are integers.
 _FRACTIONS = ("request_percentage", "controller_mutation_rate")
 _ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
 _RESOURCES = {2: "Topic", 3: "Group", 4: "Cluster", 5: "TransactionalId", 6: "DelegationToken", 7: "User"}
@@ -86,12 +87,13 @@ class _Partition:
     leader_epoch: int
     adding: tuple[int, ...]
     removing: tuple[int, ...]
-    #: Who has everything that was committed though it is not in sync: the last ones that were.
+    #: Replicas that have all committed records but are not in the ISR: the last members of the ISR.
     eligible: tuple[int, ...]
 
     @property
     def in_sync(self) -> tuple[int, ...]:
-        """Who may lead. A broker that stops leaves the ISR even where it is the last one: it stays eligible."""
+        """The replicas that may lead. A broker that stops leaves the ISR even if it is the last member: it stays
+        eligible."""
         return self.isr or self.eligible
 
 
@@ -102,7 +104,7 @@ class _Topic:
 
 
 class RaftImage:
-    """The state after some records; `take` each, then `nodes`."""
+    """The state after some records. Call `take` for each record, then `nodes`."""
 
     def __init__(self) -> None:
         self._topics: dict[uuid.UUID, _Topic] = {}
@@ -156,7 +158,7 @@ class RaftImage:
             case ProducerIdsRecord():
                 self._next_producer = (message.broker_id, message.next_producer_id)
             case _:
-                pass  # who is up, features of KRaft, nothing at all
+                pass  # registrations of brokers, features of KRaft, no-ops
 
     def _clear_eligible(self, name: str) -> None:
         for topic in self._topics.values():
@@ -185,7 +187,7 @@ class RaftImage:
     # --- the nodes ---------------------------------------------------------------------------------------------------
 
     def nodes(self, cluster_id: str, epoch: int) -> dict[str, Node]:
-        """The tree that says the same; `notes` then names what has no place in it."""
+        """Returns the equivalent tree; afterwards `notes` names everything without a place in it."""
         found: dict[str, Node] = {path: Node(None) for path in paths.PERSISTENT_PATHS}
         found[paths.CLUSTER_ID] = Node(encode_cluster_id(cluster_id))
         found[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(epoch))
@@ -214,7 +216,7 @@ class RaftImage:
         return {path: found[path] for path in sorted(found)}
 
     def _put_entities(self, found: dict[str, Node]) -> None:
-        """Quotas and credentials of users stand in the same nodes."""
+        """Writes quotas and credentials of users, which share nodes."""
         settings: dict[str, dict[str, str]] = {}
         for entity, limits in self._quotas.items():
             path = _entity_path(entity)
@@ -279,7 +281,7 @@ def _partition_of(record: PartitionRecord) -> _Partition:
 
 
 def _changed(before: _Partition, record: PartitionChangeRecord) -> _Partition:
-    """A leader that is named, even the same one, begins a new epoch."""
+    """Returns the partition after a change. A record that names a leader, even the same one, begins a new epoch."""
     eligible = before.eligible
     if record.eligible_leader_replicas is not None or record.last_known_elr is not None:
         eligible = tuple(record.eligible_leader_replicas or ()) or tuple(record.last_known_elr or ())
@@ -328,7 +330,7 @@ def _credential(record: UserScramCredentialRecord) -> str:
 
 
 def _entity_path(entity: tuple[tuple[str, str | None], ...]) -> str | None:
-    """Where the quotas of an entity stand; None where there is no place."""
+    """Returns the path of an entity's quotas; None if there is no path for it."""
     parts = {kind: _entity_name(kind, name) for kind, name in entity}
     if not parts or any(kind not in _ENTITIES for kind in parts) or ("ip" in parts and len(parts) > 1):
         return None

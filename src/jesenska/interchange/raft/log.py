@@ -1,12 +1,12 @@
 """The metadata log of a node of Apache Kafka in KRaft mode, read from its directory: the newest snapshot that is
-whole, and the records of the log behind it.
+whole, and the records of the log after it.
 
     __cluster_metadata-0/00000000000000000125-0000000001.checkpoint    the state before offset 125, of epoch 1
     __cluster_metadata-0/00000000000000000000.log                      records, as in any log
 
-Both are batches. Records between a begin and an end of a transaction count when the end is there. What the log holds
-behind its last whole batch was never acknowledged. How far the quorum has committed, a node does not keep: everything
-that is there is taken, as this node would if it became the leader."""
+Both are batches. Records between the begin and the end of a transaction count if the end is there. Data after the last
+whole batch of the log was never acknowledged. A node does not store up to which offset the quorum has committed: all
+whole batches are read, as this node would do if it became the leader."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ Progress = Callable[[str], None]
 
 
 class RaftLog:
-    """What was read: `records` once, then the other attributes."""
+    """A metadata log that is read: iterate `records` once, then use the other attributes."""
 
     def __init__(self, directory: Path, progress: Progress = lambda text: None) -> None:
         self._directory = directory
         self._progress = progress
-        #: The offset behind the last record, and the epoch of the last batch.
+        #: The offset after the last record, and the epoch of the last batch.
         self.end_offset = 0
         self.epoch = 0
-        #: Nodes that vote; more than one: the end of the log may not be committed.
+        #: Number of voters; if it is more than one, the end of the log may not be committed.
         self.voters = 0
 
     def records(self) -> Iterator[MetadataRecord]:
-        """Every record that counts, in order; JesenskaError with one sentence where one cannot be read."""
+        """Yields every record that counts, in order; JesenskaError with one sentence if one cannot be read."""
         begin = 0
         if (found := self._snapshot()) is not None:
             path, begin = found
@@ -76,7 +76,7 @@ class RaftLog:
                         yield record
 
     def _snapshot(self) -> tuple[Path, int] | None:
-        """The newest one that is whole, and the offset where the log goes on."""
+        """Returns the newest snapshot that is whole, and the offset at which the log continues."""
         found = sorted(
             (match[1], match[2], path)
             for path in self._directory.iterdir()
@@ -89,7 +89,7 @@ class RaftLog:
         return None
 
     def _segments(self, begin: int) -> list[Path]:
-        """Those that hold something from this offset on; JesenskaError where the log begins behind it."""
+        """Returns the segments with records from this offset on; JesenskaError if the log begins after it."""
         every = sorted(path for path in self._directory.iterdir() if _SEGMENT.fullmatch(path.name))
         if every and int(every[0].stem) > begin:
             raise JesenskaError(
@@ -102,7 +102,7 @@ class RaftLog:
         ]
 
     def _file(self, path: Path, begin: int) -> Iterator[MetadataRecord]:
-        """The records of one file, from an offset on, up to what is no whole batch."""
+        """Yields the records of one file, from an offset on, up to the first batch that is not whole."""
         self._progress(f"reading {path.name}")
         for header, records in _batches(path):
             if header.last_offset < begin:
@@ -134,7 +134,7 @@ class RaftLog:
 
 
 def _batches(path: Path) -> Iterator[tuple[BatchHeader, list[Record]]]:
-    """The batches of a file up to the first that is not whole."""
+    """Yields the batches of a file up to the first that is not whole."""
     data = content_of(path)
     try:
         for position, header in iter_headers(data):

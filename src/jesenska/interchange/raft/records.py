@@ -1,10 +1,10 @@
-"""The records of `__cluster_metadata`, where Apache Kafka in KRaft mode keeps what it keeps in ZooKeeper otherwise; as
-of 4.3.1.
+"""The records of `__cluster_metadata`, in which Apache Kafka in KRaft mode keeps the metadata that it otherwise keeps
+in ZooKeeper; as of 4.3.1.
 
     value    frame version uvarint = 1 | kind uvarint | version uvarint | the record, in the flexible form
 
-A kind is what the declarations below call `key`. Control records (a leader was elected, a snapshot begins or ends, the
-voters) have a key that says what they are, as the markers of transactions have."""
+The kind is called `key` in the declarations below. Control records (a leader was elected, a snapshot begins or ends,
+the voters) have a type in their key, like the markers of transactions."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class RemoveAccessControlEntryRecord(Message, key=19, versions=(0, 0), flexible=
 
 
 class NoOpRecord(Message, key=20, versions=(0, 0), flexible=0):
-    """Says nothing: it moves the log on."""
+    """A record without content: it advances the log."""
 
 
 class ZkMigrationStateRecord(Message, key=21, versions=(0, 0), flexible=0):
@@ -207,7 +207,7 @@ class BeginTransactionRecord(Message, key=23, versions=(0, 0), flexible=0):
 
 
 class EndTransactionRecord(Message, key=24, versions=(0, 0), flexible=0):
-    """The records since the begin count."""
+    """Ends a transaction: the records since its begin count."""
 
 
 class AbortTransactionRecord(Message, key=25, versions=(0, 0), flexible=0):
@@ -338,18 +338,19 @@ _VERSION = Layout(">h")
 
 
 class MetadataRecord(NamedTuple):
-    """A record as it was read."""
+    """A record of the metadata log with its version."""
 
     version: int
     message: Message
 
 
 class UnknownRecordError(CorruptMessageError):
-    """A record of a kind or a version that is not known: a newer release's."""
+    """A record of a kind or a version that is not known, from a newer release."""
 
 
 def read_record(value: bytes | None) -> MetadataRecord:
-    """What a record of the metadata log says; UnknownRecordError, or CorruptMessageError for bytes that are none."""
+    """Reads a record of the metadata log; UnknownRecordError for an unknown one, CorruptMessageError for bytes that
+    are not a record."""
     view = memoryview(value or b"")
     try:
         frame, position = read_uvarint(view, 0, len(view))
@@ -369,7 +370,7 @@ def read_record(value: bytes | None) -> MetadataRecord:
 
 
 def write_record(message: Message, version: int) -> bytes:
-    """The value of a record; what `read_record` reads."""
+    """Returns the value of a record, in the form that `read_record` reads."""
     out = bytearray()
     for number in (FRAME_VERSION, message.api_key, version):
         write_uvarint(out, number)
@@ -377,8 +378,8 @@ def write_record(message: Message, version: int) -> bytes:
 
 
 def read_control(record: Record) -> MetadataRecord | None:
-    """What a control record of this log says; None for one of another kind. CorruptMessageError for bytes that are
-    none."""
+    """Reads a control record of this log; None for one of another kind. UnknownRecordError for an unknown version,
+    CorruptMessageError for bytes that are not a record."""
     key, value = record.key, record.value
     if key is None or len(key) < _CONTROL_KEY.size or value is None or len(value) < _VERSION.size:
         return None

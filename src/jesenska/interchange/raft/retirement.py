@@ -1,13 +1,13 @@
-"""A log directory of a KRaft node made one of a broker in ZooKeeper mode, and how to take that back.
+"""Turns a log directory of a KRaft node into one of a broker in ZooKeeper mode, with an archive to undo it.
 
-    kraft-metadata.tar     meta.properties and __cluster_metadata-0 as they were, to be unpacked where they stood
+    kraft-metadata.tar     meta.properties and __cluster_metadata-0 as they were, to be unpacked in the directory
     meta.properties        version 0, with the node's number as the broker's
-    __cluster_metadata-0   gone
+    __cluster_metadata-0   removed
 
-In this order, each step whole or not begun: before meta.properties is replaced, Kafka in KRaft mode finds everything
-where it was; afterwards neither Kafka nor a broker of ours starts until the old metadata log is gone, which a
-repetition of the import sees to. Nobody ever finds partitions with an empty metadata log beside them: Kafka would take
-them for those of deleted topics."""
+The steps are done in this order, and each is atomic. Before meta.properties is replaced, Kafka in KRaft mode finds
+everything unchanged. Afterwards neither Kafka nor a broker of jesenska starts until the old metadata log is removed; a
+repetition of the import removes it. At no time are there partitions beside an empty metadata log: Kafka would treat
+them as partitions of deleted topics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTITION = TopicPartition("__cluster_metadata", 0)
 
 
 def retire(directory: Path, cluster_id: str, broker_id: int, files: FileLayer) -> None:
-    """Does all steps; JesenskaError where the system refuses one."""
+    """Does all steps; JesenskaError if the system refuses one."""
     try:
         archive(directory, files)
         write_meta_properties(directory, cluster_id, broker_id, files)
@@ -54,7 +54,7 @@ def archive(directory: Path, files: FileLayer) -> None:
 
 
 def remove_log(directory: Path, files: FileLayer) -> None:
-    """Takes the metadata log away at once: under the name of a directory that any broker deletes."""
+    """Removes the metadata log atomically: it is renamed to a name that any broker deletes, then deleted."""
     if not (directory / KRAFT_LOG).exists():
         return
     doomed = doomed_directory(directory / KRAFT_LOG, _PARTITION)

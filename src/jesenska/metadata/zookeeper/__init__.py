@@ -1,9 +1,9 @@
-"""ZooKeeper's client protocol: the tree served to ZooKeeper's clients, and a store on anything that speaks it.
+"""ZooKeeper's client protocol: the tree served to ZooKeeper's clients, and a store on anything that speaks the
+protocol.
 
-messages    bytes <-> values (jute)
-frames      a stream of bytes <-> frames
-sessions    who is there, until when, by which connection (decides)
-acl         who may do what: identities and rules (decides)
-server      moves: connections, answers, watches over an `EmbeddedTree`
-words       the answers to the four-letter words
-client      moves: a `Store` on a server of ours or a ZooKeeper ensemble"""
+messages                    bytes <-> values (jute)
+frames                      a stream of bytes <-> frames
+server.sessions             sessions with their timeouts and connections (decides)
+server.server               connections, answers, watches over an `EmbeddedTree` (does input and output)
+server.four_letter_words    the answers to the four-letter words
+client.client               a `Store` on a server of jesenska or a ZooKeeper ensemble (does input and output)"""

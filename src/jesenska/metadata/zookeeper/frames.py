@@ -1,6 +1,6 @@
-"""ZooKeeper's frames in a stream of bytes: four bytes of length (INT, big-endian), then that many.
+"""ZooKeeper's frames in a stream of bytes: four bytes of length (INT, big-endian), then that many bytes.
 
-What has not arrived whole is kept as it came: a length alone allocates nothing."""
+Incomplete frames are kept as they arrived: a length alone allocates no memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH_BYTES = _LENGTH.size
 
 
 class Frames:
-    """Takes bytes as they arrive (`feed`), gives frames (`next`)."""
+    """Takes bytes as they arrive (`feed`), returns frames (`next`)."""
 
     __slots__ = ("_data", "_max_bytes", "_position")
 
@@ -32,12 +32,13 @@ class Frames:
         self._data += data
 
     def first(self) -> bytes | None:
-        """The first four bytes of what has not been taken, once they are there."""
+        """Returns the first four bytes that have not been taken, once they are there."""
         found = bytes(self._data[self._position : self._position + LENGTH_BYTES])
         return found if len(found) == LENGTH_BYTES else None
 
     def next(self) -> bytes | None:
-        """The next frame's bytes, None while it is not whole; MessageError for a length that is not allowed."""
+        """Returns the next frame's bytes, None while it is not whole; MessageError for a length that is not
+        allowed."""
         begin = self._position + LENGTH_BYTES
         if len(self._data) < begin:
             return None
@@ -51,5 +52,5 @@ class Frames:
 
 
 def framed(payload: bytes | bytearray) -> bytes:
-    """The payload with its length in front."""
+    """Returns the payload with its length in front."""
     return len(payload).to_bytes(LENGTH_BYTES, "big") + payload

@@ -1,28 +1,29 @@
-"""What ZooKeeper's clients and servers say to each other, as bytes (jute) and as values.
+"""The messages of ZooKeeper's clients and servers, as bytes (jute) and as values.
 
 A frame is four bytes of length, then one message. The first of a connection is a ConnectRequest, answered by a
 ConnectResponse; then
 
     request     RequestHeader  body of its type
-    answer      ReplyHeader    body, where the error is 0 and the type has one
+    answer      ReplyHeader    body, if the error is 0 and the type has one
     event       ReplyHeader with xid -1, WatcherEvent
 
 jute: BOOL is one byte; INT and LONG are big-endian, signed; BUFFER and STRING (UTF-8) are an INT of length and that
-many bytes, a vector is an INT of count and its elements. -1 in their place stands for null, which is read as empty; a
-node's data (DATA) may be null, and clients tell that from no bytes. `LAYOUT` has the fields of every message in their
-order.
+many bytes, a vector is an INT of count and its elements. A length or count of -1 is null, which is read as empty; a
+node's data (DATA) may be null, and clients distinguish that from no bytes. `LAYOUT` has the fields of every message in
+their order.
 
     multi       (MultiHeader(type, False, -1)  body of its type)*  MultiHeader(-1, True, -1)
     its answer  (MultiHeader(type, False, 0)   body)*              MultiHeader(-1, True, -1)          all were done
                 (MultiHeader(-1, False, code)  INT code)*          MultiHeader(-1, True, -1)          none was
 
-multiRead is shaped as multi, but each of its answers stands for itself.
+multiRead has the form of multi, but each of its answers is independent.
 
-Everything is bounded by the frame it came in: a length or a count that its bytes cannot hold is refused before
-anything is made. Reading raises MessageError and nothing else. Left out: reconfig, SASL, containers and nodes with a
-time to live (their types are known, to be answered UNIMPLEMENTED), persistent watches.
+Everything is bounded by its frame: a length or a count that is too large for the frame is refused before memory is
+allocated. Reading raises only MessageError. Left out: reconfig, SASL, containers and nodes with a time to live (their
+types are known, to be answered UNIMPLEMENTED), persistent watches.
 
-Sources: ZooKeeper's zookeeper.jute and its Programmer's Guide; ZooKeeper 3.8.4 was asked where they are silent."""
+Sources: ZooKeeper's zookeeper.jute and its Programmer's Guide; where they do not define something, the behaviour of
+ZooKeeper 3.8.4."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ PASSWORD_BYTES = 16
 
 
 class MessageError(Exception):
-    """Bytes that are no message."""
+    """Bytes that are not a message."""
 
 
 class OpCode(IntEnum):
@@ -77,7 +78,7 @@ class OpCode(IntEnum):
 
 
 class Xid(IntEnum):
-    """Numbers of requests that stand for what they are; other requests count from 1."""
+    """Fixed xids of requests of these kinds; other requests count from 1."""
 
     NOTIFICATION = -1
     PING = -2
@@ -86,7 +87,7 @@ class Xid(IntEnum):
 
 
 class CreateFlag(IntFlag):
-    """What CREATE's `flags` say, as far as nodes here can be."""
+    """The values of CREATE's `flags` that this tree supports."""
 
     PERSISTENT = 0
     EPHEMERAL = 1
@@ -94,7 +95,7 @@ class CreateFlag(IntFlag):
 
 
 class WatcherKind(IntEnum):
-    """What CHECK_WATCHES and REMOVE_WATCHES mean."""
+    """The kinds of watches for CHECK_WATCHES and REMOVE_WATCHES."""
 
     CHILDREN = 1
     DATA = 2
@@ -109,7 +110,7 @@ SYNC_CONNECTED = 3
 
 
 class Reader:
-    """Takes values from the front of a frame; MessageError where it does not hold them."""
+    """Reads values from the front of a frame; MessageError if it is too short."""
 
     __slots__ = ("_data", "_end", "_position")
 
@@ -130,7 +131,7 @@ class Reader:
         return self._data[begin:end]
 
     def fixed(self, layout: struct.Struct) -> tuple[Any, ...]:
-        """Values that always take the same bytes."""
+        """Reads values of a fixed size."""
         begin = self._position
         if layout.size > self._end - begin:
             raise MessageError(f"{layout.size} bytes are wanted where {self.left} are left")
@@ -138,7 +139,7 @@ class Reader:
         return layout.unpack_from(self._data, begin)
 
     def skip(self, expected: bytes) -> bool:
-        """Whether these are the next bytes; they are then behind."""
+        """True if these are the next bytes; they are then skipped."""
         if not self._data.startswith(expected, self._position):
             return False
         self._position += len(expected)
@@ -172,7 +173,7 @@ class Reader:
             raise MessageError(f"a string is not UTF-8: {error.reason}") from None
 
     def count(self, element_min_bytes: int) -> int:
-        """How many elements a vector has, of which each takes at least so many bytes."""
+        """Reads the number of a vector's elements; each element takes at least `element_min_bytes`."""
         count = self.int32()
         if count == -1:
             return 0
@@ -181,7 +182,7 @@ class Reader:
         return count
 
     def end(self) -> None:
-        """MessageError unless everything was read."""
+        """Raises MessageError unless everything was read."""
         if self.left:
             raise MessageError(f"{self.left} bytes stand behind the message")
 
@@ -287,7 +288,7 @@ _STAT_FIELDS = _Type(_read_stat, _write_stat)
 
 
 class ConnectRequest(NamedTuple):
-    """`read_only` is what newer clients append: whether a read-only server will do."""
+    """The first message of a connection. Newer clients append a boolean: True if they accept a read-only server."""
 
     protocol_version: int
     last_zxid_seen: int
@@ -297,7 +298,7 @@ class ConnectRequest(NamedTuple):
 
 
 class ConnectResponse(NamedTuple):
-    """A timeout of 0 says that the session is over."""
+    """The answer to a ConnectRequest. A timeout of 0 means that the session is over."""
 
     protocol_version: int
     timeout_ms: int
@@ -375,7 +376,7 @@ class WatchesRequest(NamedTuple):
 
 
 class SetWatches(NamedTuple):
-    """The watches of a client that has come back, which has seen everything up to `relative_zxid`."""
+    """The watches of a client on a new connection; the client has seen everything up to `relative_zxid`."""
 
     relative_zxid: int
     data_watches: tuple[str, ...]
@@ -451,7 +452,7 @@ class WhoAmIResponse(NamedTuple):
 
 
 class EmptyResponse(NamedTuple):
-    """The answer to what has nothing to say: DELETE and CHECK in a multi."""
+    """The answer without content: to DELETE and CHECK in a multi."""
 
 
 Message = tuple[Any, ...]
@@ -496,7 +497,7 @@ _FIXED = {
 }
 _REPLY_BYTES = _REPLY.size - _INT.size
 
-#: The body of each type of request; the types that are not here have none, are multis, or are not served.
+#: The body of each type of request; types that are missing here have no body, are multis, or are not served.
 REQUESTS: Final[dict[OpCode, type[Message]]] = {
     OpCode.CREATE: CreateRequest,
     OpCode.CREATE2: CreateRequest,
@@ -520,7 +521,7 @@ REQUESTS: Final[dict[OpCode, type[Message]]] = {
     OpCode.GET_ALL_CHILDREN_NUMBER: PathRequest,
 }
 
-#: The body of the answer to each.
+#: The body of the answer to each type of request.
 RESPONSES: Final[dict[OpCode, type[Message]]] = {
     OpCode.CREATE: PathResponse,
     OpCode.CREATE2: PathAndStatResponse,
@@ -538,19 +539,19 @@ RESPONSES: Final[dict[OpCode, type[Message]]] = {
     OpCode.GET_ALL_CHILDREN_NUMBER: NumberResponse,
 }
 
-#: What a multi and a multiRead may hold.
+#: The operations allowed in a multi and in a multiRead.
 MULTI_TYPES: Final = frozenset({OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK})
 MULTI_READ_TYPES: Final = frozenset({OpCode.GET_DATA, OpCode.GET_CHILDREN})
 
 
 def read(kind: type[M], reader: Reader) -> M:
-    """One message from the front of the reader."""
+    """Reads one message from the front of the reader."""
     layout = _FIXED.get(kind)
     return tuple.__new__(kind, reader.fixed(layout) if layout is not None else [take(reader) for take in _TAKES[kind]])
 
 
 def write(out: bytearray, *messages: Message) -> bytearray:
-    """Appends some messages, and gives `out` back."""
+    """Appends some messages, and returns `out`."""
     for message in messages:
         for put, value in zip(_PUTS[type(message)], message, strict=True):
             put(out, value)
@@ -558,13 +559,13 @@ def write(out: bytearray, *messages: Message) -> bytearray:
 
 
 def reply(xid: int, zxid: int, error: int, body: bytes | bytearray = b"") -> bytes:
-    """The frame of an answer: length, ReplyHeader, body."""
+    """Returns the frame of an answer: length, ReplyHeader, body."""
     return _REPLY.pack(_REPLY_BYTES + len(body), xid, zxid, error) + body
 
 
 def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, bool | None]:
-    """A connection's first message, and whether its sender would take a read-only server: None from one that does not
-    say."""
+    """Reads a connection's first message, and whether its sender accepts a read-only server: None if the sender does
+    not send that byte."""
     reader = Reader(data)
     request = read(ConnectRequest, reader)
     read_only = reader.boolean() if reader.left else None
@@ -573,7 +574,7 @@ def read_connect(data: bytes | bytearray | memoryview) -> tuple[ConnectRequest, 
 
 
 def read_connected(data: bytes | bytearray | memoryview) -> ConnectResponse:
-    """The answer to it; whether the server is read-only is not told further."""
+    """Reads the answer to it; the byte for a read-only server is dropped."""
     reader = Reader(data)
     response = read(ConnectResponse, reader)
     if reader.left:
@@ -590,7 +591,7 @@ class SubRequest(NamedTuple):
 
 
 def read_multi(reader: Reader, allowed: frozenset[OpCode]) -> tuple[SubRequest, ...]:
-    """The operations of a multi; MessageError where one is not of a type that is allowed."""
+    """Reads the operations of a multi; MessageError if one is of a type that is not allowed."""
     found: list[SubRequest] = []
     while True:
         header = read(MultiHeader, reader)
@@ -609,7 +610,7 @@ def write_multi(out: bytearray, operations: Sequence[SubRequest]) -> bytearray:
 
 
 class SubResponse(NamedTuple):
-    """The answer to one operation of a multi: its body, or a code where it was refused (or not tried)."""
+    """The answer to one operation of a multi: its body, or a code if it was refused (or not tried)."""
 
     type: OpCode
     error: int

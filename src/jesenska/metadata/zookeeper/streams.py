@@ -1,5 +1,5 @@
-"""Where connections of ZooKeeper's protocol come from: the system, or whatever stands for it in a simulation. A stream
-is a connection that asyncio's transports and protocols are at its two ends."""
+"""The source of connections of ZooKeeper's protocol: the system, or a substitute in a simulation. A stream is a
+connection with asyncio's transports and protocols at its two ends."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
-#: Makes what is at this end of a stream.
+#: Makes the protocol at this end of a stream.
 MakeProtocol = Callable[[], asyncio.Protocol]
 
 
 class StreamServer(Protocol):
-    """Takes streams until it is closed; those that it has taken stay."""
+    """Accepts streams until it is closed; accepted streams stay open."""
 
     def close(self) -> None: ...
 
@@ -22,15 +22,15 @@ class StreamServer(Protocol):
 
 class Streams(Protocol):
     async def open_stream(self, make: MakeProtocol, host: str, port: int) -> None:
-        """Opens a stream with what `make` gives at this end; OSError if nobody answers."""
+        """Opens a stream with the protocol of `make` at this end; OSError if there is no answer."""
 
     async def serve_streams(self, make: MakeProtocol, listening: socket.socket) -> StreamServer:
-        """Takes streams at a socket that listens, which is closed with the server."""
+        """Accepts streams at a listening socket, which is closed with the server."""
         ...
 
 
 class SystemStreams:
-    """The machine's own."""
+    """The system's streams."""
 
     async def open_stream(self, make: MakeProtocol, host: str, port: int) -> None:
         await asyncio.get_running_loop().create_connection(make, host, port)

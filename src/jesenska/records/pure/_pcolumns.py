@@ -3,8 +3,8 @@
 
     binary column   rows + 1 offsets of 32 bits into the data, the data, and a bitmap of the rows that are not null
                     (lowest bit first)
-    headers         rows + 1 offsets of 32 bits into two binary columns, the keys and the values of all headers in a
-                    row
+    headers         rows + 1 offsets of 32 bits into two binary columns, the keys and the values of all headers,
+                    one after another
 
 Numbers are in the machine's byte order, as in Arrow.
 """
@@ -24,7 +24,7 @@ _INT32_MAX = 0x7FFFFFFF
 
 
 class BinaryColumn:
-    """Values of a column as Arrow lays them out."""
+    """Values of a column in Arrow's layout."""
 
     __slots__ = ("data", "nulls", "offsets", "validity")
 
@@ -47,7 +47,7 @@ class BinaryColumn:
 
 class ColumnReader:
     """Gathers the records of batches as columns in Arrow's layout. `key` and `value`, with headers also `header_key`,
-    `header_value`, are binary columns; `header_offsets` says which headers belong to which row, null for none."""
+    `header_value`, are binary columns; `header_offsets` assigns headers to rows, null for rows without headers."""
 
     def __init__(self, with_headers: bool) -> None:
         self.with_headers = with_headers
@@ -75,9 +75,9 @@ class ColumnReader:
         start: int,
         stop: int,
     ) -> int:
-        """Adds the records whose offsets are from `start` to before `stop`; gives their number. All of the batch's
-        records are read: InvalidRecordError where they are not `count` whole ones, then nothing is added.
-        OverflowError where a column would pass 2 GiB."""
+        """Adds the records with offsets from `start` to before `stop`; returns their number. All of the batch's
+        records are read: InvalidRecordError if they are not `count` whole records, and then nothing is added.
+        OverflowError if a column would be larger than 2 GiB."""
         reader = RecordReader(bytes(body))
         taken = []
         for _ in range(count):
@@ -112,13 +112,13 @@ class ColumnReader:
 
 
 class Source:
-    """A view into the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, whole
-    numbers of 64 bits."""
+    """A view into the buffers of one Arrow array: bytes (with offsets of 32 or 64 bits) or, without offsets, integers
+    of 64 bits."""
 
     def __init__(
         self, validity: Buffer | None, offsets: Buffer | None, data: Buffer | None, first: int, rows: int, wide: bool
     ) -> None:
-        """Buffers of the array or None, the array's own offset into them and its length."""
+        """Takes the buffers of the array or None, and the array's own offset into them and its length."""
         if first < 0 or rows < 0 or first > 1 << 60 or rows > 1 << 60:
             raise ValueError("an Arrow array has no such offset or length")
         self.first = first
@@ -143,7 +143,7 @@ class Source:
         return self.validity is None or bool(self.validity[row >> 3] >> (row & 7) & 1)
 
     def span(self, row: int, limit: int) -> tuple[int, int]:
-        """Where a row's elements begin and end."""
+        """Returns the begin and the end of a row's elements."""
         if self.offsets is None:
             raise TypeError("this array has no offsets")
         begin, end = self.offsets[row], self.offsets[row + 1]
@@ -199,8 +199,8 @@ class ColumnWriter:
         self.timestamps = timestamps
 
     def encode(self, buffer: bytearray, row: int, default_timestamp: int, max_bytes: int) -> tuple[int, int, int]:
-        """Puts records from `row` on at the end of `buffer`, as many as keep it within `max_bytes` and one at least.
-        Gives their count, the first's timestamp and the largest one."""
+        """Appends records from `row` on to `buffer`, as many as keep it within `max_bytes`, but at least one. Returns
+        their count, the first timestamp and the largest one."""
         if row < 0 or row >= self.rows:
             raise IndexError("no such row")
         base = self._timestamp(row, default_timestamp)
@@ -238,8 +238,8 @@ class ColumnWriter:
 
 
 def partitions_of_keys(keys: Source, partition_count: int, unkeyed: int) -> bytearray:
-    """The partition of each row by murmur2 of its key, as 32-bit numbers; `unkeyed` for rows without one. ValueError
-    for broken arrays."""
+    """Returns the partition of each row by murmur2 of its key, as 32-bit numbers; `unkeyed` for rows without a key.
+    ValueError for damaged arrays."""
     if keys.offsets is None:
         raise ValueError("this array needs offsets")
     if partition_count < 1:

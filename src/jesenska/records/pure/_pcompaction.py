@@ -1,18 +1,19 @@
-"""What survives a compaction, in Python: the twin of `_compaction.pxi`.
+"""Selects the records that survive a compaction, in Python: the twin of `_compaction.pxi`.
 
-A compaction goes over the log twice. First it notes for each key the newest offset (`add_batches`, `add_records`),
-then it writes what stays to other files (`keep_batches`, `keep_records`). A record stays if
+A compaction reads the log twice. First it notes for each key the newest offset (`add_batches`, `add_records`), then it
+writes the remaining records to other files (`keep_batches`, `keep_records`). A record stays if
 
     its offset is past the last batch that was noted, or
-    it has a key, no newer record of that key was noted, and it is no tombstone (a null value) whose time is over
+    it has a key, no newer record of that key was noted, and it is not a tombstone (a null value) whose time is over
 
-A tombstone's time is told by its batch: the first compaction that sees it makes `base_timestamp` of the header the
-time when it may go, and marks that in the attributes (the delete horizon, KIP-534).
+A tombstone's time is stored in its batch: the first compaction that reads it sets `base_timestamp` of the header to
+the time when it may be removed, and marks that in the attributes (the delete horizon, KIP-534).
 
-A batch keeps its offsets, first and last, whatever goes. One that has no records left goes, too, unless it is the last
-of a producer: then its header stays, so that the log keeps the producer's sequence number.
+A batch keeps its first and last offset, whichever records are removed. A batch without records is removed, unless it
+is the last of a producer: then its header stays, so that the log keeps the producer's sequence number.
 
-Compressed, transactional and control batches are the caller's: `add_batches` and `keep_batches` stop in front of them.
+Compressed, transactional and control batches are left to the caller: `add_batches` and `keep_batches` stop before
+them.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ _SECRET_BYTES = 16
 
 
 class _Brief(NamedTuple):
-    """What is read of a record: the bytes of the whole, those from the offset delta on, and what a decision takes."""
+    """The parts of a record that a compaction needs: the bytes of the whole record, those from the offset delta on,
+    and the fields for the decision."""
 
     whole: bytes
     rest: bytes
@@ -52,7 +54,7 @@ class _Brief(NamedTuple):
 
 
 class _BriefReader(RecordReader):
-    """Reads of a record what a compaction wants to know."""
+    """Reads the parts of a record that a compaction needs."""
 
     __slots__ = ()
 
@@ -79,9 +81,9 @@ class _BriefReader(RecordReader):
 
 
 class KeyOffsets:
-    """The newest offset of each key, for at most `most` keys. The compiled one is a table of `slots` places of 24
-    bytes, more than `most`, that holds hashes of 128 bits in place of keys; the `secret`, 16 random bytes, keeps
-    anybody from making two keys of one hash."""
+    """The newest offset of each key, for at most `most` keys. The compiled class is a table of `slots` places of 24
+    bytes, more than `most`, with hashes of 128 bits instead of keys; with the `secret`, 16 random bytes, clients
+    cannot construct two keys with one hash."""
 
     __slots__ = ("_offsets", "is_full", "latest_offset", "most")
 
@@ -91,9 +93,9 @@ class KeyOffsets:
         if len(secret) != _SECRET_BYTES:
             raise ValueError("the secret takes 16 bytes")
         self.most = most
-        #: Last offset of the last batch that is in it as a whole; -1 before the first.
+        #: Last offset of the last batch that was added as a whole; -1 before the first.
         self.latest_offset = -1
-        #: A key found no room.
+        #: True if there was no room for a key.
         self.is_full = False
         self._offsets: dict[bytes, int] = {}
 
@@ -101,13 +103,13 @@ class KeyOffsets:
         return len(self._offsets)
 
     def newest(self, key: Buffer) -> int:
-        """The newest offset of a key; -1 if it is not in the table."""
+        """Returns the newest offset of a key; -1 if it is not in the table."""
         return self._offsets.get(bytes(key), -1)
 
     def add_records(self, body: Buffer, count: int, base_offset: int, from_offset: int) -> int:
-        """Notes the keys of a batch's records, decompressed, as far as their offsets are not below `from_offset`; how
-        many records it went through: fewer than there are if the table got full. InvalidRecordError if the body is not
-        what the header says."""
+        """Notes the keys of a batch's decompressed records with offsets from `from_offset` on; returns the number of
+        records that it read, fewer than `count` if the table got full. InvalidRecordError if the body does not match
+        the header."""
         reader, offsets = _BriefReader(bytes(body)), self._offsets
         for index in range(count):
             record = reader.brief()
@@ -124,13 +126,13 @@ class KeyOffsets:
         return max(count, 0)
 
     def note_batch(self, last_offset: int) -> None:
-        """A batch that ends with this offset is in the table as a whole, or has nothing that belongs into it."""
+        """Notes that the batch with this last offset is in the table as a whole, or has no keys for it."""
         self.latest_offset = last_offset
 
     def add_batches(self, buffer: Buffer, start: int, end: int, from_offset: int) -> int:
-        """Notes the keys of the batches in buffer[start:end] from `from_offset` on; how many bytes it went through. It
-        stops in front of a batch that is not whole there, in front of one that is the caller's, and when the table is
-        full. CorruptMessageError if a CRC is wrong, InvalidRecordError as in `add_records`."""
+        """Notes the keys of the batches in buffer[start:end] from `from_offset` on; returns the number of bytes that
+        it read. It stops before a batch that is not whole there, before one that is left to the caller, and when the
+        table is full. CorruptMessageError if a CRC is wrong, InvalidRecordError as in `add_records`."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -152,8 +154,8 @@ class KeyOffsets:
     def keep_records(
         self, body: Buffer, count: int, base_offset: int, base_timestamp: int, drops_tombstones: bool, new_base: int
     ) -> tuple[bytearray, int, int, int]:
-        """The records of a batch, decompressed, that stay: their bytes, with timestamps told from `new_base`; how many
-        they are, how many of them tombstones, and their largest timestamp (-1 if none is larger). With
+        """Returns the decompressed records of a batch that stay: their bytes, with timestamps relative to `new_base`;
+        their number, the number of tombstones among them, and their largest timestamp (-1 if none is larger). With
         `drops_tombstones` the time of the batch's tombstones is over."""
         if count < 0 or count > len(body):
             raise_fault(Fault.ENDS_TOO_SOON)
@@ -195,10 +197,11 @@ class KeyOffsets:
         delete_retention_ms: int,
         ends: Sequence[int],
     ) -> tuple[int, int]:
-        """Writes what stays of the batches in buffer[start:end] to `target`, of which `filled` bytes are in use: how
-        many bytes it went through, and how many are in use then. It stops in front of a batch that is not whole there,
-        of one that is the caller's, and of one that the target may have no room for. `ends` (an array of int64 that
-        goes up) has the last offsets of the batches that must not go as a whole. Errors as in `add_batches`."""
+        """Writes the remaining parts of the batches in buffer[start:end] to `target`, whose first `filled` bytes are
+        in use; returns the number of bytes that it read, and the number of bytes then in use. It stops before a batch
+        that is not whole there, before one that is left to the caller, and before one for which the target may have no
+        room. `ends` (an ascending array of int64) has the last offsets of the batches that must not be removed as a
+        whole. Errors as in `add_batches`."""
         if start < 0 or end > len(buffer) or not 0 <= filled <= len(target):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -239,7 +242,7 @@ class KeyOffsets:
 
 
 def _plain_batch(view: memoryview, at: int, end: int) -> BatchHeader | None:
-    """The header of a batch that lies whole before `end` and is not the caller's; else None."""
+    """Returns the header of a batch that is whole before `end` and is not left to the caller; else None."""
     if end - at < HEADER_SIZE:
         return None
     header = BatchHeader._make(HEADER.unpack_from(view, at))
@@ -260,7 +263,7 @@ def _holds(ends: Sequence[int], offset: int) -> bool:
 def _sealed(
     header: BatchHeader, records: Buffer, attributes: int, base_timestamp: int, max_timestamp: int, count: int
 ) -> bytes:
-    """The batch with other records, its length and its CRC set."""
+    """Returns the batch with other records, its length and its CRC set."""
     changed = header._replace(
         batch_length=HEADER_SIZE - LENGTH_OVERHEAD + len(records),
         attributes=attributes,

@@ -1,5 +1,5 @@
-"""Message sets (formats v0 and v1) turned into records of batches and back, in plain Python: the twin of
-`_messages.pxi`. message_set.py draws a message; here everything is decompressed already."""
+"""Converts message sets (formats v0 and v1) into records of batches and back, in plain Python: the twin of
+`_messages.pxi`. The layout of a message is in message_set.py; everything here is already decompressed."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _HEAD = Struct(">qiIbb")
 _TIMESTAMP = Struct(">q")
 _LENGTH = Struct(">i")
 _CRC = Struct(">I")
-#: Offset and size: what the size does not count.
+#: Bytes of offset and size, which the size does not count.
 _OVERHEAD = 12
 _CRC_AT, _MAGIC_AT, _FIELDS_AT = 12, 16, 18
-#: Bytes of a message without key and value, beyond offset and size.
+#: Bytes of a message without key and value, offset and size not counted.
 _SMALLEST = (14, 22)
 _NO_TIMESTAMP = -1
 
 
 class OldMessage(NamedTuple):
-    """One message as it lies in a message set. Key and value are views."""
+    """One message of a message set. Key and value are views."""
 
     position: int
     size_bytes: int
@@ -39,8 +39,9 @@ class OldMessage(NamedTuple):
 
 
 def messages_of(data: Buffer) -> Iterator[OldMessage]:
-    """Each message in `data`, its CRC verified; a part of a message at the end is left alone. CorruptMessageError for
-    an impossible length, magic or CRC, InvalidRecordError for fields that are not what the length says."""
+    """Yields each message in `data` after a check of its CRC, without a part of a message at the end.
+    CorruptMessageError for an impossible length, magic or CRC, InvalidRecordError for fields that do not match the
+    length."""
     view = memoryview(data)
     end = len(view)
     position = index = 0
@@ -94,13 +95,13 @@ def messages_to_records(
     latest: int,
     append_timestamp: int | None = None,
 ) -> tuple[int, int, int]:
-    """Puts the messages of `data`, all of this format and none compressed, at the end of `out` as records of one
-    batch; gives their count, the base timestamp (that of the first) and the largest. Structural faults and rejected
-    records are refused as those of a batch are.
+    """Appends the messages of `data`, all of this format and none compressed, to `out` as records of one batch;
+    returns their count, the base timestamp (that of the first) and the largest. Structural faults and rejected records
+    are refused like those of a batch.
 
-    `max_message_bytes` is for a set that a producer sent: no message may be larger, and a part of one at the end is
-    left alone. -1 for what was inside a compressed message, which must end with its last one. `append_timestamp` is
-    the time of all of them in place of their own."""
+    `max_message_bytes` is for a set from a producer: no message may be larger, and a part of one at the end is
+    ignored. It is -1 for the content of a compressed message, which must end with its last message. `append_timestamp`
+    replaces the times of all messages."""
     count = base = rejected = 0
     largest = _NO_TIMESTAMP
     rejections: list[tuple[int, int]] = []
@@ -145,8 +146,8 @@ def append_message(
     value: Buffer | None,
     at: int = -1,
 ) -> int:
-    """Puts one message at the end of `out`, or at that place, over what is there; gives where it ends. What is behind
-    it means nothing then."""
+    """Appends one message to `out`, or writes it at position `at`, over the bytes there; returns its end. The bytes
+    after it are then undefined."""
     if at > len(out):
         raise ValueError("a message is to be put behind the end")
     if at >= 0:
@@ -179,10 +180,10 @@ def records_to_messages(
     relative_to: int,
     first_offset: int,
 ) -> tuple[int, int, int]:
-    """Puts the records of a decompressed batch, from `first_offset` on, at the end of `out` as messages; headers are
-    dropped. Under log append time (`append_timestamp` is not -1) that is the time of each. Offsets are written less
-    `relative_to`. Gives the count of messages, the offset of the last one and the largest timestamp.
-    InvalidRecordError where the bytes are not `count` whole records and nothing else."""
+    """Appends the records of a decompressed batch, from `first_offset` on, to `out` as messages; headers are dropped.
+    Under log append time (`append_timestamp` is not -1) all messages have that time. Offsets are written less
+    `relative_to`. Returns the count of messages, the offset of the last one and the largest timestamp.
+    InvalidRecordError if the bytes are not exactly `count` whole records."""
     reader = RecordReader(bytes(body))
     messages = bytearray()
     written = 0
@@ -207,10 +208,10 @@ def records_to_messages(
 def plain_batches_to_messages(
     out: bytearray, data: Buffer, position: int, magic: int, first_offset: int, at: int
 ) -> tuple[int, int]:
-    """Puts the records of batches, from `first_offset` on, into `out` from `at` on as messages, over what is there, up
-    to the first batch that is compressed, a control batch, empty, cut short or at fault; gives its position, and where
-    the messages end. What is behind them means nothing then. Here that batch is the first one: the compiled twin
-    spares its caller what stands between the batches."""
+    """Writes the records of batches, from `first_offset` on, into `out` from `at` on as messages, over the bytes
+    there, up to the first batch that is compressed, a control batch, empty, cut short or faulty; returns its position,
+    and the end of the messages. The bytes after them are then undefined. Here that batch is always the first one: only
+    the compiled twin converts batches in this function."""
     if not 0 <= at <= len(out):
         raise ValueError("messages are to be put behind the end")
     return position, at

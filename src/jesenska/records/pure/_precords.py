@@ -1,6 +1,5 @@
 """The record codec in plain Python: the twin of `_crecords.pyx`, function by function, for machines without a C
-compiler and as the second opinion in tests. `codec.py` chooses between the two. What a record looks like is drawn in
-record.py.
+compiler and as a reference in tests. `codec.py` chooses between the two. The layout of a record is in record.py.
 
 Numbers inside records are zigzag varints: 32-bit ones take at most five bytes, 64-bit ones at most ten; bits beyond
 the type are dropped and sums of timestamps wrap, as in the JVM.
@@ -51,24 +50,24 @@ _MASK64 = 0xFFFFFFFFFFFFFFFF
 
 
 def crc32c(buffer: Buffer, start: int = 0, end: int | None = None) -> int:
-    """CRC32C of `buffer[start:end]`."""
+    """Returns the CRC32C of `buffer[start:end]`."""
     with memoryview(buffer) as view:
         return int(google_crc32c.value(bytes(view[start:end])))
 
 
 def wrap64(number: int) -> int:
-    """The number as a signed 64-bit one, wrapped as the JVM does."""
+    """Returns the number as a signed 64-bit one, wrapped as in the JVM."""
     return ((number + 0x8000000000000000) & _MASK64) - 0x8000000000000000
 
 
 class Walker:
-    """Goes through the records of one batch, fed in pieces cut anywhere, and keeps nothing of them.
+    """Walks through the records of one batch, which is fed in pieces of any size, and keeps none of their bytes.
 
     Offset deltas must be 0, 1, 2 … With `from_delta` they may be any (compaction leaves gaps), and records below it
     are not refused.
 
-    `feed` raises for structural faults, `finish` for records that are missing and for rejected records; it gives the
-    largest timestamp (-1 where none is larger)."""
+    `feed` raises for structural faults, `finish` for missing records and for rejected records. `finish` returns the
+    largest timestamp (-1 if none is larger)."""
 
     __slots__ = (
         "_append_time_bit",
@@ -169,7 +168,7 @@ class Walker:
         self._state, self._left, self._number, self._shift = state, left, number, shift
 
     def _take(self, state: int, number: int, left: int) -> int:
-        """What a number in the middle of a record means; gives the next state."""
+        """Handles a number in the middle of a record; returns the next state."""
         if state == _TIMESTAMP:
             self._timestamp = wrap64(self._base_timestamp + number)
             return _OFFSET
@@ -224,7 +223,7 @@ class Walker:
 
     @property
     def first_rejected(self) -> tuple[int, int] | None:
-        """Offset delta and timestamp of the first record that is refused; None while there is none."""
+        """Offset delta and timestamp of the first rejected record; None while there is none."""
         return self._first_rejected
 
     def finish(self) -> int:
@@ -244,8 +243,8 @@ def check_batch(
     earliest: int,
     latest: int,
 ) -> BatchHeader:
-    """The one batch that `buffer` begins with, checked: frame, header, CRC and, unless it is compressed, its
-    records."""
+    """Returns the header of the one batch at the beginning of `buffer` after all checks: frame, header, CRC and,
+    unless it is compressed, its records."""
     header = _check_frame(buffer, produce_version, max_message_bytes)
     fault = _header_fault(header)
     if fault:
@@ -322,8 +321,8 @@ def _header_fault(header: BatchHeader) -> Fault:
 def set_max_timestamp(
     buffer: Buffer, position: int, header: BatchHeader, max_timestamp: int, append_time: bool
 ) -> BatchHeader:
-    """Writes largest timestamp and timestamp type with the CRC that follows from them, if they are not there already;
-    gives the header as it then is. Whatever else was stamped into the buffer since `header` was read stays."""
+    """Writes largest timestamp and timestamp type with the new CRC, if they differ; returns the new header. Other
+    fields that were stamped into the buffer since `header` was read stay."""
     attributes = header.attributes | 8 if append_time else header.attributes & ~8
     if attributes == header.attributes and max_timestamp == header.max_timestamp:
         return header
@@ -360,7 +359,7 @@ def append_record(
     value: Buffer | None,
     headers: Headers,
 ) -> None:
-    """Puts one record at the end of `buffer`."""
+    """Appends one record to `buffer`."""
     body = bytearray(1)
     put_number(body, timestamp_delta)
     put_number(body, offset_delta)
@@ -375,7 +374,7 @@ def append_record(
 
 
 def encode_records(buffer: bytearray, records: Iterable[RecordInput], base_timestamp: int) -> tuple[int, int]:
-    """Puts records at the end of `buffer` with offset deltas from 0; gives their count and largest timestamp."""
+    """Appends records to `buffer` with offset deltas from 0; returns their count and largest timestamp."""
     count = 0
     max_timestamp = -1
     for timestamp, key, value, headers in records:
@@ -386,7 +385,7 @@ def encode_records(buffer: bytearray, records: Iterable[RecordInput], base_times
 
 
 class RecordReader:
-    """A position in the records of a batch that cannot leave its bounds."""
+    """A cursor in the records of a batch that cannot leave its bounds."""
 
     __slots__ = ("data", "end", "index", "position")
 
@@ -427,8 +426,8 @@ class RecordReader:
         return self.data[start : start + size]
 
     def begin_record(self) -> None:
-        """Goes to the timestamp delta of the next record, of which all is there: it stands behind one byte of
-        attributes."""
+        """Moves to the timestamp delta of the next record, after a check that the record is whole; the delta comes
+        after one byte of attributes."""
         limit = len(self.data)
         self.end = limit
         if self.position >= limit:
@@ -444,7 +443,7 @@ class RecordReader:
         self.position += 1
 
     def record(self) -> tuple[int, int, bytes | None, bytes | None, tuple[tuple[bytes, bytes | None], ...]]:
-        """Timestamp delta, offset delta, key, value and headers of the next record."""
+        """Returns timestamp delta, offset delta, key, value and headers of the next record."""
         self.begin_record()
         timestamp_delta = self.number(64)
         offset_delta = self.number()
@@ -477,8 +476,8 @@ def decode_records(
     append_timestamp: int,
     timestamp_type: TimestampType,
 ) -> list[Record]:
-    """The records of a decompressed batch. Under log append time every timestamp is `append_timestamp`.
-    InvalidRecordError where the bytes are not `count` whole records and nothing else."""
+    """Returns the records of a decompressed batch. Under log append time every timestamp is `append_timestamp`.
+    InvalidRecordError if the bytes are not exactly `count` whole records."""
     reader = RecordReader(bytes(body))
     records = []
     for _ in range(count):

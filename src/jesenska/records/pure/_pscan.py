@@ -1,5 +1,5 @@
-"""Going over the batches of a file, in Python: the twin of `_scan.pxi`. What decides whether a batch is whole is drawn
-in header.py; who goes over files is the log room's recovery."""
+"""Scans the batches of a file, in Python: the twin of `_scan.pxi`. The layout for the checks is in header.py; the
+scans are used by the recovery of logs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _KEPT_MAX = 4096
 
 
 class BatchScan:
-    """Checks batches that follow one another, and gathers what a segment's indexes and the leader epochs want to know
-    of them: an index entry for each batch that comes after more than `index_interval_bytes` since the last entry, an
-    epoch where it is newer than all before."""
+    """Checks consecutive batches, and gathers the facts for a segment's indexes and the leader epochs: an index entry
+    for each batch that comes after more than `index_interval_bytes` since the last entry, and an epoch if it is newer
+    than all before."""
 
     __slots__ = (
         "_base_offset",
@@ -50,7 +50,7 @@ class BatchScan:
         self._epochs: list[tuple[int, int]] = []
         #: Last offset of the last good batch.
         self.last_offset = base_offset - 1
-        #: Largest timestamp, and the last offset of the batch that has it.
+        #: Largest timestamp, and the last offset of its batch.
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset
         #: Largest timestamp of the batch at position 0.
@@ -58,9 +58,9 @@ class BatchScan:
         self.bytes_since_entry = 0
 
     def feed(self, buffer: Buffer, start: int, end: int, position: int) -> int:
-        """Goes over the batches in buffer[start:end], of which the first stands at `position` in the file. Gives how
-        many bytes of good batches there were: it stops at the first that is not whole there, that is damaged or does
-        not follow, and when entries or epochs should be taken away first."""
+        """Checks the batches in buffer[start:end]; the first is at `position` in the file. Returns the number of bytes
+        of good batches: it stops at the first batch that is not whole there, that is damaged or out of order, and when
+        entries or epochs must be taken first."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -98,21 +98,21 @@ class BatchScan:
         self.last_offset = last_offset
 
     def take_entries(self) -> list[tuple[int, int, int, int]]:
-        """The index entries since the last call: last offset and position of a batch, largest timestamp so far and its
-        offset."""
+        """Returns the index entries since the last call: last offset and position of a batch, largest timestamp so far
+        and its offset."""
         entries, self._entries = self._entries, []
         return entries
 
     def take_epochs(self) -> list[tuple[int, int]]:
-        """The leader epochs since the last call, each with its first offset."""
+        """Returns the leader epochs since the last call, each with its first offset."""
         epochs, self._epochs = self._epochs, []
         return epochs
 
 
 class ProducerScan:
-    """Goes over the batches of a file and keeps where those stand that a producers' state must be told of: of each
-    producer the newest `remembered`, the first of each transaction, markers, and what stood before a marker, since it
-    is judged by that."""
+    """Scans the batches of a file and keeps the positions of those that the state of producers needs: of each producer
+    the newest `remembered`, the first of each transaction, markers, and the batches before a marker, since it is
+    checked against them."""
 
     __slots__ = ("_kept", "_newest", "_open", "_remembered", "ended")
 
@@ -124,13 +124,13 @@ class ProducerScan:
         #: Positions by producer, and the producers with an open transaction.
         self._newest: dict[int, list[int]] = {}
         self._open: set[int] = set()
-        #: A batch from the end offset on was met.
+        #: True if a batch from the end offset on was reached.
         self.ended = False
 
     def feed(self, buffer: Buffer, start: int, end: int, position: int, end_offset: int) -> int:
-        """Goes over the headers in buffer[start:end], of which the first stands at `position` in the file. Gives how
-        far the next header is from `start` (which may be far beyond `end`) that is not whole there, has no sense or
-        comes with the end offset; it stops as well when positions should be taken away first."""
+        """Scans the headers in buffer[start:end]; the first is at `position` in the file. Returns the distance from
+        `start` (which may reach far beyond `end`) to the next header that is not whole there, is impossible or has the
+        end offset; it also stops when positions must be taken first."""
         if start < 0 or end > len(buffer):
             raise ValueError("the batches are not in the buffer")
         at = start
@@ -164,7 +164,7 @@ class ProducerScan:
             del newest[: -self._remembered]
 
     def take(self) -> list[int]:
-        """The positions since the last call, ascending."""
+        """Returns the positions since the last call, ascending."""
         taken = self._kept
         for newest in self._newest.values():
             taken.extend(newest)

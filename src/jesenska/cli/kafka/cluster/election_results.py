@@ -1,5 +1,5 @@
-"""What the two tools for leader elections say of their results: kafka-leader-election and its forerunner
-kafka-preferred-replica-election. Lines as Kafka's, in order of the partitions; Kafka's come in none."""
+"""The output of the two tools for leader elections: kafka-leader-election and its predecessor
+kafka-preferred-replica-election. Lines as Kafka's, in the order of the partitions; Kafka's own lines have no order."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from jesenska.client.administration.admin import Admin
 
 
 class Wording(NamedTuple):
-    """How a tool's lines begin; a partition, or several apart by commas, follows."""
+    """The beginnings of a tool's lines; a partition, or several separated by commas, follows."""
 
     elected: str
     not_needed: str
     failed: str
-    #: What could not be elected; the number of them stands in front.
+    #: Noun for the replicas that could not be elected; their number comes before it.
     counted: str
 
 
 def add_admin_config(parser: Parser) -> None:
-    """`--admin.config`, the older name of `--command-config` in these tools."""
+    """Adds `--admin.config`, the older name of `--command-config` in these tools."""
     parser.add_argument("--admin.config", dest="admin_config", metavar="FILE", help="Older name of --command-config.")
 
 
@@ -36,8 +36,8 @@ async def elect(
     partitions: list[TopicPartition] | None,
     wording: Wording,
 ) -> int:
-    """Has the leaders of the partitions elected (None: of all) and prints what became of each; JesenskaError where one
-    could not be elected."""
+    """Elects the leaders of the partitions (None: of all) and prints the result of each; JesenskaError if one could
+    not be elected."""
     if options.admin_config is not None:
         if options.command_config is not None:
             parser.error("--admin.config can't be used with --command-config")

@@ -1,13 +1,13 @@
-"""kafka-broker-api-versions: which versions of which APIs each broker of the cluster serves. Flags and output of
-Apache Kafka 4.3.1's tool:
+"""kafka-broker-api-versions: prints the APIs and their versions that each broker of the cluster serves. Flags and
+output of Apache Kafka 4.3.1's tool:
 
     127.0.0.1:9092 (id: 1 rack: null isFenced: false) -> (
             Produce(0): 0 to 13 [usable: 13],
             SaslHandshake(17): UNSUPPORTED
     )
 
-`usable` is the version that jesenska's own clients use; an API that they do not speak has none. A broker that does not
-answer has its line with the reason, and the exit code is 1 then.
+`usable` is the version that jesenska's own clients use; an API that they do not use has none. For a broker that does
+not answer, its line has the reason, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ async def _work(options: argparse.Namespace) -> int:
     return int(any(isinstance(versions, KafkaError) for _, versions in found))
 
 
-#: What brokers with ZooKeeper send each other: clients of today speak none of it, and say so in these words.
+#: APIs between brokers of ZooKeeper mode: Kafka's present clients do not use them, and its tool prints "node too new"
+#: for them.
 _OF_OLD_BROKERS = (4, 5, 6, 7)
 
 
@@ -87,7 +88,8 @@ def _line(key: int, served: tuple[int, int] | None) -> str:
 
 
 def _usable(key: int, served: tuple[int, int]) -> int | str | None:
-    """The version that our clients use, why there is none, or None for an API that they do not speak."""
+    """Returns the version that jesenska's clients use, or the reason why there is none, or None for an API that they
+    do not use."""
     api = APIS.get(key)
     if api is None:
         return None

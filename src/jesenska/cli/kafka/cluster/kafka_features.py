@@ -1,16 +1,16 @@
 """kafka-features: the features of the cluster, and changes of their levels (KIP-584). Commands, flags and lines of
-Apache Kafka 4.3.1's tool; `--output json` gives objects.
+Apache Kafka 4.3.1's tool; `--output json` prints objects.
 
-    describe               what brokers can do and what is in force
+    describe               the levels that brokers support, and the level in force
     upgrade, downgrade     --feature NAME=LEVEL, several; --dry-run; --unsafe of downgrade
     disable                --feature NAME: a downgrade to 0
-    feature-dependencies   --feature NAME=LEVEL: none here has any
+    feature-dependencies   --feature NAME=LEVEL: no feature here has dependencies
 
 Left out: `version-mapping`, `--metadata`, `--release-version` and `--bootstrap-controller`, which are about the
 metadata versions of KRaft.
 
 exit 0   done
-     1   a change was refused, which stands on stdout, or something is wrong with what was asked
+     1   a change was refused, with the reason on stdout, or the arguments are wrong
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from jesenska.cli.shared.tool import (
 from jesenska.client.administration.feature_admin import SAFE_DOWNGRADE, UNSAFE_DOWNGRADE, UPGRADE, FeatureAdmin
 
 _LEVEL_MAX = 32767
-#: What is said of a change that was made, that can be made, and that is refused.
+#: The words for a change that was made, that can be made, and that is refused.
 _SAID = {
     "upgrade": ("was upgraded to {}", "can be upgraded to {}", "upgrade {} to {}"),
     "downgrade": ("was downgraded to {}", "can be downgraded to {}", "downgrade {} to {}"),

@@ -1,14 +1,14 @@
-"""kafka-leader-election: has leaders of partitions elected. Flags and lines of Apache Kafka 4.3.1's tool.
+"""kafka-leader-election: requests elections of leaders of partitions. Flags and lines of Apache Kafka 4.3.1's tool.
 
     --election-type preferred   the first replica of a partition leads again, if it is in sync
-    --election-type unclean     a partition without a leader is led by whichever replica is up, at the price of records
-                                that only others had
+    --election-type unclean     a partition without a leader is led by any replica that is up; records that only other
+                                replicas had are lost
 
     --topic NAME --partition N | --path-to-json-file FILE | --all-topic-partitions
 
-The file: {"partitions": [{"topic": "t", "partition": 0}]}. Exit code 1 if a partition could not get its leader; one
-that has it already is no failure. Differs from Kafka's tool: partitions stand in order, --admin.config is taken
-without a warning, and where no broker answers that is said at once.
+The file: {"partitions": [{"topic": "t", "partition": 0}]}. Exit code 1 if a partition could not get its leader; if the
+right replica already leads, that is not a failure. Differs from Kafka's tool: partitions are in order, --admin.config
+is accepted without a warning, and if no broker answers, that is reported at once.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _partitions(options: argparse.Namespace) -> list[TopicPartition] | None:
-    """None for all."""
+    """Returns the chosen partitions; None for all."""
     if options.topic is not None:
         return [TopicPartition(options.topic, options.partition)]
     return None if options.all_topic_partitions else read_partitions(options.path_to_json_file, "Replica election data")

@@ -6,8 +6,8 @@ Kafka 4.3.1's tool: two lines, then one of JSON.
     {"brokers":[{"broker":1,"logDirs":[{"partitions":[{"partition":"t-0","size":0,"offsetLag":0,"isFuture":false}],
      "error":null,"logDir":"/data"}]}],"version":1}
 
-`--output json` prints the JSON alone, and in each directory `totalBytes` and `usableBytes` of its volume (-1: the
-broker does not say). Differs from Kafka's tool: brokers, directories and partitions stand in order.
+`--output json` prints only the JSON, with `totalBytes` and `usableBytes` of the volume in each directory (-1: the
+broker does not report them). Differs from Kafka's tool: brokers, directories and partitions are in order.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _ids(brokers: Iterable[int]) -> str:
 
 
 def _document(directory: LogDirectory, topics: set[str], *, with_room: bool) -> dict[str, Any]:
-    """As Kafka's tool writes it; its order of the names is kept, too."""
+    """Returns a directory in the form of Kafka's tool, with its order of the names."""
     replicas = [
         {
             "partition": str(key),

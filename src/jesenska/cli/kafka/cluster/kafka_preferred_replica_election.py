@@ -1,14 +1,14 @@
-"""kafka-preferred-replica-election: has the first replica of each partition lead again; the tool of the releases 0.8
-to 2.8, which kafka-leader-election has replaced.
+"""kafka-preferred-replica-election: makes the first replica of each partition its leader again; the tool of the
+releases 0.8 to 2.8, which kafka-leader-election has replaced.
 
-    --zookeeper HOST:PORT          writes the wish in the tree (/admin/preferred_replica_election); the controller sees
-                                   it and takes it away when it is done. Lines of 1.0's tool.
-    --bootstrap-server HOST:PORT   asks the controller and tells what became of each partition. Lines of 2.8's tool.
+    --zookeeper HOST:PORT          writes the request into the tree (/admin/preferred_replica_election); the controller
+                                   deletes it when it is done. Lines of 1.0's tool.
+    --bootstrap-server HOST:PORT   asks the controller and prints the result of each partition. Lines of 2.8's tool.
 
-Without --path-to-json-file it means all partitions. Differs from Kafka's tools: partitions stand in order; what cannot
-be done ends with exit code 1; partitions that do not exist are skipped, as there, but end with exit code 1, too; no
-warning that the tool is old; partitions that their preferred replica leads already are named (2.8's tool leaves the
-names out).
+Without --path-to-json-file it applies to all partitions. Differs from Kafka's tools: partitions are in order; a failed
+election ends with exit code 1; partitions that do not exist are skipped, as in Kafka's tools, but end with exit code
+1, too; there is no warning that the tool is old; partitions whose preferred replica already leads are named (2.8's
+tool leaves the names out).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ async def _ask_in_tree(store: Store, wanted: list[TopicPartition] | None, output
 
 
 async def _existing(store: Store, topics: list[str] | None) -> set[TopicPartition]:
-    """The partitions of these topics that there are; None: of all topics."""
+    """Returns the existing partitions of these topics; None: of all topics."""
     if topics is None:
         try:
             topics = (await store.children(paths.TOPICS))[0]
@@ -123,7 +123,7 @@ async def _existing(store: Store, topics: list[str] | None) -> set[TopicPartitio
 
 async def _topic(store: Store, name: str) -> TopicNode | None:
     if not is_legal_topic_name(name):
-        return None  # a file may name anything, other nodes among it
+        return None  # a file may name anything, even other nodes
     try:
         return TopicNode.decode((await store.get(paths.topic(name)))[0])
     except NoNodeError:

@@ -1,5 +1,5 @@
-"""kafka-replica-verification: reads every replica of partitions from its broker and says how far they are the same, as
-Apache Kafka 4.3.1's tool. Flags and lines of Kafka's tools from 0.8.2 on; it goes on until it is stopped:
+"""kafka-replica-verification: reads every replica of partitions from its broker and compares them, as Apache Kafka
+4.3.1's tool does. Flags and lines of Kafka's tools from 0.8.2 on; it runs until it is stopped:
 
     2026-11-23 12:00:00,000: verification process is started
     2026-11-23 12:00:30,017: max lag is 12 for partition t-1 at offset 300 among 2 partitions
@@ -7,13 +7,13 @@ Apache Kafka 4.3.1's tool. Flags and lines of Kafka's tools from 0.8.2 on; it go
                              replica 2's checksum 905281712                                              (on one line)
     2026-11-23 12:00:31,020: partition t-1: replica 1's offset 320 doesn't match replica 2's offset 321
 
-The last ends it, with exit code 1. For programs: `--reports N` ends it after N reports of the lag, with exit code 1 if
-there was a difference; `--output json` prints an object a line.
+The last line ends it, with exit code 1. For programs: `--reports N` ends it after N reports of the lag, with exit code
+1 if there was a difference; `--output json` prints one object per line.
 
-A broker that is away keeps its partitions where they are until it answers; stderr says so, once between two reports.
-What was deleted meanwhile is passed over. Differs from Kafka's tool: the checksum of the bytes is taken, too, not only
-the one that stands in the batch compared; where several partitions lag alike the first by name is told. It holds the
-fetch size of each replica in memory at once.
+If a broker does not answer, its partitions wait until it does; that is reported on stderr, once between two reports.
+Offsets that were deleted meanwhile are skipped. Differs from Kafka's tool: the checksum of the bytes is computed, too,
+and not only the checksum in the batch compared; if several partitions have the same lag, the first by name is
+reported. The fetch size of each replica is in memory at once.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 async def _offsets_at(
     cluster: Cluster, replicas: Mapping[TopicPartition, Sequence[int]], time: int
 ) -> dict[TopicPartition, int]:
-    """Where each partition has the time; its end where nothing is as new as that."""
+    """Returns the offset of each partition at the time; its end if no record is that new."""
     found = {key: item.offset for key, item in (await list_offsets(cluster, dict.fromkeys(replicas, time))).items()}
     newer = [key for key, offset in found.items() if offset < 0]
     if newer:
@@ -125,20 +125,20 @@ async def _offsets_at(
 
 
 class _Verification:
-    """One run."""
+    """One run of the tool."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace, comparison: ReplicaComparison) -> None:
         self._cluster, self._options, self._comparison = cluster, options, comparison
         self._events = Events(cluster.clock) if options.output == "json" else None
         self._differences = 0
-        #: What was said on stderr since the last report.
+        #: Warnings on stderr since the last report.
         self._told: set[tuple[int, str]] = set()
         #: Rounds in a row in which a replica could not be read.
         self._failures = 0
 
     async def run(self) -> int:
-        """Until it has reported as often as it is to, else for ever; the exit code. JesenskaError where replicas
-        cannot be compared any further."""
+        """Runs until the number of reports is reached, else without end; returns the exit code. JesenskaError if
+        replicas cannot be compared any further."""
         clock, options = self._cluster.clock, self._options
         self._say("verification process is started", "started")
         reported_at, reports = clock.monotonic(), 0
@@ -155,7 +155,7 @@ class _Verification:
         return 1 if self._differences else 0
 
     async def _fetch(self, broker: int) -> dict[TopicPartition, FetchedReplica]:
-        """What a broker has; nothing if it is away."""
+        """Returns the replicas of a broker; empty if the broker does not answer."""
         wanted = self._comparison.offsets_on(broker)
         options = self._options
         try:
@@ -202,8 +202,8 @@ class _Verification:
             raise _cannot_go_on(found, self._comparison.offsets[found.key])
 
     async def _look_at_errors(self, answers: Answers) -> None:
-        """Says which replicas cannot be read, passes over what was deleted, and waits before they are asked again: an
-        error is answered at once."""
+        """Reports replicas that cannot be read, skips deleted offsets, and pauses before the next requests, because
+        errors are answered at once."""
         gone = self._comparison.out_of_range(answers)
         for key in gone:
             await self._pass_over(key)
@@ -256,7 +256,7 @@ class _Verification:
             print(f"{date_text(self._cluster.clock.now_ms(), _DATE_FORMAT)}: {line}", flush=True)
 
     def _warn(self, broker: int, what: str) -> None:
-        """Says it once until the next report."""
+        """Prints the warning once until the next report."""
         if (broker, what) not in self._told:
             self._told.add((broker, what))
             print(f"kafka-replica-verification: broker {broker}: {what}.", file=sys.stderr, flush=True)

@@ -5,8 +5,8 @@ it has stopped.
     kafka-server-stop --data DIR           another directory
     kafka-server-stop server.properties    the log.dirs of that file
 
-Kafka's script ends every process whose command line looks like Kafka's; this one only who holds one of those
-directories (`stopping`).
+Kafka's script ends every process whose command line looks like Kafka's; this one ends only a process that holds one of
+those directories (`stopping`).
 """
 
 from __future__ import annotations

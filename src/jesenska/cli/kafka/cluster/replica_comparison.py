@@ -1,13 +1,14 @@
-"""Whether the replicas of partitions hold the same: batch by batch up to the high watermark. Fetches nothing itself.
+"""Compares the replicas of partitions, batch by batch up to the high watermark. This module does not fetch anything
+itself.
 
-    offsets_on(broker)   where each partition of the broker is to be read from
-    compare(answers)     what the brokers gave; yields each difference, and moves behind what every replica has
-    max_lag              how far the partition that lags most is behind: its highest high watermark less the offset up
+    offsets_on(broker)   the offsets from which the broker's partitions are to be read
+    compare(answers)     compares the brokers' answers; yields each difference, and moves past the common batches
+    max_lag              the lag of the partition that lags most: its highest high watermark less the offset up
                          to which its replicas were compared
 
-A replica that gave nothing, or is not there, keeps its partition where it is. Two batches are the same if they end at
-the same offset and have the same checksum: the one in the header, and the one of the bytes that came. The leader
-epoch stands outside the checksum and is not compared.
+If a replica returned nothing, or did not answer, its partition does not move. Two batches are the same if they end at
+the same offset and have the same checksum: the one in the header, and the one of the received bytes. The leader epoch
+is not covered by the checksum and is not compared.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from jesenska.records import codec
 from jesenska.records.batch import BatchHeader, iter_headers
 from jesenska.records.header import ATTRIBUTES_OFFSET
 
-#: What each broker gave.
+#: The answers of the brokers.
 Answers = Mapping[int, Mapping[TopicPartition, FetchedReplica]]
 
 
 class ChecksumsDiffer(NamedTuple):
-    """Two replicas have a batch that ends at the offset, with another content."""
+    """Two replicas have different batches that end at this offset."""
 
     key: TopicPartition
     offset: int
@@ -38,8 +39,8 @@ class ChecksumsDiffer(NamedTuple):
 
 
 class OffsetsDiffer(NamedTuple):
-    """Behind what they have in common, two replicas have batches that end at these offsets. Nothing behind them can be
-    compared."""
+    """After their common batches, two replicas have batches that end at these different offsets. Nothing after them
+    can be compared."""
 
     key: TopicPartition
     first_broker: int
@@ -49,7 +50,7 @@ class OffsetsDiffer(NamedTuple):
 
 
 class MaxLag(NamedTuple):
-    """The partition that lags most; -1 and None where no broker has told a high watermark."""
+    """The partition that lags most; -1 and None if no broker has reported a high watermark."""
 
     lag: int = -1
     key: TopicPartition | None = None
@@ -64,13 +65,13 @@ class _Replica(NamedTuple):
 
 
 class ReplicaComparison:
-    """Partitions with the brokers that have replicas of them, and the offsets where comparing begins."""
+    """Partitions with the brokers of their replicas, and the offsets at which the comparison begins."""
 
     def __init__(self, replicas: Mapping[TopicPartition, Sequence[int]], offsets: Mapping[TopicPartition, int]) -> None:
         self._replicas = {key: sorted(replicas[key]) for key in sorted(replicas)}
         self.offsets = dict(offsets)
-        #: In which round each partition moved last. Who has stood longest is asked for first, for only the first
-        #: partition of a fetch gets a batch that is larger than the fetch size.
+        #: The round in which each partition moved last. Partitions that have not moved for longest are requested
+        #: first, because only the first partition of a fetch gets a batch that is larger than the fetch size.
         self._moved = dict.fromkeys(self._replicas, 0)
         self._round = 0
         self.max_lag = MaxLag()
@@ -83,12 +84,13 @@ class ReplicaComparison:
         return sorted({broker for brokers in self._replicas.values() for broker in brokers})
 
     def offsets_on(self, broker: int) -> dict[TopicPartition, int]:
-        """The partitions of a broker with the offsets to read them from; in the same order for each broker."""
+        """Returns the partitions of a broker with the offsets to read them from; in the same order for each broker."""
         keys = [key for key, brokers in self._replicas.items() if broker in brokers]
         return {key: self.offsets[key] for key in sorted(keys, key=lambda key: (self._moved[key], key))}
 
     def out_of_range(self, answers: Answers) -> list[TopicPartition]:
-        """Partitions that no replica has at their offsets: they were deleted up to a higher one, or made anew."""
+        """Returns the partitions whose offsets are missing in all replicas: they were deleted up to a higher offset,
+        or created again."""
         return [
             key
             for key, brokers in self._replicas.items()
@@ -99,7 +101,7 @@ class ReplicaComparison:
         ]
 
     def compare(self, answers: Answers) -> Iterator[ChecksumsDiffer | OffsetsDiffer]:
-        """One round over all partitions. JesenskaError where what a replica gave is no batches."""
+        """Does one round over all partitions. JesenskaError if the data of a replica cannot be read as batches."""
         self._round += 1
         largest = MaxLag()
         for key in self._replicas:
@@ -115,7 +117,7 @@ class ReplicaComparison:
     def _compare_one(
         self, key: TopicPartition, answers: Answers
     ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int]:
-        """Gives the highest high watermark that a replica has told."""
+        """Returns the highest high watermark that a replica has reported."""
         replicas = []
         for broker in self._replicas[key]:
             found = _of(answers, broker, key)
@@ -131,7 +133,8 @@ class ReplicaComparison:
     def _compare_next(
         self, key: TopicPartition, replicas: Sequence[_Replica]
     ) -> Generator[ChecksumsDiffer | OffsetsDiffer, None, int | None]:
-        """The next batch of each replica. Gives the offset behind it, or None if some replica has no further one."""
+        """Compares the next batch of each replica. Returns the offset after it, or None if some replica has no further
+        batch."""
         first: tuple[_Replica, int, BatchHeader] | None = None
         is_everywhere = True
         for replica in replicas:

@@ -1,13 +1,13 @@
-"""What kafka-consumer-groups prints: the columns of Kafka 4.3.1's tool, and the same as JSON.
+"""The output of kafka-consumer-groups: the columns of Kafka 4.3.1's tool, and the same values as JSON.
 
     offsets    GROUP TOPIC PARTITION [LEADER-EPOCH] CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID
     members    GROUP CONSUMER-ID [GROUP-INSTANCE-ID] HOST CLIENT-ID #PARTITIONS [CURRENT-EPOCH CURRENT-ASSIGNMENT
                TARGET-EPOCH TARGET-ASSIGNMENT]
     state      GROUP COORDINATOR (ID) ASSIGNMENT-STRATEGY STATE [GROUP-EPOCH TARGET-ASSIGNMENT-EPOCH] #MEMBERS
 
-The columns in brackets come with --verbose (the instance's with a static member). A group of the classic protocol has
-no epochs: `-`. A column is as wide as its widest value, and at least as wide as in Kafka's tool; the last one is not
-filled up unless Kafka's is.
+The columns in brackets are printed with --verbose (that of the instance if there is a static member). A group of the
+classic protocol has no epochs: `-`. A column is as wide as its widest value, and at least as wide as in Kafka's tool;
+the last one is padded only if Kafka's is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Column(NamedTuple):
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
-    """Lines of columns, the headings first; a column of width 0 is not filled up."""
+    """Returns lines of columns, the headings first; a column of width 0 is not padded."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = []
     for number, column in enumerate(columns):
@@ -39,7 +39,7 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> str:
 
 
 class OffsetRow(NamedTuple):
-    """One partition of a group; None where there is nothing: no offset committed, no end known, no member."""
+    """One partition of a group; None if there is no committed offset, no known end, or no member."""
 
     topic: str
     partition: int
@@ -57,7 +57,7 @@ class OffsetRow(NamedTuple):
 def offset_rows(
     group: GroupDescription, committed: Mapping[TopicPartition, OffsetAndMetadata], ends: Mapping[TopicPartition, int]
 ) -> list[OffsetRow]:
-    """The partitions of members, member by member, then those that nobody reads but that have offsets."""
+    """Returns the partitions of members, member by member, then those with offsets but without a member."""
     rows = []
     seen: set[TopicPartition] = set()
     for member in sorted(group.members, key=lambda item: (-len(item.assignment), item.member_id)):
@@ -123,7 +123,7 @@ def _members(group: GroupDescription) -> list[GroupMember]:
 
 
 def _assignment(member: GroupMember) -> str:
-    """`topic:0,1;other:2`"""
+    """Returns the partitions of a member as `topic:0,1;other:2`."""
     by_topic: dict[str, list[str]] = {}
     for key in sorted(member.assignment):
         by_topic.setdefault(key.topic, []).append(str(key.partition))

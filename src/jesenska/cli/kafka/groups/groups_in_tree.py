@@ -1,14 +1,14 @@
 """kafka-consumer-groups with --zookeeper: groups that keep their offsets in the tree, as the consumers of 0.8 do.
 Output of 1.0's tool.
 
-    /consumers/GROUP/ids/MEMBER                        ephemeral: who is there
-    /consumers/GROUP/owners/TOPIC/PARTITION            ephemeral: `MEMBER-<thread>`, who reads it
+    /consumers/GROUP/ids/MEMBER                        ephemeral: a member
+    /consumers/GROUP/owners/TOPIC/PARTITION            ephemeral: `MEMBER-<thread>`, its reader
     /consumers/GROUP/offsets/TOPIC/PARTITION           the offset as text
 
-Members and owners come and go while they are looked at: what is not there any more when it is asked for is left out.
+Members and owners may change meanwhile: nodes that are deleted before they are read are left out.
 
-Differs from 1.0's tool: partitions that nobody owns are shown where they have an offset; a group that is not there,
-and one that cannot be deleted, is an error with exit code 1."""
+Differs from 1.0's tool: partitions without an owner are shown if they have an offset; a missing group, and one that
+cannot be deleted, is an error with exit code 1."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class _Row(NamedTuple):
 
 
 async def work(options: argparse.Namespace, action: str) -> int:
-    """Does one action and gives the exit code; JesenskaError with one sentence where it cannot be done."""
+    """Does one action and returns the exit code; JesenskaError with one sentence if it cannot be done."""
     if action not in ("list", "describe", "delete"):
         raise JesenskaError(
             f"--{action} is not done in ZooKeeper: name a broker with --bootstrap-server for groups that it "
@@ -133,7 +133,7 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
             offsets[key] = int(text)
     keys = sorted(owners.keys() | offsets.keys())
     ends = await _ends(servers, keys) if keys else {}
-    # A member has a thread for each of its streams; who owns a partition is told with the number of its thread.
+    # A member has a thread for each of its streams; the owner of a partition is stored with the number of its thread.
     return [
         _Row(key, offsets.get(key), ends.get(key), owners[key].rpartition("-")[0] if key in owners else None)
         for key in keys
@@ -141,7 +141,7 @@ async def _rows(store: Store, group: str, servers: str) -> list[_Row]:
 
 
 async def _ends(servers: str, keys: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-    """The ends of the logs that have a leader; none where no broker is up."""
+    """Returns the ends of the logs that have a leader; empty if no broker is up."""
     try:
         cluster = Cluster(await brokers_in(servers))
     except JesenskaError as error:
@@ -194,7 +194,7 @@ async def _delete(store: Store, groups: Sequence[str], wanted: Sequence[str], op
 
 
 async def _delete_below(store: Store, path: str) -> None:
-    """Deletes a node and everything below it; what somebody makes there meanwhile is deleted, too."""
+    """Deletes a node and everything below it, with nodes that are created there meanwhile."""
     while True:
         for name in await _names(store, path):
             await _delete_below(store, f"{path}/{name}")
@@ -208,7 +208,7 @@ async def _delete_below(store: Store, path: str) -> None:
 
 
 async def _leaves(store: Store, directory: str) -> dict[TopicPartition, str]:
-    """What stands at TOPIC/PARTITION below a node."""
+    """Returns the contents of the nodes TOPIC/PARTITION below a node."""
     found = {}
     for topic in await _names(store, directory):
         for name in await _names(store, f"{directory}/{topic}"):

@@ -7,14 +7,14 @@ Apache Kafka 4.3.1's tool.
     --reset-offsets (--group G | --all-groups) (--topic T[:0,1] | --all-topics | --from-file F) WHERE
                     [--dry-run | --execute] [--export]
 
-A group's offsets are set while it has no members; otherwise it is refused. Without --execute nothing is changed.
+A group's offsets can be set only while it has no members. Without --execute nothing is changed.
 
-With --zookeeper, as the tools of before 2.0: --list, --describe and --delete of the groups that keep their offsets in
-the tree (groups_in_tree).
+With --zookeeper, as the tools before 2.0: --list, --describe and --delete of the groups that keep their offsets in the
+tree (groups_in_tree).
 
-Differs from Kafka's tool: what fails is told on stderr and the exit code is 1 (there 0 in most cases); partitions
-stand in their order; a line of a file that cannot be understood is an error. Left out: --validate-regex, with the new
-group protocol.
+Differs from Kafka's tool: failures are reported on stderr and the exit code is 1 (0 in most cases in Kafka's tool);
+partitions are in order; a malformed line of a file is an error. Left out: --validate-regex, with the new group
+protocol.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _VIEWS = ("offsets", "members", "state")
 _STATES = ("CompletingRebalance", "Empty", "PreparingRebalance", "Stable", "Dead", "Reconciling", "Assigning")
 _TYPES = ("Consumer", "Classic")
 _REBALANCING = ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
-#: Flags that belong to some actions only.
+#: Flags that are allowed with some actions only.
 _BELONGS = {
     "group": ("describe", "delete", "reset-offsets", "delete-offsets"),
     "all-groups": ("describe", "delete", "reset-offsets"),
@@ -164,7 +164,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
             return await groups_in_tree.work(options, action)
     timeout = {} if options.timeout is None else {"request.timeout.ms": str(options.timeout)}
     async with cluster_of(options, timeout) as cluster, telling("Waiting for the group's coordinator"):
-        # Looking for a coordinator goes on for half a minute: where nobody answers, that is said at once.
+        # The look-up of a coordinator takes up to half a minute: if no broker answers, that is reported at once.
         await cluster.any_channel()
         tool = _Tool(cluster, options)
         return await {
@@ -238,7 +238,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 class _Tool:
-    """One run of the tool. Each action gives the exit code."""
+    """One run of the tool. Each action returns the exit code."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace) -> None:
         self._cluster = cluster
@@ -252,7 +252,7 @@ class _Tool:
         self._code = 1
 
     async def _all(self) -> list[GroupListing]:
-        """The groups of consumers, members or not."""
+        """Returns the groups of consumers, with or without members."""
         return [item for item in await self._groups.list_groups() if item.protocol_type in ("consumer", "")]
 
     async def _group_ids(self) -> list[str]:
@@ -353,7 +353,7 @@ class _Tool:
         return offset_rows(group, committed, await self._ends(keys))
 
     async def _ends(self, keys: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The ends of the logs that can be asked: of partitions that exist and have a leader."""
+        """Returns the ends of the logs of partitions that exist and have a leader."""
         if not keys:
             return {}
         await self._cluster.refresh({key.topic for key in keys})
@@ -395,7 +395,8 @@ class _Tool:
     # --- offsets -----------------------------------------------------------------------------------------------------
 
     async def _named(self, *, must_exist: bool) -> dict[str, list[TopicPartition]]:
-        """The partitions of --topic, by topic; none for a topic that does not exist, where that is no error."""
+        """Returns the partitions of --topic, by topic; empty for a topic that does not exist, if that is not an
+        error."""
         found: dict[str, list[TopicPartition]] = {}
         for text in self._options.topic:
             topic, colon, numbers = text.partition(":")
@@ -476,14 +477,14 @@ class _Tool:
             else:
                 plans[group_id] = await self._plan(group_id, reset, from_file, only_group=len(group_ids) == 1)
         if self._options.execute:
-            # Everything is planned before anything is changed: a mistake in what was asked changes nothing.
+            # Everything is planned before anything is changed: wrong arguments change nothing.
             plans = {group_id: await self._execute(group_id, plan) for group_id, plan in plans.items()}
         rows = [(group_id, key, offset) for group_id, plan in plans.items() for key, offset in sorted(plan.items())]
         self._print_reset(rows, several=len(group_ids) != 1)
         return self._code
 
     async def _execute(self, group_id: str, plan: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Sets the offsets; gives those that are set."""
+        """Sets the offsets; returns those that are set."""
         results: dict[TopicPartition, KafkaError | None]
         try:
             results = await self._groups.alter_offsets(group_id, plan)
@@ -525,7 +526,7 @@ class _Tool:
 
 
 def _words(text: str | None, known: Sequence[str], what: str, plural: str) -> set[str]:
-    """The words of a list, lower case; JesenskaError for one that is not known."""
+    """Returns the words of a list in lower case; JesenskaError for an unknown one."""
     words = {word.strip().lower() for word in (text or "").split(",") if word.strip()}
     if words - {word.lower() for word in known}:
         raise JesenskaError(f"Invalid {what} '{text}'. Valid {plural} are: {', '.join(known)}")

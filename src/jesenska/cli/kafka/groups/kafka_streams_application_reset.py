@@ -1,13 +1,13 @@
-"""kafka-streams-application-reset: lets an application of the Streams API begin anew. Flags and output of Apache Kafka
-4.3.1's tool; it serves applications of Kafka Streams and of `KafkaStreams` here.
+"""kafka-streams-application-reset: lets an application of the Streams API start again from the beginning. Flags and
+output of Apache Kafka 4.3.1's tool; it works for applications of Kafka Streams and of jesenska's `KafkaStreams`.
 
-    --input-topics a,b [--to-earliest | --to-offset N | ...]    where the application reads these topics from
+    --input-topics a,b [--to-earliest | --to-offset N | ...]    the new offsets of these topics
     --intermediate-topics c                                     these are skipped to their end
     --internal-topics app-s-changelog                           only these of its internal topics are deleted
-    --state-dir state                                           its state below this directory goes, too
+    --state-dir state                                           its state below this directory is removed, too
 
-Internal topics are those that begin with the application's id and end as Kafka Streams ends their names. Everything is
-looked up before anything is changed. An application that runs is left alone: it has to be closed first.
+Internal topics are those whose names begin with the application's id and have an ending of Kafka Streams. Everything
+is looked up before anything is changed. A running application is refused: it has to be closed first.
 
 Beyond Kafka's tool: --state-dir, and --output json.
 """
@@ -106,7 +106,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
     if len(places) > 1:
         parser.error(f'Option "[{places[0]}]" can\'t be used with option "[{places[1]}]"')
     if options.bootstrap_server:
-        options.zookeeper = None  # Kafka's tool up to 1.0 takes both, and needs it for topics alone
+        options.zookeeper = None  # Kafka's tool up to 1.0 takes both, and uses this only for topics
     elif not options.zookeeper:
         options.bootstrap_server = "localhost:9092"
     async with cluster_of(options) as cluster:
@@ -122,7 +122,7 @@ def _names(text: str | None) -> list[str]:
 
 
 class _Tool:
-    """What is asked is looked up first (`look`), then done."""
+    """One run of the tool: everything is looked up first (`look`), then done."""
 
     def __init__(self, name: str, options: argparse.Namespace, cluster: Cluster) -> None:
         self._name = name
@@ -197,10 +197,10 @@ class _Tool:
         return await planned(self._cluster, self._id, keys, self._reset, warn)
 
     async def do(self) -> None:
-        """Does it, and says so; with --dry-run only says it."""
+        """Does it and prints each step; with --dry-run only prints."""
         if self._options.dry_run:
             self._say("----Dry run displays the actions which will be performed when running Streams Reset Tool----")
-        state = self._remove_state()  # it is refused while the application runs, and then nothing has been changed
+        state = self._remove_state()  # refused while the application runs, before anything is changed
         await self._remove_members()
         await self._set_offsets()
         await self._remove_offsets_of_a_state()
@@ -267,7 +267,8 @@ class _Tool:
         self._say("Done.")
 
     async def _remove_offsets_of_a_state(self) -> None:
-        """What `KafkaStreams` has committed says that a state is somewhere. It is not to be looked for any more."""
+        """Removes offsets whose metadata shows that `KafkaStreams` has a state for them, so that the state is not
+        looked for."""
         from jesenska.pipeline.connector.options import READ_BY_A_QUERY
 
         if self._options.dry_run:

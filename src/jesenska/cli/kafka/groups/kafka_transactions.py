@@ -1,12 +1,12 @@
-"""kafka-transactions: the transactions of the cluster and their producers, and an end for one that hangs (KIP-664).
-Commands, flags and tables of Apache Kafka 4.3.1's tool; `--output json` gives a list of objects under the same names.
+"""kafka-transactions: shows the transactions of the cluster and their producers, and aborts hanging ones (KIP-664).
+Commands, flags and tables of Apache Kafka 4.3.1's tool; `--output json` prints a list of objects with the same names.
 
-A transaction hangs where a partition knows it as open and its coordinator does not: consumers of committed records get
-no further there. `find-hanging` looks at transactions that are open for longer than any may be, and asks the
+A transaction hangs if it is open in a partition and its coordinator does not know it: consumers of committed records
+cannot read past it. `find-hanging` finds transactions that are open for longer than the limit, and asks the
 coordinators about them. `abort` ends one in one partition.
 
-Differs from Kafka's tool: transactions stand in the order of their names, partitions in order; an unknown topic is
-said to be unknown at once, where Kafka's tool asks for a minute.
+Differs from Kafka's tool: transactions are in the order of their names, partitions in order; an unknown topic is
+reported at once, while Kafka's tool repeats the request for a minute.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from jesenska.client.cluster import Cluster
 
 _MINUTE_MS = 60_000
 _DEFAULT_MAX_TIMEOUT_MINUTES = 15
-#: A transaction that is over may be known as open for a little longer.
+#: A transaction that has ended may appear open for a little longer.
 _GRACE_MINUTES = 5
 
 _LIST = ("TransactionalId", "Coordinator", "ProducerId", "TransactionState")
@@ -138,7 +138,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 @dataclass(frozen=True)
 class _Open:
-    """A transaction that a partition knows as open."""
+    """A transaction that is open in a partition."""
 
     key: TopicPartition
     producer: ActiveProducer
@@ -256,7 +256,7 @@ async def _find_hanging(admin: TransactionAdmin, options: argparse.Namespace) ->
 
 
 async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[TopicPartition]:
-    """Where to look: of one topic, or what a broker leads, or both."""
+    """Returns the partitions to search: of one topic, or with a replica on one broker, or both."""
     topics = [await cluster.topic(options.topic)] if options.topic is not None else (await cluster.topics()).values()
     return [
         item.topic_partition
@@ -268,7 +268,7 @@ async def _partitions(cluster: Cluster, options: argparse.Namespace) -> list[Top
 
 
 async def _unknown_to_coordinators(admin: TransactionAdmin, old: Sequence[_Open]) -> list[_Open]:
-    """Those of which no coordinator knows that they are open in their partition."""
+    """Returns the transactions that no coordinator knows as open in their partition."""
     if not old:
         return []
     listed = await admin.list_transactions(producer_ids={item.producer.producer_id for item in old})
@@ -287,7 +287,7 @@ async def _force_terminate(admin: TransactionAdmin, options: argparse.Namespace)
     try:
         await admin.force_terminate(options.transactional_id)
     except KafkaError as error:
-        # A producer that was fenced meanwhile has nothing open any more.
+        # A producer that was fenced meanwhile has no open transaction.
         if error.code != ErrorCode.PRODUCER_FENCED:
             raise
 

@@ -1,16 +1,15 @@
-"""Where a group's offsets are set to: the flags of `kafka-consumer-groups --reset-offsets` and of
-`kafka-streams-application-reset`, and what each means for partitions.
+"""The new offsets of a group: the flags of `kafka-consumer-groups --reset-offsets` and of
+`kafka-streams-application-reset`, and their meaning for partitions.
 
     --to-earliest, --to-latest, --to-current, --to-offset N, --shift-by N, --by-duration P1DT2H, --to-datetime
     2026-01-31T12:00:00.000, --from-file
 
-An offset outside the log is moved to its nearest end; a time after the last record becomes the end; a partition
-without a committed offset has its end for its current one, and cannot be shifted. A time without a zone is UTC, as in
-Kafka's tool.
+An offset outside the log is moved to its nearest end; a time after the last record becomes the end. A partition
+without a committed offset has its end as the current offset, and cannot be shifted. A time without a zone is UTC, as
+in Kafka's tool.
 
 The file has a line for each partition, as --export writes it: `topic,partition,offset` for one group,
-`group,topic,partition,offset` for several. Lines that are neither are an error here; Kafka's tool reads what is
-missing as 0.
+`group,topic,partition,offset` for several. Other lines are an error here; Kafka's tool reads missing fields as 0.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ _FILE_LIMIT_BYTES = 64 * 1024 * 1024
 PLACES = ("to-earliest", "to-latest", "to-current", "to-offset", "shift-by", "by-duration", "to-datetime", "from-file")
 
 Warn = Callable[[str], None]
-#: Offsets from a file by group; the name is None where the file has no groups.
+#: Offsets from a file by group; the name is None if the file has no groups.
 FileOffsets = Mapping[str | None, Mapping[TopicPartition, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """`kind` is the flag without its dashes; `number` belongs to to-offset and shift-by, and is the time in ms for
-    to-datetime."""
+    """The rule for new offsets. `kind` is the flag without its dashes; `number` is the value for to-offset and
+    shift-by, and the time in ms for to-datetime."""
 
     kind: str
     number: int = 0
@@ -58,7 +57,7 @@ class Reset:
 
 
 def add_places(group: argparse._ActionsContainer, *more: str) -> None:
-    """Adds the flags that say where; `more` is to-current where the tool has it."""
+    """Adds the flags for new offsets; `more` is to-current if the tool has it."""
     group.add_argument("--to-earliest", action="store_true", help="To the beginning of the log.")
     group.add_argument("--to-latest", action="store_true", help="To the end of the log.")
     if "to-current" in more:
@@ -79,17 +78,17 @@ def add_places(group: argparse._ActionsContainer, *more: str) -> None:
 
 
 def given(options: argparse.Namespace, names: Iterable[str] = PLACES) -> list[str]:
-    """The flags among these that were given."""
+    """Returns the flags among these that were given."""
     return [name for name in names if getattr(options, name.replace("-", "_"), None) not in (None, False)]
 
 
 def warn(text: str) -> None:
-    """What a tool says of offsets that are not as they were asked for."""
+    """Prints a warning about offsets that differ from the requested ones."""
     print(f"WARN: {text}", file=sys.stderr)
 
 
 def reset_of(options: argparse.Namespace) -> Reset:
-    """What the first of them says. JesenskaError for a number or a time that is none."""
+    """Returns the rule of the first given flag. JesenskaError for a number or a time that is not valid."""
     kind = given(options)[0]
     if kind in ("to-offset", "shift-by"):
         return Reset(kind, offset_of(getattr(options, kind.replace("-", "_"))))
@@ -103,7 +102,7 @@ def reset_of(options: argparse.Namespace) -> Reset:
 async def planned(
     cluster: Cluster, group_id: str, partitions: Collection[TopicPartition], reset: Reset, warn: Warn
 ) -> dict[TopicPartition, int]:
-    """The new offset of each partition, all of which must exist."""
+    """Returns the new offset of each partition; all partitions must exist."""
     keys = sorted(partitions)
     if not keys:
         return {}
@@ -132,7 +131,7 @@ async def planned(
 
 
 async def within(cluster: Cluster, offsets: Mapping[TopicPartition, int], warn: Warn) -> dict[TopicPartition, int]:
-    """The offsets, those outside a partition's log moved to its nearest end."""
+    """Returns the offsets; those outside a partition's log are moved to its nearest end."""
     first, end = await _at(cluster, list(offsets), EARLIEST), await _at(cluster, list(offsets), LATEST)
     found = {}
     for key, offset in sorted(offsets.items()):
@@ -172,7 +171,7 @@ async def _from_time(
 
 
 def duration_of(text: str) -> timedelta:
-    """A duration as Java writes them, PnDTnHnMn.nS; each number may have a sign."""
+    """Parses a duration as Java writes it, PnDTnHnMn.nS; each number may have a sign."""
     match = _DURATION.match(text.strip())
     if match is None or not any(match.group(2, 4, 5, 6)) or (match[3] and not any(match.group(4, 5, 6))):
         raise JesenskaError(f"{text!r} is not a duration: write it as PnDTnHnMnS, for example PT2H30M or P1D.")
@@ -182,7 +181,7 @@ def duration_of(text: str) -> timedelta:
 
 
 def datetime_of(text: str) -> int:
-    """A time as YYYY-MM-DDThh:mm:ss.sss, in ms since 1970; UTC where it has no zone (Z, +hh, +hhmm, +hh:mm)."""
+    """Parses a time as YYYY-MM-DDThh:mm:ss.sss into ms since 1970; UTC if it has no zone (Z, +hh, +hhmm, +hh:mm)."""
     match = _DATETIME.match(text.strip())
     try:
         if match is None:
@@ -202,14 +201,14 @@ def datetime_of(text: str) -> int:
 
 
 def offset_of(text: str) -> int:
-    """A number that fits 64 bits."""
+    """Parses a number that fits into 64 bits."""
     if not _LONG.match(text) or not -_OFFSET_MAX <= int(text) <= _OFFSET_MAX:
         raise JesenskaError(f"{text!r} is not an offset: write a whole number.")
     return int(text)
 
 
 def read_file(path: str) -> FileOffsets:
-    """The offsets of a file, with or without groups; JesenskaError naming the line for one that is neither."""
+    """Returns the offsets of a file, with or without groups; JesenskaError that names the line for a malformed one."""
     try:
         file = Path(path)
         if file.stat().st_size > _FILE_LIMIT_BYTES:
@@ -244,7 +243,7 @@ def read_file(path: str) -> FileOffsets:
 
 
 def of_group(offsets: FileOffsets, group_id: str, only_group: bool) -> Mapping[TopicPartition, int]:
-    """A group's lines; those without a group are the group's if it is the only one that is reset."""
+    """Returns a group's lines; lines without a group are the group's if it is the only one that is reset."""
     if None in offsets and not only_group:
         raise JesenskaError(
             "The file names no groups (topic,partition,offset), which does for one --group only: write "

@@ -1,10 +1,10 @@
-"""The records of __consumer_offsets as lines of JSON, for kafka-console-consumer: what Kafka's OffsetsMessageFormatter
-and GroupMetadataMessageFormatter print.
+"""The records of __consumer_offsets as lines of JSON, for kafka-console-consumer: the output of Kafka's
+OffsetsMessageFormatter and GroupMetadataMessageFormatter.
 
     {"key":{"type":1,"data":{"group":"g","topic":"t","partition":0}},"value":{"version":3,"data":{"offset":5,...}}}
 
-Each prints the records of its kind and leaves out all others. A tombstone's value is null. Differs from Kafka 4.3.1's:
-every document has a line of its own.
+Each prints the records of its kind and leaves out all others. A tombstone's value is null. Differs from Kafka 4.3.1's
+formatters: every document is on its own line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jesenska.records.record import Record
 
 
 class GroupRecordFormatter:
-    """Lines of the records of one kind. JesenskaError where one of that kind cannot be read."""
+    """Formats the records of one kind as lines. JesenskaError if a record of that kind cannot be read."""
 
     unknown: tuple[str, ...] = ()
 

@@ -1,6 +1,6 @@
 """Lines of text as records, for kafka-console-producer: bytes are cut into lines, a line into headers, key and value.
 
-A line ends with \\n, \\r or \\r\\n. What stands in a line, by the properties parse.headers and parse.key:
+A line ends with \\n, \\r or \\r\\n. The properties parse.headers and parse.key determine its fields:
 
     h1:v1,h2:v2 <TAB> key <TAB> value        headers.separator `,`, headers.key.separator `:`, headers.delimiter and
                                              key.separator <TAB>
@@ -8,8 +8,9 @@ A line ends with \\n, \\r or \\r\\n. What stands in a line, by the properties pa
     h1:v1,h2:v2 <TAB> value
     value
 
-Where null.marker is set, a field that equals it is null. With ignore.error a line that lacks a separator is taken as
-far as it goes. The bytes are sent as they came: unlike Kafka's tool, nothing replaces what is not UTF-8.
+If null.marker is set, a field that equals it is null. With ignore.error a line without a separator is accepted with
+the fields that it has. The bytes are sent unchanged: unlike in Kafka's tool, bytes that are not UTF-8 are not
+replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _DEFAULTS = {
     "headers.key.separator": ":",
     "null.marker": "",
 }
-#: The names of all properties that say how a line is read.
+#: The names of all properties for reading a line.
 PROPERTIES = tuple(_DEFAULTS)
 #: Pairs of properties that must differ; key.separator may be the same as headers.delimiter.
 _DIFFERENT = (
@@ -52,7 +53,7 @@ class ParsedLine(NamedTuple):
 
 
 class LineParser:
-    """Headers, key and value of a line. JesenskaError where a separator is missing, or where properties contradict
+    """Splits a line into headers, key and value. JesenskaError if a separator is missing, or if properties contradict
     each other."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
@@ -75,7 +76,7 @@ class LineParser:
 
     @property
     def plain(self) -> bool:
-        """Whether every line is a value and nothing else."""
+        """True if every line is a value and nothing else."""
         return not (self.parse_key or self.parse_headers or self.null_marker is not None)
 
     def parse(self, line: bytes, number: int) -> ParsedLine:
@@ -129,7 +130,7 @@ def _shown(text: bytes) -> str:
 
 
 class LineSplitter:
-    """Pieces of a stream cut into lines. A line longer than `max_bytes` comes out as None: it is not kept."""
+    """Splits a stream into lines. A line longer than `max_bytes` is returned as None and is not kept."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -138,7 +139,7 @@ class LineSplitter:
         self._skipping = False
 
     def feed(self, data: bytes) -> list[bytes | None]:
-        """The lines that end within this piece."""
+        """Returns the lines that end within this piece."""
         if self._after_return and data[:1] == b"\n":
             data = data[1:]
         if not data:
@@ -163,13 +164,13 @@ class LineSplitter:
                 self._skipping = True
             else:
                 self._tail = tail
-        # A line that came in one piece is no longer than a piece.
+        # A line that is within one piece is not longer than the piece.
         if len(data) > self._max_bytes:
             lines = [None if line is not None and len(line) > self._max_bytes else line for line in lines]
         return lines
 
     def finish(self) -> list[bytes | None]:
-        """What follows the last end of a line, if anything does."""
+        """Returns the rest after the last end of a line, if there is any."""
         if self._skipping:
             return [None]
         tail, self._tail = self._tail, b""

@@ -1,13 +1,13 @@
-"""What kafka-console-consumer reads from: partitions by assignment, or the share of a member of a group.
+"""The readers of kafka-console-consumer: partitions by assignment, or the share of a member of a group.
 
-    Assigned   every partition of the topics, or the one that is named; nothing is committed
-    ReadingMember     what the group gives this member; positions are committed every few seconds, before a rebalance
-                      and at the end, and the member
-               leaves the group when it ends, on Ctrl-C, SIGTERM and SIGHUP too. After kill -9 the group takes its
-               share when the session ends, and reads again what came after the last commit.
+    Assigned          every partition of the topics, or the one that is named; nothing is committed
+    ReadingMember     the partitions that the group assigns to this member; positions are committed every few seconds,
+                      before a rebalance and at the end. The member leaves the group when it ends, also on Ctrl-C,
+                      SIGTERM and SIGHUP. After kill -9 the group takes its share when the session ends, and
+                      reads again from the last commit.
 
-Both look again for topics that a pattern matches; for partitions that are new in a topic that is read already only the
-former does.
+Both repeatedly look for new topics that match a pattern. Only the former looks for new partitions of a topic that it
+already reads.
 """
 
 from __future__ import annotations
@@ -42,23 +42,22 @@ _ASSIGNOR_CLASSES = {
 
 class RecordReader(Protocol):
     async def look(self) -> None:
-        """Takes on what is not read yet; the first time, begins."""
+        """Adds new topics and partitions; the first call begins reading."""
 
     def idle(self) -> bool:
-        """Whether there is nothing to read and nobody who could give something."""
+        """True if there is nothing to read and no partition that could have records."""
 
     async def poll_raw(self, timeout_seconds: float) -> list[Fetched]: ...
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """What was taken from here on was not used."""
+        """Notes that records from this offset on were taken but not used."""
 
     async def close(self) -> None: ...
 
 
 class ReadTopics:
-    """The topics of `--topic` or `--include`, asked for anew each time. `waits`: a topic that is named need not be
-    there yet; `creates`: brokers that create topics automatically (`auto.create.topics.enable`) are to create it
-    then."""
+    """The topics of `--topic` or `--include`, requested again each time. `waits`: a named topic need not exist yet;
+    `creates`: brokers that create topics automatically (`auto.create.topics.enable`) then create it."""
 
     def __init__(
         self,
@@ -81,7 +80,7 @@ class ReadTopics:
         self._has_told = False
 
     async def now(self) -> list[TopicInfo]:
-        """Those that are there; UnknownTopicOrPartitionError where a topic that is named is not and is not waited
+        """Returns the existing topics; UnknownTopicOrPartitionError if a named topic does not exist and is not waited
         for."""
         if self._pattern is not None:
             topics = (await self._cluster.topics()).values()
@@ -109,7 +108,8 @@ class ReadTopics:
 
 
 class Assigned:
-    """Reads by assignment. Partitions that appear later are read from their beginning: all of it is new."""
+    """Reads by assignment. Partitions that appear later are read from their beginning, since all their records are
+    new."""
 
     def __init__(self, consumer: Consumer, topics: ReadTopics, partition: int | None, start: int) -> None:
         self._consumer, self._topics, self._partition, self._start = consumer, topics, partition, start
@@ -136,7 +136,7 @@ class Assigned:
         return await self._consumer.poll_raw(timeout_seconds)
 
     def go_back(self, partition: TopicPartition, offset: int) -> None:
-        """Nothing is committed: where reading ended is of no use to anybody."""
+        """Does nothing: offsets are not committed."""
 
     async def close(self) -> None:
         await self._consumer.close()
@@ -166,7 +166,7 @@ class ReadingMember:
 
 
 def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What both consumers take of a consumer's settings."""
+    """Returns the arguments of both consumers from a consumer's settings."""
     reset = settings["auto.offset.reset"]
     return {
         "max_wait_seconds": settings["fetch.max.wait.ms"] / 1000,
@@ -182,7 +182,7 @@ def fetch_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a member takes beyond that."""
+    """Returns the further arguments of a member."""
     if settings["heartbeat.interval.ms"] >= settings["session.timeout.ms"]:
         raise InvalidRequestError("heartbeat.interval.ms must be smaller than session.timeout.ms, best a third of it.")
     return {
@@ -196,7 +196,7 @@ def group_options(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assignor_of(name: str) -> str:
-    """An assignor by its name in the protocol or by Kafka's class."""
+    """Returns an assignor by its name in the protocol or by Kafka's class."""
     found = _ASSIGNOR_CLASSES.get(name.rpartition(".")[2], name)
     if found not in ASSIGNORS:
         raise InvalidRequestError(f"partition.assignment.strategy names {name}: use {', '.join(ASSIGNORS)}.")
@@ -204,7 +204,7 @@ def assignor_of(name: str) -> str:
 
 
 def group_of(options: argparse.Namespace, sources: Sequence[Mapping[str, str]]) -> str | None:
-    """The group of `--group` or of `group.id` in the settings; they must agree."""
+    """Returns the group of `--group` or of `group.id` in the settings; they must agree."""
     given = [options.group, *(source.get("group.id") for source in sources)]
     names = list(dict.fromkeys(name.strip() for name in given if name is not None))
     if len(names) > 1:

@@ -1,11 +1,11 @@
-"""Records as lines of text, for kafka-console-consumer: what its formatter prints, field by field.
+"""Records as lines of text, for kafka-console-consumer: the output of its formatter, field by field.
 
     CreateTime:1500000000000 <TAB> Partition:0 <TAB> Offset:7 <TAB> h1:v1,h2:null <TAB> key <TAB> value <NEWLINE>
 
-Each field is asked for by a property (print.timestamp, print.partition, print.offset, print.delivery, print.epoch,
-print.headers, print.key, print.value); only the value is printed without being asked. key.separator stands between
-fields, line.separator at the end, headers.separator between headers, null.literal for null. Bytes are printed as they
-are, unless a deserializer of Kafka's is named.
+Each field is turned on by a property (print.timestamp, print.partition, print.offset, print.delivery, print.epoch,
+print.headers, print.key, print.value); by default only the value is printed. key.separator is printed between fields,
+line.separator at the end, headers.separator between headers, null.literal for null. Bytes are printed unchanged,
+unless one of Kafka's deserializers is named.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _DEFAULTS = {
     "value.deserializer": "",
     "headers.deserializer": "",
 }
-#: The names of all properties that say what is printed.
+#: The names of all properties for printing.
 PROPERTIES = tuple(_DEFAULTS)
-#: What begins so is for a deserializer; those that are built in take nothing.
+#: Prefixes of the properties of deserializers; the built-in ones have no properties.
 _OF_DESERIALIZERS = ("key.deserializer.", "value.deserializer.", "headers.deserializer.")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: b"CreateTime", TimestampType.LOG_APPEND_TIME: b"LogAppendTime"}
 _PACKAGE = "org.apache.kafka.common.serialization."
@@ -67,7 +67,7 @@ def _double(data: bytes) -> bytes:
 
 
 def _float(data: bytes) -> bytes:
-    """As Java writes it: as few digits as tell this number from its neighbours."""
+    """Formats a float as Java does: with the fewest digits that distinguish it from its neighbours."""
     if len(data) != 4:
         raise JesenskaError(f"{len(data)} bytes are not a number of 4 bytes, which the deserializer expects.")
     number = unpack(">f", data)[0]
@@ -75,7 +75,7 @@ def _float(data: bytes) -> bytes:
         short = float(f"{number:.{digits}g}")
         try:
             same = pack(">f", short) == data
-        except OverflowError:  # rounded to beyond the largest number
+        except OverflowError:  # rounded to more than the largest number
             continue
         if same:
             number = short
@@ -128,7 +128,7 @@ def _deserializer(name: str) -> Deserializer | None:
 
 
 class RecordFormatter:
-    """Lines of a partition's records."""
+    """Formats the records of a partition as lines."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         settings = _DEFAULTS | dict(properties)
@@ -147,7 +147,7 @@ class RecordFormatter:
         self._values_only = self._fields == ["value"] and self._value is None
 
     def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
-        """The lines of these records. JesenskaError where a deserializer cannot read one."""
+        """Returns the lines of these records. JesenskaError if a deserializer cannot read one."""
         end = self._line_end
         if self._values_only:
             null = self._null
@@ -192,8 +192,8 @@ class RecordFormatter:
 
 
 class LoggingFormatter(RecordFormatter):
-    """As RecordFormatter, and every record with time, key and value as a line on stderr (Kafka's
-    LoggingMessageFormatter, which writes it to its log)."""
+    """Formats records like RecordFormatter, and prints each record with time, key and value as a line on stderr
+    (Kafka's LoggingMessageFormatter writes it to its log)."""
 
     def lines(self, partition: TopicPartition, records: Iterable[Record]) -> bytes:
         kept = list(records)
@@ -213,7 +213,7 @@ def _logged(data: bytes | None) -> str:
 
 
 class NothingFormatter:
-    """Prints nothing, for measuring (Kafka's NoOpMessageFormatter)."""
+    """Prints nothing, for performance tests (Kafka's NoOpMessageFormatter)."""
 
     unknown: tuple[str, ...] = ()
 
@@ -222,7 +222,8 @@ class NothingFormatter:
 
 
 class JsonFormatter:
-    """A JSON document for each record and line; what is not UTF-8 stands as {"base64": "..."}."""
+    """Formats each record as a JSON document on its own line; bytes that are not UTF-8 are written as {"base64":
+    "..."}."""
 
     unknown: tuple[str, ...] = ()
 

@@ -1,4 +1,4 @@
-"""How kafka-dump-log writes keys and values, by the decoder that was asked for.
+"""The formats of keys and values in kafka-dump-log, by the chosen decoder.
 
     --key-decoder-class, --value-decoder-class   StringDecoder (the default), IntegerDecoder, LongDecoder, by their
                                                  names alone or with Kafka's packages
@@ -8,8 +8,8 @@
     --share-group-state-decoder                  those of __share_group_state
     --cluster-metadata-decoder                   those of __cluster_metadata, in segments and checkpoints
 
-Left out: DefaultDecoder (Kafka's prints a Java object's address), classes of one's own, the records of the newer group
-protocols (they are named by their number and skipped, as Kafka skips what it does not know), and the decoder of
+Left out: DefaultDecoder (Kafka's prints a Java object's address), custom classes, the records of the newer group
+protocols (they are named by their number and skipped, as Kafka skips unknown records), and the decoder of
 __remote_log_metadata.
 """
 
@@ -44,7 +44,7 @@ _CONSUMERS = "consumer"
 
 
 class Shown(NamedTuple):
-    """A record's key and value as text; None is left out of the line."""
+    """A record's key and value as text; None: the field is left out of the line."""
 
     key: str | None
     value: str | None
@@ -88,7 +88,8 @@ def _decoder(name: str) -> Callable[[bytes], str]:
 
 
 def by_class(key_class: str, value_class: str) -> Decoder:
-    """Keys and values by decoders of Kafka's; JesenskaError for a class that is not built in."""
+    """Returns a decoder of keys and values made of Kafka's decoders; JesenskaError for a class that is not built
+    in."""
     key, value = _decoder(key_class), _decoder(value_class)
 
     def shown(record: Record) -> Shown:
@@ -103,8 +104,8 @@ def by_class(key_class: str, value_class: str) -> Decoder:
 
 
 def offsets(record: Record) -> Shown:
-    """A committed offset or a group as JSON; a tombstone's value is `<DELETE>`. What cannot be read is told in the
-    key's place."""
+    """Shows a committed offset or a group as JSON; a tombstone's value is `<DELETE>`. For a record that cannot be
+    read, the key is the error."""
     try:
         found = read_group_record(record.key, record.value)
     except CorruptMessageError as error:
@@ -121,7 +122,7 @@ def offsets(record: Record) -> Shown:
 
 
 def key_fields(found: OffsetRecord | GroupRecord) -> dict[str, Any]:
-    """The fields of a record's key."""
+    """Returns the fields of a record's key."""
     if isinstance(found, OffsetRecord):
         return {"group": found.group, "topic": found.topic, "partition": found.partition}
     return {"group": found.group}
@@ -137,7 +138,7 @@ def _versioned(value: OffsetCommitValue | GroupMetadataValue, version: int) -> d
 
 
 def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
-    """What a consumer wrote, in its own version; the bytes where it cannot be read."""
+    """Returns the fields of a consumer's message, in its own version; the bytes if it cannot be read."""
     try:
         return fields_of(decode(data), int.from_bytes(data[:2], "big"))
     except MalformedMessageError:
@@ -145,8 +146,8 @@ def _inside(decode: Callable[[bytes], Struct], data: bytes) -> Any:
 
 
 def fields_of(message: Struct, version: int) -> dict[str, Any]:
-    """A message's fields by the protocol's names, those that the version has; a tagged one that has its default is
-    left out, as it is on the disk."""
+    """Returns a message's fields by the protocol's names, as far as the version has them; a tagged field with its
+    default is left out, as it is on the disk."""
     found = {}
     for item in message.fields:
         value = getattr(message, item.name)
@@ -173,7 +174,7 @@ def _camel(name: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON as Kafka's tools write it: numbers with a point as Java does."""
+    """Returns JSON as Kafka's tools write it: floating-point numbers in Java's format."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_json(name)}:{_json(inner)}" for name, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -184,7 +185,8 @@ def _json(value: Any) -> str:
 
 
 def java_double(value: float) -> str:
-    """A number as Java's Double.toString writes it: from ten million on, and below a thousandth, with an exponent."""
+    """Formats a number as Java's Double.toString does: from ten million on, and below a thousandth, with an
+    exponent."""
     if value != value or value in (float("inf"), float("-inf")):
         return '"NaN"' if value != value else f'"{"-" if value < 0 else ""}Infinity"'
     if value == 0 or 1e-3 <= abs(value) < 1e7:
@@ -202,12 +204,12 @@ def java_double(value: float) -> str:
 
 
 def transactions(record: Record) -> Shown:
-    """A record of __transaction_state, as `offsets` shows those of groups."""
+    """Shows a record of __transaction_state, in the format of `offsets`."""
     return _of_kinds(record, TRANSACTIONS)
 
 
 def share_groups(record: Record) -> Shown:
-    """A record of __share_group_state, as `offsets` shows those of groups."""
+    """Shows a record of __share_group_state, in the format of `offsets`."""
     return _of_kinds(record, SHARE_GROUPS)
 
 
@@ -237,7 +239,7 @@ def _of_kinds(record: Record, kinds: Kinds) -> Shown:
 
 
 def cluster_metadata(record: Record) -> Shown:
-    """A record of the metadata log; it has no key."""
+    """Shows a record of the metadata log; it has no key."""
     try:
         found = read_record(record.value)
     except CorruptMessageError as error:
@@ -251,7 +253,7 @@ def cluster_metadata(record: Record) -> Shown:
 
 
 def control(record: Record) -> str | None:
-    """What a control record of the metadata log says; None for one that is not of it."""
+    """Shows a control record of the metadata log; None for another control record."""
     found = read_control(record)
     if found is None:
         return None
@@ -268,7 +270,7 @@ _CONTROL_NAMES: dict[type[Message], str] = {
 
 
 def _constant(name: str) -> str:
-    """TopicRecord: TOPIC_RECORD."""
+    """Converts a class name, for example TopicRecord to TOPIC_RECORD."""
     return "".join(
         f"_{letter}" if letter.isupper() and number else letter for number, letter in enumerate(name)
     ).upper()

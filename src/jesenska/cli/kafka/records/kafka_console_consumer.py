@@ -1,16 +1,16 @@
 """kafka-console-consumer: prints the records of topics. Flags and output of Apache Kafka 4.3.1's tool and of the older
 releases.
 
-With --group (or group.id among the settings) it reads as a member of that group, which commits what was printed and
-leaves at the end; otherwise by assignment, all partitions of its topics, those that appear later too. `--zookeeper` of
-the releases before 2.0 finds the brokers in the tree; groups are the brokers' all the same (0.8's own were in the
-tree). It ends after --max-messages, after --timeout-ms without a record (exit code 0, as Kafka's tool), or on a
-signal; then it says on stderr how many records it printed.
+With --group (or group.id among the settings) it reads as a member of that group, which commits the printed records and
+leaves at the end. Otherwise it reads by assignment all partitions of its topics, including those that appear later.
+`--zookeeper` of the releases before 2.0 finds the brokers in the tree; groups are still those of the brokers (0.8's
+own were in the tree). It ends after --max-messages, after --timeout-ms without a record (exit code 0, as Kafka's
+tool), or on a signal; then it prints the number of printed records on stderr.
 
-A topic that does not exist is waited for, as in Kafka's tool, and one line on stderr says so; brokers that create
-topics automatically create it (`allow.auto.create.topics=false` has them not). Differs from Kafka's tool: a partition
-that does not exist is an error. Left out: formatters of one's own and those of the internal topics that are not
-served.
+If the topic does not exist, it waits for it, as Kafka's tool does, and prints one line about that on stderr; brokers
+that create topics automatically create it (unless `allow.auto.create.topics=false`). Differs from Kafka's tool: a
+partition that does not exist is an error. Left out: custom formatters, and those of internal topics that jesenska does
+not have.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ from jesenska.records.decode import decode_batch
 from jesenska.records.record import Record
 
 _POLL_SECONDS = 0.5
-#: How often topics are looked for while none matches the pattern.
+#: Interval of look-ups of topics while none matches the pattern.
 _LOOK_SECONDS = 1.0
-#: Where Kafka's formatters stand, in the releases from 3.5 on and before.
+#: Packages of Kafka's formatters, in the releases from 3.5 on and before.
 _FORMATTER_PACKAGES = (
     "org.apache.kafka.tools.consumer.",
     "kafka.tools.",
@@ -284,7 +284,7 @@ def _formatter(options: argparse.Namespace) -> Formatter:
 
 
 def _formatter_name(name: str | None) -> str:
-    """A formatter's name without its package; JesenskaError for one that is not built in."""
+    """Returns a formatter's name without its package; JesenskaError for one that is not built in."""
     if name is None:
         return _FORMATTERS[0]
     short = name
@@ -305,7 +305,7 @@ def _start(options: argparse.Namespace, reset: str) -> int:
 
 
 class _Printer:
-    """Polls and prints until it is enough."""
+    """Polls and prints until an end condition is met."""
 
     def __init__(
         self,
@@ -321,10 +321,10 @@ class _Printer:
         self._formatter = formatter
         self._options = options
         self._check_crcs = check_crcs
-        #: Where what was taken but is not printed begins: a group must not commit beyond it.
+        #: First offset of the records that were taken but not printed: a group must not commit beyond it.
         self._unprinted: dict[TopicPartition, int] = {}
         self._count = 0
-        #: 128 and the number of the signal that ended it, as a shell gives it; 0 without one.
+        #: 128 plus the number of the signal that ended it, as in a shell; 0 without a signal.
         self._terminated = 0
         self._began = False
 
@@ -332,7 +332,7 @@ class _Printer:
         task = asyncio.current_task()
         assert task is not None
         loop = asyncio.get_running_loop()
-        # Ctrl-C is the event loop's own.
+        # The event loop handles Ctrl-C itself.
         signals = [number for number in heeded_signals() if number != signal.SIGINT]
         for number in signals:
             loop.add_signal_handler(number, self._terminate, task, number)
@@ -385,7 +385,7 @@ class _Printer:
             self._unprinted.clear()
 
     async def _look_again(self) -> None:
-        """Takes on what is new; a broker that is away at the moment is asked the next time."""
+        """Adds new topics and partitions; if a broker does not answer, the next call asks again."""
         with contextlib.suppress(NetworkException, RequestTimedOutError):
             await self._reader.look()
 
@@ -417,7 +417,7 @@ class _Printer:
         try:
             text = self._formatter.lines(partition, records[:left])
         except JesenskaError:
-            # One of them cannot be printed: one after another, to know which.
+            # One of them cannot be printed: print them one by one to find it.
             for record in records:
                 if self._left() <= 0:
                     return

@@ -1,12 +1,12 @@
-"""kafka-console-producer: every line of standard input becomes a record. Flags of Apache Kafka 4.3.1's tool and of the
-older releases.
+"""kafka-console-producer: sends every line of standard input as a record. Flags of Apache Kafka 4.3.1's tool and of
+the older releases.
 
-Lines gather into batches while earlier ones are under way and leave at once where none are, so a person sees each line
-sent and a pipe goes in full batches. What waits is bounded: by a number of batches, by buffer.memory, and by
-max.request.size for a single line.
+Lines gather into batches while earlier batches are under way, and are sent at once if none is. So each line that a
+person types is sent at once, and input from a pipe is sent in full batches. Waiting input is bounded: by a number of
+batches, by buffer.memory, and by max.request.size for a single line.
 
-Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (there it is only logged). Left out:
-readers of one's own.
+Differs from Kafka's tool: a record that cannot be delivered makes the exit code 1 (Kafka's tool only logs it). Left
+out: custom readers.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ from jesenska.records.record import RecordInput
 
 _PIECE_BYTES = 64 * 1024
 _BATCH_BYTES = 64 * 1024
-#: Batches under way; more input is not read before one of them is answered.
+#: Largest number of batches under way; above it no input is read until one of them is answered.
 _BATCHES_UNDER_WAY = 64
-#: More than a record takes beside key, value and headers.
+#: Upper limit for the size of a record without key, value and headers.
 _RECORD_OVERHEAD_BYTES = 70
 _OUR_READERS = ("kafka.tools.ConsoleProducer$LineMessageReader", "org.apache.kafka.tools.LineMessageReader")
-#: Flags that stand for settings of the producer.
+#: Flags that set settings of the producer.
 _FLAGS = {
     "batch_size": "batch.size",
     "max_partition_memory_bytes": "batch.size",
@@ -234,7 +234,7 @@ class _Sender:
                 _prompt(prompt)
             await self._take(splitter.finish())
         finally:
-            # What was read before a mistake in the input is sent, as Kafka's tool does.
+            # Lines before a fault in the input are sent, as in Kafka's tool.
             await self._leave(everything=True)
             async with telling("Waiting for the broker to acknowledge what was sent"):
                 if self._under_way:
@@ -243,7 +243,8 @@ class _Sender:
         return 1 if self._failed else 0
 
     async def _read(self, descriptor: int) -> bytes:
-        """The next piece of input; meanwhile what has gathered leaves as soon as nothing is under way any more."""
+        """Returns the next piece of input; meanwhile gathered records are sent as soon as nothing else is under
+        way."""
         reading = asyncio.ensure_future(_piece(descriptor))
         try:
             while not reading.done():
@@ -295,14 +296,14 @@ class _Sender:
         await self._leave(everything=False)
 
     async def _acknowledged(self) -> None:
-        """With --sync: the line just sent; a failure ends the tool."""
+        """Waits, with --sync, for the acknowledgement of the line just sent; a failure ends the tool."""
         for future in list(self._under_way):
             await asyncio.wait([future])
         if self._failed:
             raise JesenskaError(f"Line number {self._line_number} was not acknowledged; nothing after it was sent.")
 
     async def _leave(self, *, everything: bool) -> None:
-        """Sends what has gathered where nothing is under way that it could wait for."""
+        """Sends gathered records if no batches are under way."""
         if everything or not self._under_way:
             for partition in list(self._gathered):
                 await self._leave_with(partition)
@@ -337,8 +338,8 @@ def _prompt(wanted: bool) -> None:
 
 
 async def _piece(descriptor: int) -> bytes:
-    """What stands on a descriptor, once something does; empty at its end. A file, which cannot be waited for, is read
-    at once."""
+    """Reads from a descriptor as soon as it has data; empty at its end. A file, which cannot be waited for, is read at
+    once."""
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     try:

@@ -1,12 +1,12 @@
-"""kafka-consumer-perf-test: reads records as a member of a group and says how fast that was. Flags and columns of
-Kafka 4.3.1's tool.
+"""kafka-consumer-perf-test: reads records as a member of a group and prints the rates. Flags and columns of Kafka
+4.3.1's tool.
 
-What is measured: every batch is fetched, its checksum tested, and every record decoded to an object with its key and
-value, batch by batch. Amounts are bytes of keys and values. rebalance.time.ms is what joining the group took (with a
-broker's default settings the first member waits three seconds for others), fetch.time.ms the rest. It reads on to the
-end of what a poll gave, so a little more than was asked for.
+The measured work: every batch is fetched, its checksum tested, and every record decoded to an object with its key and
+value, batch by batch. Amounts are bytes of keys and values. rebalance.time.ms is the time to join the group (with a
+broker's default settings the first member waits three seconds for others), fetch.time.ms the rest. All records of the
+last poll are read, so a few more than requested.
 
-Differs from Kafka's tool: what it warns about stands on stderr. Left out: --print-metrics.
+Differs from Kafka's tool: warnings are on stderr. Left out: --print-metrics.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 class _Reading:
-    """One run."""
+    """One run of the tool."""
 
     def __init__(self, cluster: Cluster, options: argparse.Namespace, settings: dict[str, Any]) -> None:
         self._clock = cluster.clock
@@ -226,7 +226,7 @@ class _Reading:
         return 0
 
     async def _read(self, consumer: GroupConsumer) -> bool:
-        """Reads until it is enough; False if nothing came for too long."""
+        """Reads until the number of records is reached; False if none arrived within the timeout."""
         last_record = self._began
         interval = self._options.reporting_interval / 1000
         while self._all.count < self._options.num_records:

@@ -1,11 +1,11 @@
-"""kafka-dump-log: what stands in the files of a log directory, without a broker: .log, .index, .timeindex, .txnindex,
-.snapshot and .checkpoint. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes are checked
-against the .log file beside them.
+"""kafka-dump-log: prints the contents of the files of a log directory, without a broker: .log, .index, .timeindex,
+.txnindex, .snapshot and .checkpoint. Flags and output of Apache Kafka 4.3.1's tool (bin/kafka-dump-log.sh); indexes
+are checked against the .log file beside them.
 
     baseOffset: 0 lastOffset: 2 count: 3 ... compresscodec: none crc: 460103469 isvalid: true
     | offset: 0 CreateTime: 1795232481174 keySize: -1 valueSize: 5 sequence: 0 headerKeys: [] payload: hello
 
-Differs from Kafka's tool: the exit code is 1 where something is wrong (a CRC, an index, bytes at the end that are no
+Differs from Kafka's tool: the exit code is 1 if something is wrong (a CRC, an index, bytes at the end that are not a
 batch). Left out: message sets (magic 0 and 1), and decoders beyond those of `dump_decoders`: they are refused.
 """
 
@@ -37,7 +37,7 @@ from jesenska.records.record import Record
 _OFFSET_ENTRY = Struct(">ii")
 _TIME_ENTRY = Struct(">qi")
 _TIMESTAMP_TYPES = {TimestampType.CREATE_TIME: "CreateTime", TimestampType.LOG_APPEND_TIME: "LogAppendTime"}
-#: The decoders of internal topics, and the topics.
+#: The decoders of internal topics, with the topics.
 _DECODERS: dict[str, tuple[str, dump_decoders.Decoder]] = {
     "offsets_decoder": ("__consumer_offsets", dump_decoders.offsets),
     "transaction_log_decoder": ("__transaction_state", dump_decoders.transactions),
@@ -106,7 +106,8 @@ def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
-    """What writes keys and values; None where they are not asked for. Naming a decoder asks for them."""
+    """Returns the decoder of keys and values; None if they are not to be printed. They are printed if a decoder is
+    named."""
     for name, (_, decoder) in _DECODERS.items():
         if getattr(options, name):
             return decoder
@@ -117,7 +118,7 @@ def _decoder(options: argparse.Namespace) -> dump_decoders.Decoder | None:
 
 
 class _Dump:
-    """One file. `run` is False where something in it is wrong."""
+    """One file. `run` returns False if something in it is wrong."""
 
     def __init__(self, path: Path, options: argparse.Namespace, decoder: dump_decoders.Decoder | None) -> None:
         self._path = path
@@ -171,7 +172,7 @@ class _Dump:
         return self._batches(data)
 
     def _checkpoint(self, data: Data) -> bool:
-        """A snapshot of the metadata log, which is batches, too."""
+        """Prints a snapshot of the metadata log, which also consists of batches."""
         match = _CHECKPOINT.fullmatch(self._path.name)
         if match is None:
             raise JesenskaError(
@@ -214,7 +215,7 @@ class _Dump:
             self._wrong(f"Found {len(data) - end} invalid bytes at the end of {self._path.name}")
             good = False
         if gaps:
-            # Compaction leaves gaps, so they are told and are no fault.
+            # Compaction leaves gaps, so they are reported but are not a fault.
             self._say(f"Non-consecutive offsets in {self._path}")
             for before, after in gaps:
                 self._say(f"  {before} is followed by {after}")
@@ -278,14 +279,14 @@ class _Dump:
             parts.append(f"key: {shown.key}")
         if shown is not None and shown.value is not None:
             parts.append(f"payload: {shown.value}")
-        # A record that has nothing to show is an empty line, as in Kafka's tool.
+        # A record without anything to show is an empty line, as in Kafka's tool.
         print(" ".join(["|", *parts]) if parts else "")
 
     # --- indexes -----------------------------------------------------------------------------------------------------
 
     def _entries(self, data: Data, entry: Struct) -> list[tuple[int, int]] | None:
-        """The entries before the zeros that an index of an active segment ends in; None, said, where there are
-        none."""
+        """Returns the entries before the zeros at the end of an active segment's index; None, with a message, if there
+        are no entries."""
         if len(data) % entry.size:
             raise JesenskaError(
                 f"{self._path} has {len(data)} bytes, which is no multiple of an entry's {entry.size}: the index is "
@@ -302,7 +303,7 @@ class _Dump:
         return found
 
     def _sane(self, problem: str | None) -> bool:
-        """For --index-sanity-check."""
+        """Reports the result of --index-sanity-check."""
         if problem is not None:
             self._wrong(f"{self._path} is corrupt: {problem}.")
             return False
@@ -352,7 +353,7 @@ class _Dump:
         disorder: list[tuple[int, int]] = []
         largest = before = -1
         for timestamp, relative in entries:
-            # An entry is the largest timestamp up to its offset; batches are passed once, since offsets go up.
+            # An entry is the largest timestamp up to its offset; the batches are read once, since offsets increase.
             largest = max(largest, _largest_up_to(batches, base + relative))
             if largest != timestamp:
                 mismatches.append((timestamp, largest))
@@ -450,7 +451,7 @@ def _content(path: Path) -> Data:
 
 
 def _base_offset(path: Path) -> int:
-    """The offset in a segment file's name."""
+    """Returns the offset in a segment file's name."""
     stem = path.name.partition(".")[0]
     if not (stem.isascii() and stem.isdigit()):
         raise JesenskaError(
@@ -468,7 +469,7 @@ def _is_valid(data: Data, position: int, header: BatchHeader) -> bool:
 
 
 def _last_offset_at(log: Data, position: int) -> int:
-    """Last offset of the batch at a position, -1 where none begins."""
+    """Returns the last offset of the batch at a position, -1 if no batch begins there."""
     if not 0 <= position <= len(log) - HEADER_SIZE:
         return -1
     try:

@@ -1,21 +1,21 @@
-"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and says how fast that was. Flags and lines
-of Kafka 4.3.1's tool.
+"""kafka-producer-perf-test: sends records as fast as it can, or at a rate, and prints the rates. Flags and lines of
+Kafka 4.3.1's tool.
 
-What is measured: records are made and encoded a whole batch at a time (the compiled encoder writes `batch.size` bytes
-in one call), handed to this client's producer and acknowledged by the broker; one batch of a partition is under way at
-a time. That is the way of a program that sends in bulk. --each-record hands over one record after another through the
-producer's send() instead, as an application would, which costs far more. A record's latency runs from when it was made
-(at a rate: when it was due, if the tool keeps up) until its batch is acknowledged; without a rate, most of it is
-waiting in `buffer.memory`, in Kafka's tool too. Rates run from the first record to the last acknowledgement,
-connecting left out.
+The measured work: records are made and encoded a whole batch at a time (the compiled encoder writes `batch.size` bytes
+in one call), handed to jesenska's producer and acknowledged by the broker; one batch of a partition is under way at a
+time. A program that sends in bulk works in this way. --each-record hands over one record after another through the
+producer's send() instead, as an application would, which costs far more. A record's latency is the time from its
+creation (at a rate: from the time when it was due, if the tool keeps up) to the acknowledgement of its batch; without
+a rate, most of it is waiting in `buffer.memory`, as in Kafka's tool. Rates are for the time from the first record to
+the last acknowledgement, without the time to connect.
 
 Values are random letters A to Z, lines of a file in random order, or numbers. A batch goes to a partition drawn at
 random.
 
-With --transactional-id, --transaction-duration-ms or the setting transactional.id all is written in transactions, each
-of which is committed once it is so old and a batch (with --each-record: a record) comes; the last one at the end. The
-id of the flag goes before that of the settings. Without an id it is performance-producer- with a random end; without a
-duration it is three seconds. Commits are in the rates.
+With --transactional-id, --transaction-duration-ms or the setting transactional.id all records are written in
+transactions. Each is committed at the first batch (with --each-record: record) after the duration, the last one at the
+end. The id of the flag overrides that of the settings. The default id is performance-producer- with a random end; the
+default duration is three seconds. Commits are included in the rates.
 
 Left out: --print-metrics.
 """
@@ -51,7 +51,7 @@ from jesenska.records.encode import encode_batch
 from jesenska.records.header import HEADER_SIZE, Codec
 from jesenska.records.record import RecordInput
 
-#: More than the fields around a record's value take.
+#: Upper limit for the size of the fields around a record's value.
 _RECORD_OVERHEAD_BYTES = 26
 _LETTERS_BYTES = 1024 * 1024
 _ID_PREFIX, _DURATION_MS = "performance-producer-", 3000
@@ -196,7 +196,7 @@ def _check(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def _transactional_id(options: argparse.Namespace, setting: str | None) -> str | None:
-    """The name to write in transactions under; None to write without them."""
+    """Returns the transactional id; None to write without transactions."""
     found: str | None = options.transactional_id or setting
     if found is None and options.transaction_duration_ms is not None:
         return f"{_ID_PREFIX}{uuid.UUID(bytes=system_random().randbytes(16), version=4)}"
@@ -204,7 +204,7 @@ def _transactional_id(options: argparse.Namespace, setting: str | None) -> str |
 
 
 class Values:
-    """Where the records' values come from: `draw` gives the value of the record with a number."""
+    """The source of the records' values: `draw` returns the value of the record with a number."""
 
     def __init__(self, draw: Callable[[int], bytes], largest: int) -> None:
         self._draw = draw
@@ -212,8 +212,8 @@ class Values:
         self._kept: bytes | None = None
 
     def batch(self, first: int, limit: int, room: int, now_ms: int) -> tuple[list[RecordInput], int]:
-        """Up to `limit` records from the number `first` on that fit `room` bytes, at least one, and the bytes of their
-        values."""
+        """Returns up to `limit` records from the number `first` on that fit into `room` bytes, but at least one, and
+        the bytes of their values."""
         records: list[RecordInput] = []
         total = 0
         draw = self._draw
@@ -236,8 +236,8 @@ def _values(options: argparse.Namespace) -> Values:
     if options.payload_file is not None:
         lines = _lines(options.payload_file, options.payload_delimiter)
         return Values(lambda _: random.choice(lines), max(map(len, lines)))
-    # A slice of random letters for each record, from ever another place: drawing each letter would be what is
-    # measured.
+    # Each record is a slice of random letters from a different position: a random draw of each letter would dominate
+    # the measured time.
     size: int = options.record_size
     letters = random.randbytes(_LETTERS_BYTES + size).translate(bytes(65 + number % 26 for number in range(256)))
     step = size + 4099
@@ -278,7 +278,7 @@ class _Load:
         self._steady: Latencies | None = None
         self._failures: dict[str, int] = {}
         self._transaction_seconds = (options.transaction_duration_ms or _DURATION_MS) / 1000
-        #: When the open transaction began; None where none is open.
+        #: Time when the open transaction began; None if none is open.
         self._transaction_began: float | None = None
 
     async def run(self) -> int:
@@ -338,7 +338,7 @@ class _Load:
             await self._end_in_time()
 
     def _begin(self, now: float) -> None:
-        """Begins a transaction, if all is written in transactions and none is open."""
+        """Begins a transaction, if transactions are used and none is open."""
         if self._producer.transactions is not None and self._transaction_began is None:
             self._producer.begin_transaction()
             self._transaction_began = now
@@ -357,8 +357,8 @@ class _Load:
         self._last = max(self._last, self._clock.monotonic())
 
     async def _until_due(self, sent: int, room: int) -> int:
-        """Waits until a batch is full at the rate, or its first record has lingered; gives how many records are due
-        then."""
+        """Waits until a batch is full at the rate, or its first record has lingered; returns the number of records
+        that are then due."""
         assert self._rate is not None
         full = max(1, room // (self._values.largest + _RECORD_OVERHEAD_BYTES))
         first = self._began + sent / self._rate
@@ -381,7 +381,8 @@ class _Load:
             if self._rate is None:
                 self._add(first, count, (now - made_at) * 1000, size, now)
                 return
-            # Each was due at a time of its own; what was due before the batch before was made is counted from there.
+            # Each record was due at its own time; the latency of records that were due before the previous batch was
+            # made counts from that batch.
             each = size // count
             for number in range(first, first + count):
                 due = min(made_at, max(before, self._began + number / self._rate))

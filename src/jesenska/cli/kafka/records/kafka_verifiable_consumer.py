@@ -1,6 +1,6 @@
-"""kafka-verifiable-consumer: reads a topic as a member of a group and says as JSON lines what happens: partitions
-assigned and revoked, records consumed, offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which its
-system tests are made of:
+"""kafka-verifiable-consumer: reads a topic as a member of a group and prints events as JSON lines: partitions assigned
+and revoked, records consumed, offsets committed. Flags and output of Apache Kafka 4.3.1's tool, which Kafka's system
+tests use:
 
     {"timestamp":1795264183677,"name":"startup_complete"}
     {"timestamp":1795264188002,"name":"partitions_assigned","partitions":[{"topic":"t","partition":0}]}
@@ -11,8 +11,8 @@ system tests are made of:
     {"timestamp":1795264188270,"name":"partitions_revoked","partitions":[{"topic":"t","partition":0}]}
     {"timestamp":1795264188757,"name":"shutdown_complete"}
 
-SIGINT, SIGTERM, SIGHUP end it in order, after a `shutdown_requested`. Unlike Kafka's: `count` does not count what was
-fetched beyond --max-messages, and `shutdown_requested` comes only where there was such a request.
+SIGINT, SIGTERM, SIGHUP end it in order, after a `shutdown_requested`. Unlike Kafka's: `count` does not count records
+fetched beyond --max-messages, and `shutdown_requested` is printed only if there was such a request.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
         settings["session.timeout.ms"] = options.session_timeout
     async with cluster_of(options, texts, CONSUMER_SETTINGS) as cluster:
         async with telling("Waiting for the broker"):
-            # A group's member tries again for ever: where nobody answers at the start, that is said.
+            # A group's member tries again without end: if no broker answers at the start, that is reported.
             await cluster.any_channel()
         with stopping() as stop:
             reading = _Reading(Events(cluster.clock), stop, options, settings["max.poll.records"])
@@ -122,7 +122,7 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 class _Reading:
-    """One run."""
+    """One run of the tool."""
 
     def __init__(self, events: Events, stop: Stop, options: argparse.Namespace, records_max: int) -> None:
         self._events, self._stop, self._options = events, stop, options

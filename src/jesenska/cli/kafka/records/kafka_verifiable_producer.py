@@ -1,5 +1,5 @@
-"""kafka-verifiable-producer: sends the numbers 0, 1, 2, … to a topic and says of each, as a JSON line, whether it was
-acknowledged. Flags and output of Apache Kafka 4.3.1's tool, which its system tests are made of:
+"""kafka-verifiable-producer: sends the numbers 0, 1, 2, … to a topic and prints for each, as a JSON line, whether it
+was acknowledged. Flags and output of Apache Kafka 4.3.1's tool, which Kafka's system tests use:
 
     {"timestamp":1795264178546,"name":"startup_complete"}
     {"timestamp":1795264179088,"name":"producer_send_success","key":null,"value":"0","offset":0,"topic":"t",
@@ -8,7 +8,7 @@ acknowledged. Flags and output of Apache Kafka 4.3.1's tool, which its system te
     {"timestamp":1795264179108,"name":"tool_data","sent":1,"acked":1,"target_throughput":-1,"avg_throughput":8.7}
 
 A record that could not be sent is a `producer_send_error`. SIGINT, SIGTERM, SIGHUP end it in order, with the last two
-lines. Unlike Kafka's: the exit code is 1 where a record was not acknowledged.
+lines. Unlike Kafka's: the exit code is 1 if a record was not acknowledged.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 class _Load:
-    """One run: sends, and counts what was acknowledged."""
+    """One run of the tool: sends records, and counts acknowledged ones."""
 
     def __init__(self, cluster: Cluster, producer: Producer, stop: Stop, options: argparse.Namespace) -> None:
         self._clock, self._producer, self._stop, self._options = cluster.clock, producer, stop, options
         self._events = Events(cluster.clock)
         self._sent = self._acked = 0
-        #: Whoever read our output has gone, which a callback found out.
+        #: The error of a callback whose output had no reader any more.
         self._unheard: BrokenPipeError | None = None
 
     async def run(self) -> int:
@@ -136,7 +136,8 @@ class _Load:
         return self._stop.exit_code or int(self._acked < self._sent)
 
     async def _send_until_told(self, began: float) -> None:
-        """Sends all, or until the tool is told to end, also where a record waits for a broker to answer meanwhile."""
+        """Sends all records, or until the tool is told to end, even if a record waits for a broker's answer
+        meanwhile."""
         sending, told = asyncio.ensure_future(self._send_all(began)), asyncio.ensure_future(self._stop.told())
         await asyncio.wait((sending, told), return_when=asyncio.FIRST_COMPLETED)
         told.cancel()

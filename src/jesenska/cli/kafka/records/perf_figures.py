@@ -1,8 +1,9 @@
 """Figures of the performance tools: counts, rates and latencies, whole and by window, and the lines of Kafka's tools
 for them.
 
-Latencies are kept as a count for each whole millisecond, as Kafka's tool gives them; the average and the maximum are
-exact. A megabyte is 2**20 bytes, of keys and values only: what batches, headers and requests add is not counted.
+Latencies are kept as a count for each whole millisecond, as Kafka's tool prints them; the average and the maximum are
+exact. A megabyte is 2**20 bytes, of keys and values only: the overhead of batches, headers and requests is not
+counted.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _DATE_PIECES = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|[^A-Za-z']+")
 
 
 class Latencies:
-    """Records that were sent since `began` (a time in seconds), and how long each took to be acknowledged."""
+    """Records that were sent since `began` (a time in seconds), with the time to the acknowledgement of each."""
 
     __slots__ = ("_sum_ms", "began", "bytes_sent", "count", "counts", "max_ms")
 
@@ -32,7 +33,7 @@ class Latencies:
         self.counts: Counter[int] = Counter()
 
     def add(self, latency_ms: float, count: int, bytes_sent: int) -> None:
-        """`count` records with this latency, which have so many bytes together."""
+        """Adds `count` records with this latency and `bytes_sent` bytes together."""
         self.count += count
         self.bytes_sent += bytes_sent
         self._sum_ms += latency_ms * count
@@ -44,7 +45,7 @@ class Latencies:
         return self._sum_ms / self.count if self.count else 0.0
 
     def percentile(self, share: float) -> int:
-        """The whole milliseconds that this share of the records did not take longer than."""
+        """Returns the latency in whole milliseconds that this share of the records did not exceed."""
         wanted, seen = share * self.count, 0
         for latency in sorted(self.counts):
             seen += self.counts[latency]
@@ -53,7 +54,7 @@ class Latencies:
         return 0
 
     def rates(self, now: float) -> tuple[float, float]:
-        """Records and megabytes per second."""
+        """Returns records and megabytes per second."""
         seconds = max(now - self.began, 1e-3)
         return self.count / seconds, self.bytes_sent / _MIB / seconds
 
@@ -88,7 +89,7 @@ class Latencies:
 
 
 class Consumed:
-    """Records that were consumed since `began`, and the time of it that rebalances took."""
+    """Records that were consumed since `began`, and the time spent in rebalances."""
 
     __slots__ = ("began", "bytes_read", "count", "rebalance_seconds")
 
@@ -114,7 +115,7 @@ class Consumed:
         self.bytes_read += bytes_read
 
     def cells(self, now: float, total: Consumed | None = None) -> list[str]:
-        """The values of HEADINGS; a window's with the amounts of the `total` so far, as in Kafka's tool."""
+        """Returns the values of HEADINGS; for a window with the amounts of the `total` so far, as in Kafka's tool."""
         seconds = max(now - self.began, 1e-3)
         fetching = max(seconds - self.rebalance_seconds, 1e-3)
         megabytes, amounts = self.bytes_read / _MIB, total or self
@@ -145,8 +146,8 @@ class Consumed:
 
 
 def date_text(milliseconds: int, pattern: str) -> str:
-    """A time of the machine's zone in a pattern of Java's SimpleDateFormat, of which yyyy MM dd HH mm ss SSS are
-    known. ValueError for others."""
+    """Formats a time of the machine's zone with a pattern of Java's SimpleDateFormat; yyyy MM dd HH mm ss SSS are
+    supported. ValueError for others."""
     moment = datetime.fromtimestamp(milliseconds / 1000).astimezone()
     text, end = "", 0
     for match in _DATE_PIECES.finditer(pattern):

@@ -1,5 +1,5 @@
-"""What kafka-verifiable-producer and -consumer share: events as JSON lines, and an orderly end when they are told to
-stop."""
+"""Shared by kafka-verifiable-producer and kafka-verifiable-consumer: events as JSON lines, and an orderly end on a
+signal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jesenska.cli.shared.stop_signals import heeded_signals
 
 
 class Events:
-    """Prints what happens, a JSON object a line, as soon as it does: `timestamp` in ms and `name` first."""
+    """Prints events at once, one JSON object per line: `timestamp` in ms and `name` first."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,11 +29,11 @@ class Events:
 
 
 class Stop:
-    """Whether and by which signal the tool was told to end."""
+    """The request to end the tool, and the signal that made it."""
 
     def __init__(self) -> None:
         self._told = asyncio.Event()
-        #: 128 and the signal's number once there was one, as a shell gives it; else 0.
+        #: 128 plus the number of the signal, as in a shell; 0 before a signal.
         self.exit_code = 0
 
     @property
@@ -45,11 +45,11 @@ class Stop:
         self._told.set()
 
     async def told(self) -> None:
-        """Returns once the tool was told to end."""
+        """Returns when the tool is told to end."""
         await self._told.wait()
 
     async def wait(self, seconds: float) -> bool:
-        """Waits so long at most; True once the tool was told to end."""
+        """Waits up to `seconds`; True if the tool was told to end."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._told.wait(), seconds)
         return self.is_set

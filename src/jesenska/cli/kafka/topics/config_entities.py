@@ -1,4 +1,4 @@
-"""Which entities kafka-configs is asked about: its flags, and the rules of Apache Kafka 4.3.1 for what goes together.
+"""The entities of kafka-configs: its flags, and the rules of Apache Kafka 4.3.1 for their combinations.
 
 --entity-type T [--entity-name N | --entity-default]        users and clients may be given together, each with its own;
                                                             nothing else may
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.tool import Parser
 
-#: Types whose settings are one resource's, and types that quotas are for.
+#: Types whose settings belong to one resource, and types of quotas.
 RESOURCES = ("topics", "brokers", "broker-loggers", "groups", "client-metrics")
 QUOTAS = ("users", "clients", "ips")
 _KINDS = (*RESOURCES, *QUOTAS)
@@ -36,7 +36,7 @@ _SHORT = {
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """What is shown or changed: `name` None means all of that kind, "" its default."""
+    """An entity that is shown or changed: `name` None means all of that kind, "" its default."""
 
     kind: str
     name: str | None
@@ -70,7 +70,7 @@ def add_entities(parser: argparse.ArgumentParser) -> None:
 
 
 def entities_of(parser: Parser, options: argparse.Namespace) -> list[Entity]:
-    """The entities that are meant, one, or a user and a client. A mistake ends the tool with one sentence."""
+    """Returns the chosen entities, one, or a user and a client. Wrong flags end the tool with one sentence."""
     given = _given(parser, options)
     if not given:
         parser.error(

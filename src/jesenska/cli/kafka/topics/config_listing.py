@@ -1,5 +1,5 @@
-"""Settings of many topics or brokers in few requests, and how Kafka's tools write a setting with where its value comes
-from."""
+"""Settings of many topics or brokers in few requests, and their lines in the format of Kafka's tools, with the source
+of each value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _RESOURCES_PER_REQUEST = 500
 
 
 class ShownSource(IntEnum):
-    """Where a value comes from; names as Kafka's tools print them, numbers of DescribeConfigs."""
+    """The source of a value; names as Kafka's tools print them, numbers of DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -40,7 +40,7 @@ class ShownSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting with the value that applies, its source, and the values behind it in their order (name, value,
+    """A setting with the value that applies, its source, and the values that it overrides in their order (name, value,
     source)."""
 
     name: str
@@ -55,7 +55,7 @@ class ShownSetting:
         return self.source == ShownSource.DEFAULT_CONFIG
 
     def line(self) -> str:
-        """As kafka-configs prints it; what is secret has no value."""
+        """Returns the line of kafka-configs; a secret has no value."""
         synonyms = ", ".join(f"{source.name}:{name}={_text(value)}" for name, value, source in self.synonyms)
         return f"  {self.name}={_text(self.value)} sensitive={str(self.is_sensitive).lower()} synonyms={{{synonyms}}}"
 
@@ -83,7 +83,7 @@ def _source(number: int) -> ShownSource:
 def _setting(item: DescribeConfigsResponseConfig) -> ShownSetting:
     source = _source(item.config_source)
     if item.config_source < 0:
-        # Version 0 says only whether the value is the default.
+        # Version 0 reports only whether the value is the default.
         source = ShownSource.DEFAULT_CONFIG if item.is_default else ShownSource.DYNAMIC_TOPIC_CONFIG
     synonyms = tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in item.synonyms)
     return ShownSetting(item.name, item.value, source, item.is_sensitive, item.read_only, synonyms)
@@ -116,7 +116,7 @@ async def _ask(
 
 
 async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str, list[ShownSetting]]:
-    """All settings of each topic in the broker's order; topics that are gone are left out."""
+    """Returns all settings of each topic in the broker's order; deleted topics are left out."""
     wanted = list(names)
     found: dict[str, list[ShownSetting]] = {}
     for start in range(0, len(wanted), _RESOURCES_PER_REQUEST):
@@ -125,7 +125,7 @@ async def settings_of_topics(cluster: Cluster, names: Iterable[str]) -> dict[str
 
 
 async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[ShownSetting]:
-    """All settings of a broker, or (None) those that are set for all brokers."""
+    """Returns all settings of a broker, or (None) those that are set for all brokers."""
     name = "" if broker_id is None else str(broker_id)
     return (await _ask(cluster, BROKER, [name], broker_id))[name]
 
@@ -133,13 +133,13 @@ async def settings_of_broker(cluster: Cluster, broker_id: int | None) -> list[Sh
 async def settings_of_resource(
     cluster: Cluster, kind: int, name: str, broker_id: int | None = None
 ) -> list[ShownSetting]:
-    """All settings of a resource of any type; `broker_id` says which broker is to be asked, where only one knows."""
+    """Returns all settings of a resource of any type; `broker_id` is the broker to ask, if only one has them."""
     return (await _ask(cluster, kind, [name], broker_id)).get(name, [])
 
 
 async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
-    """The names of this type for which something was set. Brokers of version 0 know client metrics alone; no other
-    type has settings there."""
+    """Returns the names of this type that have settings. In version 0 brokers list only client metrics; other types
+    have no settings there."""
     try:
         answer = await cluster.ask_any(ListConfigResourcesRequest(resource_types=[kind]), ListConfigResourcesResponse)
     except UnsupportedVersionError:
@@ -150,7 +150,7 @@ async def resources_with_settings(cluster: Cluster, kind: int) -> list[str]:
 
 
 def with_near_miss(error: InvalidConfigError, names: Iterable[str], table: Table) -> InvalidConfigError:
-    """The broker's error, with the setting that was probably meant where it speaks of one that there is not."""
+    """Returns the broker's error; if it is about an unknown setting, with the most similar known one."""
     told = str(error)
     wrong = next((name for name in names if name not in table and name in told), None)
     return (

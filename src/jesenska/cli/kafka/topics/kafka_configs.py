@@ -6,8 +6,9 @@ Kafka 4.3.1's tool.
                  | ... (`config_entities`)   [--all]
     --alter      the same, and   --add-config a=b,c=[d,e] | --add-config-file FILE | --delete-config a,b
 
-A value with commas stands in brackets. Differs from Kafka's tool: a topic or a broker that does not exist is an error.
-Left out: changing quotas and SCRAM credentials (--alter of users, clients and ips).
+A value with commas is written in brackets. SCRAM credentials of users can be changed (`scram_credentials`). Differs
+from Kafka's tool: a topic or a broker that does not exist is an error. Left out: changing quotas (--alter of users,
+clients and ips).
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ _RESOURCES = {
     "groups": GROUP,
     "client-metrics": CLIENT_METRICS,
 }
-#: Types whose names a broker lists, and where what was set for them comes from.
+#: Types whose names a broker lists, and the source of their changed settings.
 _LISTED = {"groups": ShownSource.DYNAMIC_GROUP_CONFIG, "client-metrics": ShownSource.DYNAMIC_CLIENT_METRICS_CONFIG}
-#: A comma that separates settings: not one inside of brackets.
+#: A comma that separates settings: one outside of brackets.
 _BETWEEN = re.compile(r",(?![^\[\]]*\])")
 
 
@@ -146,7 +147,7 @@ def _changes(parser: Parser, options: argparse.Namespace) -> list[ConfigChange]:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """The settings of `a=b,c=[d,e]`; JesenskaError for what is not in this form."""
+    """Parses the settings of `a=b,c=[d,e]`; JesenskaError for text that is not in this form."""
     found = {}
     for piece in _BETWEEN.split(text) if text.strip() else ():
         name, equals, value = (part.strip() for part in piece.partition("="))
@@ -172,7 +173,7 @@ async def _alter(cluster: Cluster, entity: Entity, changes: list[ConfigChange], 
     except InvalidConfigError as error:
         raise (error if table is None else with_near_miss(error, [item.name for item in changes], table)) from error
     if entity.kind == "brokers":
-        # A broker keeps settings that it does not know: they may be a plugin's.
+        # A broker keeps unknown settings, because they may belong to a plugin.
         for item in changes:
             if item.name not in BROKER_SETTINGS and (
                 near := meant(item.name, (setting.name for setting in BROKER_SETTINGS))
@@ -210,7 +211,7 @@ async def _alter_credentials(
 
 
 def _one(kind: str) -> str:
-    """One of a type, as Kafka's tool names it."""
+    """Returns the singular of a type, as Kafka's tool names it."""
     return kind[:-1]
 
 
@@ -263,7 +264,7 @@ async def _describe(cluster: Cluster, entity: Entity, options: argparse.Namespac
 async def _describe_listed(
     cluster: Cluster, entity: Entity, options: argparse.Namespace, documents: list[dict[str, Any]]
 ) -> None:
-    """Groups and client metrics: those that have settings, or the one that is named, where there is such a one."""
+    """Shows groups and client metrics: those with settings, or the named one if it exists."""
     resource, source = _RESOURCES[entity.kind], _LISTED[entity.kind]
     known = await resources_with_settings(cluster, resource)
     names = known
@@ -275,7 +276,7 @@ async def _describe_listed(
             print(f"The {_one(entity.kind)} '{entity.name}' doesn't exist and doesn't have dynamic config.")
         names = [entity.name] if there else []
     for name in names:
-        # A group for which nothing was set has nothing to show: a broker may not know settings of groups at all.
+        # A group without changed settings has nothing to show: a broker may not support settings of groups at all.
         settings = await settings_of_resource(cluster, resource, name) if options.all or name in known else []
         _show(entity.kind, name, settings, source, options, documents)
 

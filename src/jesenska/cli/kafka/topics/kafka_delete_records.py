@@ -3,8 +3,8 @@
 
     {"partitions": [{"topic": "t", "partition": 0, "offset": 12}], "version": 1}
 
-An offset of -1 means everything up to the high watermark. Differs from Kafka's tool: the exit code is 1 where a
-partition failed.
+An offset of -1 means everything up to the high watermark. Differs from Kafka's tool: the exit code is 1 if a partition
+failed.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ async def _work(parser: Parser, options: argparse.Namespace) -> int:
 
 
 async def _delete(cluster: Cluster, offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-    """Low watermarks or errors, in the file's order. What does not exist does not keep the rest from being done."""
+    """Returns low watermarks or errors, in the file's order. The records of existing partitions are deleted even if
+    others do not exist."""
     topics = await cluster.topics()
     results: dict[TopicPartition, int | KafkaError] = {}
     known = {
@@ -111,7 +112,7 @@ def _document(key: TopicPartition, result: int | KafkaError) -> dict[str, Any]:
 
 
 def read_offsets(path: str) -> dict[TopicPartition, int]:
-    """The offsets that a file asks for. JesenskaError with one sentence for what is not in the form above."""
+    """Returns the offsets of a file. JesenskaError with one sentence for text that is not in the form above."""
     document = read_json(path, "The input string is not a valid JSON")
     if not isinstance(document, dict) or document.get("version", 1) != 1:
         raise JesenskaError(f'{path} is not of version 1: write {{"partitions": [...], "version": 1}}.')

@@ -3,7 +3,7 @@ in ms. One line per partition, `topic:partition:offset`, as Apache Kafka 4.3.1's
 record at or after the time has no line.
 
     --topic PATTERN [--partitions 0,2]
-    --topic-partitions 'a:0,b.*:1-3,:2-'     patterns of topics, each with a partition or a range whose end is left out
+    --topic-partitions 'a:0,b.*:1-3,:2-'     patterns of topics, each with a partition or a range that excludes its end
 """
 
 from __future__ import annotations

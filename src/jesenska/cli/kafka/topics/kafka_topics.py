@@ -7,10 +7,10 @@
     --alter      --topic PATTERN --partitions N [--replica-assignment ...]
     --delete     --topic PATTERN
 
-A pattern is a Java regular expression that matches the whole name; a comma separates several. Names come sorted
-(Kafka's come in no order). With `--zookeeper HOST:PORT` in place of --bootstrap-server it works on the tree, as the
-releases before 3.0 (`topics_in_tree`): --alter then takes --config and --delete-config, and --create must name
-partitions and replicas.
+A pattern is a Java regular expression that matches the whole name; a comma separates several. Names are sorted
+(Kafka's tool prints them in no order). With `--zookeeper HOST:PORT` instead of --bootstrap-server it works on the
+tree, as the releases before 3.0 (`topics_in_tree`): --alter then takes --config and --delete-config, and --create must
+name partitions and replicas.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from jesenska.wire.messages.k75_describe_topic_partitions import (
 )
 
 _ACTIONS = ("create", "list", "describe", "alter", "delete")
-#: What each action takes beside the flags of every action.
+#: The flags of each action beside those of every action.
 _TAKES = {
     "create": {"topic", "partitions", "replication_factor", "replica_assignment", "config", "if_not_exists"},
     "list": {"topic", "exclude_internal"},
@@ -310,7 +310,7 @@ async def _delete(cluster: Cluster, options: argparse.Namespace) -> int:
 
 
 def _raise_first(results: dict[str, KafkaError | None]) -> None:
-    """Says every failure, then fails with the last one."""
+    """Prints every failure, then fails with the last one."""
     errors = [error for error in results.values() if error is not None]
     for error in errors[:-1]:
         print(f"kafka-topics: {error}", file=sys.stderr)
@@ -330,7 +330,7 @@ async def _matching(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 
 
 async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[TopicInfo]:
-    """The topics that the flags name; JesenskaError where there are none, unless --if-exists allows it."""
+    """Returns the topics of the flags; JesenskaError if there are none, unless --if-exists allows it."""
     topics = await _matching(cluster, options)
     if not topics and options.topic is not None and not options.if_exists:
         raise JesenskaError(
@@ -344,7 +344,7 @@ async def _existing(cluster: Cluster, options: argparse.Namespace) -> list[Topic
 
 @dataclass(frozen=True, slots=True)
 class _Eligible:
-    """KIP-966's two lists of a partition, None where the broker keeps none."""
+    """KIP-966's two lists of a partition, None if the broker does not have them."""
 
     replicas: list[int] | None = None
     last_known: list[int] | None = None
@@ -473,7 +473,8 @@ def _document(
 
 
 async def _eligible(cluster: Cluster, names: list[str], limit: int) -> dict[tuple[str, int], _Eligible]:
-    """The eligible leader replicas by topic and partition, asked for in pages; nothing from brokers that know none."""
+    """Returns the eligible leader replicas by topic and partition, requested in pages; empty if the broker does not
+    support them."""
     found: dict[tuple[str, int], _Eligible] = {}
     cursor: DescribeTopicPartitionsRequestCursor | None = None
     if not names:

@@ -1,8 +1,8 @@
-"""The quotas of users, clients and addresses, and users' SCRAM credentials, asked of a broker and written as Kafka's
-kafka-configs does:
+"""The quotas of users, clients and addresses, and users' SCRAM credentials, requested from a broker and written as
+Kafka's kafka-configs does:
 
-Quota configs for user-principal 'a', client-id 'c' are producer_byte_rate=1000.0
-SCRAM credential configs for user-principal 'a' are SCRAM-SHA-256=iterations=4096
+Quota configs for user-principal 'a', client-id 'c' are producer_byte_rate=1000.0 SCRAM credential configs for
+user-principal 'a' are SCRAM-SHA-256=iterations=4096
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 async def quotas_of(cluster: Cluster, entities: Sequence[Entity]) -> list[tuple[str, dict[str, Any]]]:
-    """A line and a document for each entity that has quotas or credentials; none where nothing is set."""
+    """Returns a line and a document for each entity with quotas or credentials; empty if nothing is set."""
     found = await _quotas(cluster, entities)
     if len(entities) == 1 and entities[0].kind == "users" and entities[0].name != "":
         found += await _credentials(cluster, entities[0].name)

@@ -1,11 +1,11 @@
 """kafka-topics with --zookeeper: reads and writes the tree itself, as the tool of 0.8 to 2.x did. Flags and output of
-0.8.2's and 1.0's.
+the tools of 0.8.2 and 1.0.
 
-A topic that is created is replicas in /brokers/topics and settings in /config/topics; the cluster's controller,
-whoever that is, does the rest. So `--describe` may show a partition without a leader for a moment, and a deletion is a
-mark that the controller sees.
+To create a topic, the tool writes its replicas into /brokers/topics and its settings into /config/topics; the
+cluster's controller does the rest. So `--describe` may show a partition without a leader for a moment, and a deletion
+is only a mark for the controller.
 
-As 1.0's tool, not 0.8.2's: what cannot be done ends with exit code 1."""
+As in 1.0's tool, and unlike in 0.8.2's, a failure ends with exit code 1."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _KEYS_MOVE = (
 
 
 async def work(options: argparse.Namespace, action: str, assignment: Sequence[Sequence[int]] | None) -> int:
-    """Does one action; KafkaError or JesenskaError with one sentence where it is refused."""
+    """Does one action; KafkaError or JesenskaError with one sentence if it is refused."""
     async with tree_at(options.zookeeper) as store:
         view = await reading.load(store, at_once=100)
         if options.disable_rack_aware:
@@ -90,7 +90,7 @@ async def _create(
         )
         await _multi(
             store,
-            # Settings may be left from a topic of that name, or from a tool that ended between the two.
+            # Settings may be left from a topic of that name, or from a tool that ended between the two writes.
             SetData(paths.topic_config(name), encode_config(plan.config.overrides))
             if f"topics/{name}" in view.configs
             else Create(paths.topic_config(name), encode_config(plan.config.overrides)),

@@ -1,9 +1,10 @@
-"""A `Store` on a ZooKeeper: one of ours, or an ensemble of Apache ZooKeeper 3.5 or later. `client_session` keeps the
-session: its states, and what becomes of requests when a connection ends.
+"""A `Store` on a ZooKeeper: one of jesenska, or an ensemble of Apache ZooKeeper 3.5 or later. `client.session` keeps
+the session: its states, and the requests that fail when a connection ends.
 
-A watch is kept here under its path until its event comes (client_watches). Answers come in the order of the requests.
+A watch is kept here under its path until its event arrives (`client.watches`). Answers arrive in the order of the
+requests.
 
-Unlike the embedded store, a multi of several operations cannot change ACLs: the protocol does not have it."""
+Unlike in the embedded store, a multi of several operations cannot change ACLs: the protocol does not support it."""
 
 from __future__ import annotations
 
@@ -47,11 +48,11 @@ async def connect(
     auth: Sequence[tuple[str, bytes]] = (),
     any_release: bool = False,
 ) -> Store:
-    """A new session on one of `host:port,host:port/chroot`, seen from the chroot, which must exist
-    (`ZooKeeperStore.connect` does not look at it).
+    """Opens a new session on one of the servers in `host:port,host:port/chroot`, seen from the chroot, which must
+    exist (`ZooKeeperStore.connect` does not check it).
 
-    ConnectionLossError where none answers in time (a session's timeout, unless said otherwise), NoAuthError where an
-    identity is not taken. `any_release`: the server may be one before 3.5; `create` then tells no stat."""
+    ConnectionLossError if no server answers in time (the session's timeout by default), NoAuthError if an identity is
+    refused. `any_release`: the server may be older than 3.5; `create` then returns no stat."""
     where = ConnectString.parse(servers)
     store = await ZooKeeperStore.connect(
         where, session_timeout_ms=session_timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=auth
@@ -61,12 +62,12 @@ async def connect(
 
 
 class ZooKeeperStore:
-    """One session; made by `connect`."""
+    """One session; created by `connect`."""
 
     def __init__(self, session: ClientSession) -> None:
         self._session = session
         self._watches = session.watches
-        #: How nodes are made: CREATE is what servers before 3.5 know.
+        #: The request that creates nodes; servers before 3.5 know only CREATE.
         self.create_code = OpCode.CREATE2
 
     @staticmethod
@@ -79,8 +80,8 @@ class ZooKeeperStore:
         streams: Streams | None = None,
         random: Random | None = None,
     ) -> ZooKeeperStore:
-        """As the function of that name, without the chroot. Streams and chance are the machine's, unless others are
-        given."""
+        """Opens a session as the function `connect` does, without the chroot. Streams and random numbers are the
+        system's by default."""
         session = ClientSession(where, session_timeout_ms, auth, streams or SystemStreams(), random or system_random())
         await session.open(connect_timeout_ms)
         return ZooKeeperStore(session)
@@ -91,7 +92,7 @@ class ZooKeeperStore:
 
     @property
     def timeout_ms(self) -> int:
-        """What the server made of the timeout that was asked for."""
+        """The timeout that the server granted."""
         return self._session.timeout_ms
 
     @property
@@ -181,10 +182,10 @@ class ZooKeeperStore:
         check_path(path)
         await self._session.ask(OpCode.SYNC, path, PathRequest(path), lambda code, _: require_ok(code, path))
 
-    # What ZooKeeper's own shell asks for, beyond a `Store`
+    # Operations of ZooKeeper's own shell, beyond a `Store`
 
     async def get_acl(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
-        """Who may do what with the node, and its stat; NoNodeError."""
+        """Returns the node's rules and its stat; NoNodeError."""
 
         def decode(code: TreeCode | int, reader: Reader) -> tuple[tuple[Acl, ...], Stat]:
             require_ok(code, path)
@@ -195,7 +196,7 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.GET_ACL, path, PathRequest(path), decode)
 
     async def ephemerals(self, prefix: str = "/") -> list[str]:
-        """The paths of this session's ephemeral nodes that begin with this, in order."""
+        """Returns the paths of this session's ephemeral nodes that begin with the prefix, in order."""
 
         def decode(code: TreeCode | int, reader: Reader) -> list[str]:
             require_ok(code, prefix)
@@ -205,8 +206,8 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.GET_EPHEMERALS, prefix, PathRequest(prefix), decode)
 
     async def who_am_i(self) -> list[tuple[str, str]]:
-        """Scheme and name of each identity that the server knows this connection by. UnimplementedError: a server
-        before 3.7."""
+        """Returns scheme and name of each identity of this connection, as the server knows them. UnimplementedError
+        for a server before 3.7."""
 
         def decode(code: TreeCode | int, reader: Reader) -> list[tuple[str, str]]:
             require_ok(code, "/")
@@ -215,11 +216,11 @@ class ZooKeeperStore:
         return await self._session.ask(OpCode.WHO_AM_I, "/", bytearray(), decode)
 
     async def add_auth(self, scheme: str, auth: bytes) -> None:
-        """Shows one more identity, on later connections too; NoAuthError where it is not taken: the session is closed
-        then."""
+        """Sends one more identity, on later connections too; NoAuthError if it is refused: the session is then
+        closed."""
         self._session.show(scheme, auth)
         try:
-            await self.sync()  # answers come in order
+            await self.sync()  # answers arrive in order
         except SessionExpiredError as error:
             raise NoAuthError("/", f"an identity of the scheme {scheme} was not taken") from error
         self._session.keep_identity(scheme, auth)

@@ -1,5 +1,5 @@
-"""`host:port,host:port/chroot`: where a ZooKeeper is, as Kafka's zookeeper.connect and ZooKeeper's own clients write
-it."""
+"""`host:port,host:port/chroot`: the address of a ZooKeeper, in the form of Kafka's zookeeper.connect and of
+ZooKeeper's own clients."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ DEFAULT_PORT = 2181
 
 @dataclass(frozen=True, slots=True)
 class ConnectString:
-    """`chroot` is empty where there is none; it begins with a slash and does not end with one."""
+    """A parsed connect string. `chroot` is empty if there is none; it begins with a slash and does not end with
+    one."""
 
     servers: tuple[tuple[str, int], ...]
     chroot: str = ""
 
     @staticmethod
     def parse(text: str) -> ConnectString:
-        """ValueError with one sentence for what is none. An address of IPv6 stands in brackets."""
+        """Parses a connect string; ValueError with one sentence for a text that is not valid. An IPv6 address is
+        written in brackets."""
         addresses, slash, path = text.strip().partition("/")
         chroot = (slash + path).rstrip("/")
         if chroot:

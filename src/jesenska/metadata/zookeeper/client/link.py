@@ -1,5 +1,5 @@
-"""A client's connection to one server: frames in both directions, and the answer to the handshake, which is of another
-form than all others."""
+"""A client's connection to one server: frames in both directions, and the answer to the handshake, which has a
+different form from all others."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from jesenska.metadata.zookeeper.messages import ConnectResponse, MessageError
 
 
 class LinkOwner(Protocol):
-    """Whose connection it is."""
+    """The owner of a connection."""
 
     def welcomed(self, link: Link, response: ConnectResponse) -> None:
-        """The server has answered the handshake."""
+        """Handles the server's answer to the handshake."""
         ...
 
     def frame(self, frame: bytes) -> None:
-        """An answer or an event; MessageError ends the connection."""
+        """Handles an answer or an event; MessageError ends the connection."""
         ...
 
     def link_ended(self, link: Link, reason: str) -> None:
-        """Nothing more comes."""
+        """Handles the end of the connection."""
         ...
 
 
 class Link(asyncio.Protocol):
-    """One connection to one server. Its first frame is the answer to the handshake, all others are its owner's.
+    """One connection to one server. Its first frame is the answer to the handshake, all others go to its owner.
 
-    The first frame of a turn of the loop is sent at once, the others together when the turn has ended: whoever loads
-    a tree asks for a hundred things in one turn, and each write costs a call of the system."""
+    The first frame in an iteration of the loop is sent at once, the others together at the end of the iteration: a
+    reader of a whole tree sends a hundred requests in one iteration, and each write costs a system call."""
 
     def __init__(self, owner: LinkOwner) -> None:
         self._owner = owner
         self._frames = Frames(ZOOKEEPER_ANSWER_MAX_BYTES)
         self._transport: asyncio.Transport | None = None
-        #: What is sent when the turn has ended; None where nothing was sent in this turn.
+        #: Frames to send at the end of the iteration; None if nothing was sent in this one.
         self._held: list[bytes] | None = None
         self.connected: asyncio.Future[ConnectResponse] = asyncio.get_running_loop().create_future()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -53,7 +53,7 @@ class Link(asyncio.Protocol):
             while self._transport is not None and (frame := self._frames.next()) is not None:
                 if not self.connected.done():
                     self.connected.set_result(messages.read_connected(frame))
-                    # What comes behind is for a session that is taken note of first.
+                    # The frames after it belong to the session, so the owner takes note of the session first.
                     self._owner.welcomed(self, self.connected.result())
                 else:
                     self._owner.frame(frame)

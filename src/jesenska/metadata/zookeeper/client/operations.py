@@ -1,5 +1,5 @@
-"""What a client's operations look like as requests of the protocol, and what their answers say: results, or the error
-of a code. `operations` is the same from the server's side."""
+"""A client's operations as requests of the protocol, and their answers as results, or as the error of a code.
+`server.operations` does the same on the server's side."""
 
 from __future__ import annotations
 
@@ -65,20 +65,20 @@ _ERRORS: dict[int, type[TreeError]] = {
 def _error(code: int, path: str) -> TreeError:
     known = _ERRORS.get(code)
     if code == TreeCode.CONNECTION_LOSS:
-        # No connection has ended: our server answers so where its disk takes nothing.
+        # The connection has not ended: a server of jesenska answers this if its disk cannot be written.
         return ConnectionLossError(path, "the ZooKeeper server cannot write it, and its log says why")
     return known(path) if known is not None else TreeError(path, f"ZooKeeper's error {code}")
 
 
 def require_ok(code: int, path: str) -> None:
-    """Raises the error of an answer's code, if it is one."""
+    """Raises the error of an answer's code, unless the code is OK."""
     if code != TreeCode.OK:
         raise _error(code, path)
 
 
 def sub_request(operation: Operation, create: OpCode = OpCode.CREATE2) -> SubRequest:
-    """The operation as a request, alone or in a multi; its error where no server would take it. `create` is CREATE for
-    a server before 3.5: it does not tell the stat of what it makes."""
+    """Returns the operation as a request, alone or in a multi; raises an error if no server would accept it. `create`
+    is CREATE for a server before 3.5, which does not return the stat of a new node."""
     match operation:
         case Create(path, data, ephemeral, sequential, acl):
             check_path(path + "1" if sequential else path)
@@ -100,7 +100,7 @@ def sub_request(operation: Operation, create: OpCode = OpCode.CREATE2) -> SubReq
 
 
 def read_result(kind: OpCode, path: str, code: int, reader: Reader) -> Result:
-    """What the answer to a single write says."""
+    """Returns the result of a single write from its answer."""
     require_ok(code, path)
     return _result_of(path, messages.read(RESPONSES[kind], reader))
 
@@ -117,7 +117,7 @@ def _result_of(path: str, body: Message | None) -> Result:
 
 
 def results_of(operations: Sequence[Operation], answers: Sequence[SubResponse]) -> tuple[Result, ...]:
-    """What the answer to a multi says; MultiError with the operation that failed."""
+    """Returns the results of a multi from its answer; MultiError with the operation that failed."""
     if len(answers) != len(operations):
         raise MessageError(f"{len(answers)} answers to {len(operations)} operations")
     for index, (operation, answer) in enumerate(zip(operations, answers, strict=True)):

@@ -1,15 +1,15 @@
-"""A client's session on a ZooKeeper, over one connection after the other: it shows its id and password to each, sends
-requests and gives their answers.
+"""A client's session on a ZooKeeper, over one connection after the other: it sends its id and password on each, sends
+requests and returns their answers.
 
-    connect --> CONNECTED -- the connection ends, or nothing is heard for two thirds of the timeout --> SUSPENDED
+    connect --> CONNECTED -- the connection ends, or nothing arrives for two thirds of the timeout --> SUSPENDED
                     ^                                                           the timeout has passed |
                     +---- another connection, and the server knows the session ---- SUSPENDED, LOST <--+
                                                       it does not know it any more --> EXPIRED
 
-One task connects, to one server after the other, for as long as the session may live; it shows the session's id and
-password, gives the identities, and has the server watch again what was watched (client_watches). What was asked for
-when a connection ended fails with ConnectionLossError, and so does what is asked for without one: waiting for
-CONNECTED and asking again is for those who know what they asked for. Answers come in the order of the requests.
+One task connects, to one server after the other, as long as the session may exist. It sends the session's id and
+password and the identities, and sets the watches again (`client.watches`). Requests in flight at the end of a
+connection fail with ConnectionLossError, and so do requests without a connection: the callers wait for CONNECTED and
+decide whether to repeat a request. Answers arrive in the order of the requests.
 
 Sources: ZooKeeper's Programmer's Guide (sessions, watches)."""
 
@@ -60,18 +60,18 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.05, 1.0
-#: A connection that has lasted so long is one that the server wanted.
+#: After this time the server has accepted the connection for good.
 _STEADY_SECONDS = 2.0
-#: A server that stops closes a connection before it has answered; one that does so again and again means it.
+#: Connections in a row that a server ends before it answers; one such end may be due to a stop of the server.
 _SHUT_OUT_TIMES = 3
 
 
 class NoSessionError(ConnectionLossError):
-    """A server is there, and ends every connection in place of giving a session."""
+    """A server is there, but ends every connection instead of opening a session."""
 
 
 def no_session(servers: str) -> str:
-    """What a person is told of it."""
+    """Returns the message about it for the user."""
     return (
         f"What listens at {servers} ends every connection: it is no ZooKeeper, or one whose log says why (a full "
         f"disk, too many connections from one address)."
@@ -79,7 +79,7 @@ def no_session(servers: str) -> str:
 
 
 class _Asked:
-    """A request in flight: what its answer is made of."""
+    """A request in flight, and the function that decodes its answer."""
 
     __slots__ = ("decode", "future", "path", "xid")
 
@@ -105,10 +105,10 @@ class ClientSession:
         self._random = random
         self._servers = list(where.servers)
         random.shuffle(self._servers)
-        #: What the server made of the timeout that was asked for, once there is one.
+        #: The timeout that the server granted, after the first answer; the requested one before.
         self.timeout_ms = session_timeout_ms
         self._auth = tuple(auth)
-        #: What a server knows the session by, on any connection.
+        #: Id and password, by which servers know the session on any connection.
         self.session_id = 0
         self.password = bytes(PASSWORD_BYTES)
         self.state = SessionState.SUSPENDED
@@ -117,7 +117,7 @@ class ClientSession:
         self._asked: deque[_Asked] = deque()
         self._last_xid = 0
         self._last_zxid = 0
-        #: How often in a row a server has ended the connection in place of an answer to the handshake.
+        #: How often in a row a server has ended the connection instead of answering the handshake.
         self._shut_out = 0
         self._heard = self._sent = 0.0
         self.watches = ClientWatches()
@@ -128,8 +128,8 @@ class ClientSession:
         self._closing = False
 
     async def open(self, connect_timeout_ms: int | None) -> None:
-        """Begins the session. ConnectionLossError where no server answers in time (a session's timeout, unless said
-        otherwise), NoSessionError where one is there and gives none, NoAuthError where an identity is not taken."""
+        """Begins the session. ConnectionLossError if no server answers in time (the session's timeout by default),
+        NoSessionError if a server is there but opens no session, NoAuthError if an identity is refused."""
         loop = asyncio.get_running_loop()
         self._first = loop.create_future()
         self._task = loop.create_task(self._run())
@@ -146,7 +146,7 @@ class ClientSession:
             raise
 
     async def close(self) -> None:
-        """Ends it, on the server, too, if that answers in time."""
+        """Ends the session, also on the server if that answers in time."""
         if self.state in (SessionState.CLOSED, SessionState.EXPIRED):
             return
         self._closing = True
@@ -162,7 +162,7 @@ class ClientSession:
     def ask(
         self, kind: OpCode, path: str, body: Message | bytearray, decode: Callable[[TreeCode | int, Reader], T]
     ) -> asyncio.Future[T]:
-        """Sends a request now; the future has what `decode` makes of its answer, in its turn."""
+        """Sends a request now; the future gets the result of `decode` when its answer arrives."""
         link = self._require_connected()
         if len(self._asked) >= TREE_PENDING_MAX:
             raise ConnectionLossError(path, f"{TREE_PENDING_MAX} requests wait for an answer already")
@@ -189,17 +189,17 @@ class ClientSession:
         link.send(payload)
 
     def show(self, scheme: str, auth: bytes) -> None:
-        """Shows the server one more identity."""
+        """Sends the server one more identity."""
         self._send(self._require_connected(), RequestHeader(Xid.AUTH, OpCode.AUTH), AuthPacket(0, scheme, auth))
 
     def keep_identity(self, scheme: str, auth: bytes) -> None:
-        """Shows an identity on later connections, too."""
+        """Keeps an identity for later connections."""
         self._auth = (*self._auth, (scheme, auth))
 
     # Connecting
 
     async def _run(self) -> None:
-        """Keeps a connection for as long as the session may live."""
+        """Keeps a connection as long as the session may exist."""
         pause = 0.0
         while not self._is_over():
             for host, port in self._servers:
@@ -211,7 +211,7 @@ class ClientSession:
                     reason = await link.ended
                     if self._is_over():
                         return
-                    # A server that takes sessions and ends their connections is not to be asked without a pause.
+                    # A server that accepts sessions and ends their connections must not be asked without a pause.
                     if asyncio.get_running_loop().time() >= begun + _STEADY_SECONDS:
                         pause = 0.0
                     logger.warning(
@@ -225,13 +225,13 @@ class ClientSession:
             pause = min(max(2 * pause, _FIRST_PAUSE_SECONDS), _LONGEST_PAUSE_SECONDS)
 
     async def _try(self, host: str, port: int) -> Link | None:
-        """The connection, once the server has taken the session; None where it has not."""
+        """Returns the connection once the server has accepted the session; None if it has not."""
         limit_seconds = max(self.timeout_ms / len(self._servers), 100) / 1000
         link = Link(self)
         try:
             async with asyncio.timeout(limit_seconds):
                 await self._streams.open_stream(lambda: link, host, port)
-                # The byte at the end: a server that only reads will not do.
+                # The byte at the end: a read-only server is not accepted.
                 link.send(
                     messages.write(
                         bytearray(), ConnectRequest(0, self._last_zxid, self.timeout_ms, self.session_id, self.password)
@@ -291,13 +291,14 @@ class ClientSession:
             self._first.set_result(None)
 
     def _look(self) -> None:
-        """Pings after a third of the timeout without a request, and gives the connection up when nothing was heard for
-        two thirds."""
+        """Pings after a third of the timeout without a request, and ends the connection if nothing arrived for two
+        thirds."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None:
             return
         now, third = loop.time(), self.timeout_ms / 3000
-        # Compared as the timer is set: by the difference a timer could be due and its time not have come.
+        # Compared in the same form in which the timer is set: with a difference, the timer could fire slightly too
+        # early by this check.
         if now >= self._heard + 2 * third:
             link.end(f"nothing was heard for {2 * third:.1f} s")
             return
@@ -400,13 +401,13 @@ class ClientSession:
         try:
             kind = EventType(event.type)
         except ValueError:
-            return  # of the connection's state, which is known here
+            return  # an event of the connection's state, which is known here
         told = WatchEvent(kind, event.path)
         for callback in self.watches.take(told):
             try:
                 callback(told)
             except Exception as error:
-                # A broken listener must not keep others from hearing, nor answers from being read.
+                # A faulty callback must not keep other callbacks or answers back.
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a watch's callback raised", "exception": error}
                 )

@@ -1,12 +1,12 @@
-"""The watches of a client: who hears of what, until it has happened once.
+"""The watches of a client, each until its event.
 
-    data        of a node that is there: its data change, it goes
-    exist       of a node that is not: it is made
-    child       of a node that is there: its children change, it goes
+    data        of an existing node: its data changes, or it is deleted
+    exist       of a missing node: it is created
+    child       of an existing node: its children change, or it is deleted
 
-A watch is kept under its path until its event comes; several of one path are one watch of the server. On another
-connection the server is told all of them (SetWatches), with the newest zxid that was seen: what has changed since then
-is heard at once.
+A watch is kept under its path until its event arrives; several of one path are one watch of the server. On a new
+connection all of them are sent to the server (SetWatches), with the newest zxid that was seen: the server sends the
+events of changes since then at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from jesenska.metadata.watches import EventType, WatchEvent
 from jesenska.metadata.zookeeper.messages import SetWatches
 
-#: Bytes of paths in one SetWatches: servers take frames of a megabyte.
+#: Bytes of paths in one SetWatches: servers accept frames of a megabyte.
 _SET_WATCHES_BYTES = 128 * 1024
 
 Callback = Callable[[WatchEvent], None]
@@ -24,7 +24,7 @@ Table = dict[str, dict[Callback, None]]
 
 
 class ClientWatches:
-    """Those of one session."""
+    """The watches of one session."""
 
     def __init__(self) -> None:
         self.data: Table = {}
@@ -32,7 +32,7 @@ class ClientWatches:
         self.child: Table = {}
 
     def take(self, event: WatchEvent) -> list[Callback]:
-        """Who is to hear of an event; their watches are used up."""
+        """Returns the callbacks for an event; their watches are used up."""
         tables = {
             EventType.NODE_CREATED: (self.data, self.exist),
             EventType.NODE_DATA_CHANGED: (self.data, self.exist),
@@ -45,7 +45,7 @@ class ClientWatches:
         return list(callbacks)
 
     def requests(self, last_zxid: int) -> Iterator[SetWatches]:
-        """All watches, in requests of a bounded size."""
+        """Yields all watches, in requests of a bounded size."""
         lists: tuple[list[str], list[str], list[str]] = ([], [], [])
         size = 0
         for number, table in enumerate((self.data, self.exist, self.child)):
@@ -59,7 +59,7 @@ class ClientWatches:
             yield SetWatches(last_zxid, *map(tuple, lists))
 
     def clear(self) -> None:
-        """The session is over: nobody hears of anything any more."""
+        """Drops all watches: the session is over."""
         for table in (self.data, self.exist, self.child):
             table.clear()
 

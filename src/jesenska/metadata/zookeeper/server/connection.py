@@ -1,10 +1,10 @@
-"""One client's connection to the tree's server: its requests in their order, their answers in the same order, its
-watches' events between them.
+"""One client's connection to the tree's server: its requests in their order, their answers in the same order, and the
+events of its watches between them.
 
     bytes -> frames -> slot for each request -> write submitted | read waiting for its turn -> answer -> socket
 
-A slot is answered when those before it are; `requests` says what becomes of each. `server` says what answers and
-events promise."""
+A slot is answered after those before it; `requests` handles each request. The guarantees for answers and events are
+described in `server`."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ from jesenska.metadata.zookeeper.server.slots import Answer, Slot
 
 logger = logging.getLogger(__name__)
 
-#: Answers and events of a connection that are gathered before the socket is given them.
+#: Bytes of answers and events that a connection gathers before it writes them to the socket.
 _WRITE_OUT_BYTES = 64 * 1024
-#: Words of `cons` for the last operation.
+#: The names in `cons` for the last operation.
 _SHORT_NAMES = {
     OpCode.CREATE: "CREA",
     OpCode.DELETE: "DELE",
@@ -54,7 +54,6 @@ _SHORT_NAMES = {
     OpCode.GET_DATA: "GETD",
     OpCode.SET_DATA: "SETD",
     OpCode.MULTI: "MULT",
-    # Fmt: skip.
     OpCode.GET_CHILDREN: "GETC",
     OpCode.GET_CHILDREN2: "GETC",
     OpCode.PING: "PING",
@@ -63,8 +62,8 @@ _SHORT_NAMES = {
 
 
 class ZooKeeperConnection(ServedConnection):
-    """One client's connection: an asyncio.Protocol that does not say so, for what is compiled has no base that is
-    not."""
+    """One client's connection: it has the methods of asyncio.Protocol but not the base class, because a compiled class
+    cannot have a base that is not compiled."""
 
     def __init__(self, server: Serving) -> None:
         super().__init__()
@@ -73,15 +72,15 @@ class ZooKeeperConnection(ServedConnection):
         self._transport: asyncio.Transport | None = None
         self._unsent: list[bytes | bytearray] = []
         self._unsent_bytes = 0
-        self._now_ms = 0.0  # when the requests that are being taken arrived
+        self._now_ms = 0.0  # arrival time of the current requests
         self._frames = Frames(ZOOKEEPER_REQUEST_MAX_BYTES)
         self._host = self._address = ""
-        self._is_connected = False  # the ConnectRequest was taken
+        self._is_connected = False  # the ConnectRequest has been read
         self._opening = False
         self._hears_read_only = False
-        self._is_full = False  # the socket takes no more
-        self._is_paused = False  # nothing is read
-        self._is_busy = False  # requests are being taken: what is answered meanwhile is sent by who takes them
+        self._is_full = False  # the socket accepts no more
+        self._is_paused = False  # reading is paused
+        self._is_busy = False  # requests are being handled: the handler sends their answers
         self._held_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self.slots: deque[Slot] = deque()
@@ -108,28 +107,28 @@ class ZooKeeperConnection(ServedConnection):
         server.connections[self] = None
         transport.set_write_buffer_limits(high=UNSENT_ANSWER_BYTES)
         self._caller.identities = frozenset({Identity("ip", self._host.removeprefix("::ffff:"))})
-        # A client has the longest timeout to say who it is.
+        # A client must send its ConnectRequest within the longest timeout.
         self._timer = asyncio.get_running_loop().call_later(server.sessions.max_timeout_ms / 1000, self.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone()
 
     def eof_received(self) -> None:
-        """The client sends no more: the transport closes itself."""
+        """Does nothing when the client sends no more: the transport closes itself."""
 
     def close(self) -> None:
-        """What was sent still leaves; nothing more is taken."""
+        """Closes the connection: gathered frames are still sent; no more requests are read."""
         self.write_out()
         transport = self._transport
         self._gone()
         if transport is not None:
             if transport.get_write_buffer_size():
-                # Not for ever: a client that does not read would keep its answers here.
+                # Within a limit: a client that does not read would keep its answers here.
                 asyncio.get_running_loop().call_later(self._server.sessions.min_timeout_ms / 1000, transport.abort)
             transport.close()
 
     def end(self) -> None:
-        """The server stops: what does not leave at once is dropped."""
+        """Ends the connection at the stop of the server: data that cannot be sent at once is dropped."""
         self.write_out()
         transport = self._transport
         self._gone()
@@ -161,7 +160,7 @@ class ZooKeeperConnection(ServedConnection):
         if self._caller.session_id:
             server.sessions.left(self._caller.session_id, self)
         self.slots.clear()
-        self._frames = Frames(0)  # what came of a frame may be a megabyte
+        self._frames = Frames(0)  # the rest of a frame may be a megabyte
 
     def pause_writing(self) -> None:
         self._is_full = True
@@ -178,8 +177,8 @@ class ZooKeeperConnection(ServedConnection):
             self.write_out()
 
     def _proceed(self) -> None:
-        """Answers what is due and takes the requests that have arrived, as far as the limits go. `write_out` must
-        follow, at once or after the commit."""
+        """Sends due answers and handles the requests that have arrived, within the limits. `write_out` must follow, at
+        once or after the commit."""
         if self._is_busy:
             return
         self._is_busy = True
@@ -224,7 +223,7 @@ class ZooKeeperConnection(ServedConnection):
         )
 
     def _send(self, frame: bytes) -> None:
-        """Has a frame leave with the others that are being made, in their order (`write_out`)."""
+        """Gathers a frame with the others, in their order, until `write_out`."""
         if self._transport is None:
             return
         if not self._unsent:
@@ -235,7 +234,7 @@ class ZooKeeperConnection(ServedConnection):
             self.write_out()
 
     def write_out(self) -> None:
-        """Gives the socket what was sent."""
+        """Writes the gathered frames to the socket."""
         if self._unsent and self._transport is not None:
             data = self._unsent[0] if len(self._unsent) == 1 else b"".join(self._unsent)
             self._unsent.clear()
@@ -263,7 +262,7 @@ class ZooKeeperConnection(ServedConnection):
     # The beginning
 
     def _word(self) -> bool:
-        """Answers a four-letter word, if that is what came."""
+        """Answers a four-letter word; False if the connection did not begin with one."""
         first = self._frames.first()
         if first not in four_letter_words.WORDS or self._transport is None:
             return False
@@ -323,7 +322,7 @@ class ZooKeeperConnection(ServedConnection):
         self._tell_session(timeout_ms, session_id, self._server.sessions.password(session_id))
 
     def _tell_session(self, timeout_ms: int, session_id: int, password: bytes) -> None:
-        # A client that asks whether it may be a read-only server is told that it is not one.
+        # A client that sent the read-only byte gets one back: this server is not read-only.
         answer = messages.write(bytearray(), ConnectResponse(0, timeout_ms, session_id, password))
         self._send(framed(answer + b"\x00" if self._hears_read_only else answer))
 
@@ -345,14 +344,14 @@ class ZooKeeperConnection(ServedConnection):
         self._flush()
 
     def done(self, slot: Slot, answer: Answer) -> None:
-        """A write was committed or refused; what is committed at this moment is what its answer speaks of."""
+        """Takes the answer of a write that was committed or refused; its zxid is that of the tree at this moment."""
         slot.answer = answer
         slot.zxid = self._tree.last_zxid
         if self._transport is not None and self.slots and self.slots[0] is slot and not self._is_busy:
             self._proceed()
 
     def _flush(self) -> None:
-        """Sends what is due: answers from the first on, as long as they are known and the client takes them."""
+        """Sends due answers: from the first on, as long as they are known and the client accepts them."""
         slots = self.slots
         if not slots or (slots[0].answer is None and slots[0].read is None):
             return
@@ -375,7 +374,7 @@ class ZooKeeperConnection(ServedConnection):
             if not isinstance(answer, TreeCode):
                 self._send(messages.reply(slot.xid, zxid, 0, answer))
             elif answer is TreeCode.CONNECTION_LOSS and server.tree.failure is not None:
-                # What is on the disk is in doubt, and nothing more will be done here.
+                # The content of the disk is unknown, and no more requests are done here.
                 self.write_out()
                 self._abort()
                 return
@@ -385,7 +384,7 @@ class ZooKeeperConnection(ServedConnection):
                 self.close()
 
     def too_many_watches(self) -> None:
-        """It has more than it may: it is closed."""
+        """Closes the connection: it has too many watches."""
         logger.warning(
             "the connection of %s is closed: it has more than %d watches", self._address, ZOOKEEPER_WATCHES_MAX
         )

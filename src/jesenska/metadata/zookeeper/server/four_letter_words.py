@@ -1,9 +1,9 @@
-"""What a server answers to ZooKeeper's four-letter words: the four bytes that open a connection in place of a frame.
-Figures come in, text goes out.
+"""The answers to ZooKeeper's four-letter words: the four bytes that begin a connection instead of a frame. The
+functions turn figures into text.
 
-ruok stat srvr mntr conf cons envi isro wchs; fields have ZooKeeper 3.8's names and shapes, those that speak of a JVM
-or a quorum are left out. All nine are answered without being allowed one by one (ZooKeeper's 4lw.commands.whitelist);
-none of them changes anything."""
+ruok stat srvr mntr conf cons envi isro wchs; fields have ZooKeeper 3.8's names and forms, without those about a JVM or
+a quorum. All nine are answered without a whitelist (ZooKeeper's 4lw.commands.whitelist); none of them changes
+anything."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 WORDS = frozenset({b"ruok", b"stat", b"srvr", b"mntr", b"conf", b"cons", b"envi", b"isro", b"wchs"})
-#: The release whose protocol this is: tools look at its first numbers.
+#: The release whose protocol this is: tools check its first numbers.
 ZOOKEEPER_VERSION = "3.8.4"
 
 
@@ -61,8 +61,8 @@ class ServerFigures:
 
 
 def answer(word: bytes, figures_now: Callable[[], ServerFigures]) -> str:
-    """The text for one of WORDS. Those that are asked every few seconds look at nothing: figures are counted over the
-    whole tree."""
+    """Returns the text for one of WORDS. ruok and isro are asked every few seconds, so they do not collect figures,
+    which takes a pass over the whole tree."""
     if word == b"ruok":
         return "imok"
     if word == b"isro":

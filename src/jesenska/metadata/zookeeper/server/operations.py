@@ -1,4 +1,4 @@
-"""What ZooKeeper's requests ask of the tree, and what its answers say of the results."""
+"""ZooKeeper's requests as operations of the tree, and its results as answers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def operation_of(kind: OpCode, body: Any, identities: frozenset[Identity]) -> Op
 
 
 def response_to(kind: OpCode, result: Result) -> Message:
-    """The body of the answer to a write that was done."""
+    """Returns the body of the answer to a write that was done."""
     if kind is OpCode.CREATE:
         return PathResponse(result.path)
     if result.stat is None or kind in (OpCode.DELETE, OpCode.CHECK):
@@ -68,7 +68,7 @@ def response_to(kind: OpCode, result: Result) -> Message:
 
 
 def refused_multi(error: Exception, count: int) -> bytearray:
-    """The answer to a multi of which nothing was done: what became of each operation."""
+    """Returns the answer to a multi that was refused: the code of each operation."""
     refused = (
         error
         if isinstance(error, MultiError)

@@ -1,5 +1,5 @@
-"""What a client reads in the tree, and the watches that it leaves there. A read is made when its turn to be answered
-comes: it sees what is committed then."""
+"""A client's reads in the tree, and the watches that they set. A read is done when its answer is due: it sees the tree
+that is committed then."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from jesenska.metadata.zookeeper.server.slots import Answer
 
 
 class Caller:
-    """Who asks by a connection: its session (0 before it has one), and the identities that it has shown."""
+    """The client of a connection: its session (0 before it has one), and the identities that it has sent."""
 
     __slots__ = ("identities", "session_id")
 
@@ -52,7 +52,7 @@ class Caller:
 
 
 class Reads:
-    """Those of one caller. `client`, where it is named, is the connection that hears of what is watched."""
+    """The reads of one caller. `client` is the connection that gets the events of its watches."""
 
     __slots__ = ("_caller", "_server", "_tree")
 
@@ -62,14 +62,14 @@ class Reads:
         self._caller = caller
 
     def read(self, kind: OpCode, body: Any, client: ServedConnection) -> Answer:
-        """The body of the answer, or why there is none."""
+        """Returns the body of the answer, or an error code."""
         try:
             return messages.write(bytearray(), self._found(kind, body, client))
         except TreeError as error:
             return error.code
 
     def read_one(self, request: SubRequest, client: ServedConnection) -> SubResponse:
-        """One of several reads, which stands for itself."""
+        """Does one of several reads of a multiRead; an error is its own answer."""
         try:
             return SubResponse(request.type, 0, self._found(request.type, request.body, client))
         except TreeError as error:
@@ -82,7 +82,7 @@ class Reads:
         try:
             node = tree.find(path)
         except BadArgumentsError:
-            raise NoNodeError(path) from None  # as ZooKeeper: nobody can be there
+            raise NoNodeError(path) from None  # as ZooKeeper: no node can have such a path
         if kind is OpCode.GET_EPHEMERALS:
             prefix = path
             return NamesResponse(
@@ -120,10 +120,10 @@ class Reads:
     # Watches
 
     def set_watches(self, request: SetWatches, client: ServedConnection) -> bytes:
-        """Watches as they were on another connection; what has changed since then is told at once, in the order of the
-        changes, and its watch is used up.
+        """Sets the watches that a client had on another connection. Events of changes since then are sent at once, in
+        the order of the changes, and their watches are used up.
 
-        When a node was deleted is not known any more: those come first."""
+        The time of a deletion is not known: events of deletions come first."""
         tree = self._tree
         since = request.relative_zxid
         missed: list[tuple[int, WatchEvent]] = []
@@ -155,7 +155,7 @@ class Reads:
         return b""
 
     def own_watches(self, meant: WatchesRequest, client: ServedConnection, *, removes: bool) -> bytes | TreeCode:
-        """Whether this client has such a watch; with `removes` it is dropped."""
+        """Returns no bytes if this client has such a watch, else NO_WATCHER; with `removes` the watch is dropped."""
         data, children = (
             meant.kind in (WatcherKind.DATA, WatcherKind.ANY),
             meant.kind in (WatcherKind.CHILDREN, WatcherKind.ANY),

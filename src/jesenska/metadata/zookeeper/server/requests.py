@@ -1,4 +1,4 @@
-"""What each request of a client becomes: a write that is submitted to the tree, a read that waits for its turn, or an
+"""Handles each request of a client: as a write that is submitted to the tree, a read that waits for its turn, or an
 answer that is known at once.
 
 CREATE .. CHECK, MULTI      submitted; answered when it is committed or refused
@@ -6,8 +6,8 @@ EXISTS .. MULTI_READ        read when the answers before it have left (reads)
 SYNC                        answered when everything before it is committed
 AUTH, PING, WHO_AM_I        known at once
 SET_WATCHES ..              as a read
-CLOSE_SESSION               submitted; the connection is closed behind its answer
-anything else               UNIMPLEMENTED; where ZooKeeper does not know it either the connection is closed, too
+CLOSE_SESSION               submitted; the connection is closed after its answer
+anything else               UNIMPLEMENTED; if ZooKeeper does not know it either, the connection is closed, too
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ _READS = frozenset(
 _KNOWN = frozenset({OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.RECONFIG, OpCode.ADD_WATCH, OpCode.SASL})
 _KINDS = {int(kind): kind for kind in OpCode}
 
-#: The body of a write's answer, from what the tree says of it.
+#: Makes the body of a write's answer from the tree's results.
 Encode = Callable[[tuple[Result, ...]], bytearray]
 
 
 class Requests:
-    """Those of one caller."""
+    """The requests of one caller."""
 
     __slots__ = ("_caller", "_reads", "_server", "last_kind")
 
@@ -75,12 +75,12 @@ class Requests:
         self._server = server
         self._caller = caller
         self._reads = Reads(server, caller)
-        #: The newest request's, if it is known.
+        #: The type of the newest request, if it is known.
         self.last_kind: OpCode | None = None
 
     def take(self, number: int, reader: Reader, slot: Slot, client: ServedConnection) -> None:
-        """Submits a write, or says how the slot is answered when its turn comes. MessageError or TreeError where it
-        can be neither."""
+        """Submits a write, or sets how the slot is answered when its turn comes. MessageError or TreeError if it can
+        be neither."""
         server = self._server
         kind = _KINDS.get(number)
         if kind is None:
@@ -127,7 +127,7 @@ class Requests:
             meant = messages.read(WatchesRequest, reader)
             slot.read = lambda: self._reads.own_watches(meant, client, removes=kind is OpCode.REMOVE_WATCHES)
         elif kind is OpCode.WHO_AM_I:
-            # Of a digest the name alone: what stands behind it follows from the password.
+            # Only the name of a digest: the rest is computed from the password.
             named = sorted(
                 (identity.scheme, identity.id.partition(":")[0] if identity.scheme == "digest" else identity.id)
                 for identity in self._caller.identities

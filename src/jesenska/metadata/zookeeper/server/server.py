@@ -1,33 +1,33 @@
-"""The tree served to ZooKeeper's clients: connections, answers and watches over an `EmbeddedTree`. Moves; what it does
-not decide is in `tree` and `sessions`.
+"""The tree served to ZooKeeper's clients: connections, answers and watches over an `EmbeddedTree`. This package does
+the input and output; the decisions are in `tree` and `sessions`.
 
-    four-letter word -> text -> closed ConnectRequest -> session opened or come back to -> requests -> answers, in
-    their order -> CLOSE_SESSION, or the connection ends
+    four-letter word -> text -> closed
+    ConnectRequest -> session opened or resumed -> requests -> answers, in their order -> CLOSE_SESSION, or the end
 
-A write is decided when it arrives and answered when it is committed. A read waits for the writes that its client asked
-for before it, and is answered from what is committed. `EmbeddedTree.submit` answers each request at its place among
-the transactions, and a transaction's watches leave when it is committed: a client hears of a change before any answer
-that shows it, and an answer's zxid is that of the state it shows. Answers and events go to the socket together: once
-for what one read of it brought, once for what one commit answered.
+A write is decided when it arrives and answered when it is committed. A read waits for the earlier writes of its
+client, and is answered from the committed tree. `EmbeddedTree.submit` answers each request at its place among the
+transactions, and the events of a transaction are sent when it is committed: a client gets the event of a change before
+any answer that shows it, and an answer's zxid is that of the state it shows. Answers and events are written to the
+socket together: once after each read from it, once after each commit.
 
-A client that does not take its answers, or that sends without waiting for them, is not read from beyond a limit.
-Events cannot be held back: one that takes none of many is disconnected. Ephemeral nodes go when their session is
-closed or nothing was heard of it for its timeout, not when a connection ends.
+If a client does not read its answers, or sends without waiting for them, the server stops reading from it at a limit.
+Events cannot be held back: a client that does not read its events is disconnected at a limit. Ephemeral nodes are
+deleted when their session is closed or its timeout has passed without a message, not when a connection ends.
 
-As ZooKeeper 3.8.4 does it (it was asked): a request too short for its type is answered MARSHALLING_ERROR, bytes behind
-its body are ignored, a type that is unknown is answered UNIMPLEMENTED and the connection closed; an identity that is
-not taken, too. Differences, on purpose:
-- A request that is refused takes no zxid; the zxid then is that of the last change.
+As ZooKeeper 3.8.4 does: a request too short for its type is answered MARSHALLING_ERROR, and bytes after its body are
+ignored. An unknown type is answered UNIMPLEMENTED and the connection closed. An identity that is refused is answered
+AUTH_FAILED and the connection closed. Differences, on purpose:
+- A refused request takes no zxid; its answer has the zxid of the last change.
 - A wrong password does not disconnect the session's owner.
 - Containers and nodes with a time to live, reconfig, SASL and persistent watches are UNIMPLEMENTED. A multi with a
   node with a time to live is answered MARSHALLING_ERROR.
-- CHECK alone is answered (3.8.4 answers only where it fails).
+- CHECK alone is answered (3.8.4 answers only if it fails).
 - A rule of an ACL with permissions above 31 is refused (INVALID_ACL).
-- A bad path below a parent that is missing is BAD_ARGUMENTS, not NO_NODE: paths are looked at first.
-- Frames may have 1 MiB and 64 KiB, so that a node at its largest fits with its path and ACL (ZooKeeper's
+- A bad path below a missing parent is BAD_ARGUMENTS, not NO_NODE: paths are checked first.
+- Frames may have 1 MiB and 64 KiB, so that a node of the largest size fits with its path and ACL (ZooKeeper's
   jute.maxbuffer: 1,048,575 bytes).
-- Names of children are sorted. What SetWatches finds changed is told in the order of the changes (ZooKeeper: in no
-  order), deletions first.
+- Names of children are sorted. The events of SetWatches are sent in the order of the changes (ZooKeeper: in no order),
+  deletions first.
 - /zookeeper/config is empty and its aversion 0.
 - All nine four-letter words are allowed (4lw.commands.whitelist names them one by one)."""
 
@@ -52,7 +52,7 @@ logger = logging.getLogger(__name__)
 
 
 class ZooKeeperServer(Serving):
-    """Serves one tree, which should have been opened with `served`; `start`, then `stop`. The tree stays open."""
+    """Serves one tree, which should have been opened with `served`; call `start`, then `stop`. The tree stays open."""
 
     def __init__(
         self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None, streams: Streams | None = None
@@ -63,7 +63,7 @@ class ZooKeeperServer(Serving):
         self._look: asyncio.TimerHandle | None = None
 
     async def start(self, listening: socket.socket) -> None:
-        """Serves who connects to a socket that listens, which is closed with the server; `port` is its port."""
+        """Serves clients at a listening socket, which is closed with the server; `port` is its port."""
         self.started_ms = now_ms = self.now_ms()
         for session_id, timeout_ms in self.tree.tree.sessions.items():
             if session_id >= CLIENT_SESSION_ID_BASE:
@@ -74,7 +74,7 @@ class ZooKeeperServer(Serving):
         self.look_for_expired()
 
     async def stop(self) -> None:
-        """Takes no more requests and closes all connections. Sessions stay in the tree: their clients can come back
+        """Accepts no more requests and closes all connections. Sessions stay in the tree: their clients can come back
         after a restart."""
         if self._look is not None:
             self._look.cancel()
@@ -89,7 +89,7 @@ class ZooKeeperServer(Serving):
     # Sessions
 
     def look_for_expired(self) -> None:
-        """Ends the sessions of which nothing was heard for too long, and comes back in time for the next ones."""
+        """Ends the sessions whose timeout has passed without a message, and sets a timer for the next ones."""
         now_ms = self.now_ms()
         for session_id in self.sessions.expired(now_ms):
             logger.info("session %#x expires: nothing was heard of its client for its timeout", session_id)
@@ -112,10 +112,10 @@ class ZooKeeperServer(Serving):
                     ended.close()
 
     def _send_unsent(self) -> None:
-        """Answers and events of one commit leave together."""
+        """Writes the answers and events of one commit together."""
         for connection in list(self.unsent):
             connection.write_out()
 
 
 def _nothing(error: Exception | None) -> None:
-    """Nobody waits for the end of a session that expired."""
+    """Does nothing: no client waits for the end of a session that expired."""

@@ -1,5 +1,5 @@
-"""What the connections to a served tree share: its sessions and watches, who is connected, figures for the four-letter
-words."""
+"""The state shared by the connections to a served tree: its sessions and watches, the connections, figures for the
+four-letter words."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from jesenska.metadata.zookeeper.server.slots import Answer, Slot
 
 
 class ServerConfig(NamedTuple):
-    """What ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20 ticks) and
-    maxClientCnxns (0: no limit)."""
+    """The settings that ZooKeeper's configuration calls tickTime, minSessionTimeout, maxSessionTimeout (None: 2 and 20
+    ticks) and maxClientCnxns (0: no limit)."""
 
     tick_ms: int = 3000
     min_session_timeout_ms: int | None = None
@@ -32,48 +32,48 @@ class ServerConfig(NamedTuple):
 
 
 class ServedConnection:
-    """A client's connection, as the server and the requests that come by it see it. There is one kind,
-    `ZooKeeperConnection`: a class and no Protocol, since what is compiled calls a class directly."""
+    """A client's connection, as the server and its requests see it. There is one kind, `ZooKeeperConnection`; this is
+    a class and not a Protocol, because compiled code calls a class directly."""
 
     def __init__(self) -> None:
         self.is_closing_session = False
         self.figures = four_letter_words.Figures()
 
     def outstanding(self) -> int:
-        """How many of its requests are not answered."""
+        """Returns the number of requests that are not answered."""
         raise NotImplementedError
 
     def done(self, slot: Slot, answer: Answer) -> None:
-        """A write was committed or refused: that is the answer."""
+        """Takes the answer of a write that was committed or refused."""
         raise NotImplementedError
 
     def send_event(self, event: WatchEvent) -> None:
-        """A watch of its client has fired."""
+        """Sends the event of a watch of its client."""
         raise NotImplementedError
 
     def too_many_watches(self) -> None:
-        """Its client has more than it may."""
+        """Closes the connection because its client has too many watches."""
         raise NotImplementedError
 
     def write_out(self) -> None:
-        """Gives the socket what was sent."""
+        """Writes the gathered frames to the socket."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """What was sent still leaves; nothing more is taken."""
+        """Closes the connection: gathered frames are still sent; no more requests are read."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """The server stops: what does not leave at once is dropped."""
+        """Ends the connection at the stop of the server: data that cannot be sent at once is dropped."""
         raise NotImplementedError
 
     def figures_for_words(self) -> four_letter_words.ConnectionFigures:
-        """What `cons` tells of it."""
+        """Returns the figures of the connection for `cons`."""
         raise NotImplementedError
 
 
 class Serving:
-    """One tree, for the connections of its clients."""
+    """One tree with the state that the connections of its clients share."""
 
     def __init__(self, tree: EmbeddedTree, clock: Clock, config: ServerConfig | None = None) -> None:
         self.tree = tree
@@ -85,7 +85,7 @@ class Serving:
         self.watches: Watches[ServedConnection] = Watches()
         self.connections: dict[ServedConnection, None] = {}
         self.by_host: Counter[str] = Counter()
-        self.ended_figures = four_letter_words.Figures()  # of connections that are gone
+        self.ended_figures = four_letter_words.Figures()  # of connections that have ended
         self.unsent: dict[ServedConnection, None] = {}
         self.started_ms = 0.0
         self.port = 0
@@ -107,7 +107,7 @@ class Serving:
 
     @property
     def figures(self) -> four_letter_words.Figures:
-        """Of all connections since the start."""
+        """The figures of all connections since the start."""
         total = four_letter_words.Figures()
         for some in (self.ended_figures, *(connection.figures for connection in self.connections)):
             total.add(some)

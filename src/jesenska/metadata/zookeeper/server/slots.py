@@ -6,15 +6,14 @@ from collections.abc import Callable
 
 from jesenska.metadata.tree_operations import TreeCode
 
-#: The body of an answer, or why there is none.
+#: The body of an answer, or an error code.
 Answer = bytes | bytearray | TreeCode
 
 
 class Slot:
-    """A request's place in the order of answers: what its answer is, once that is known (`answer`), and the zxid of
-    the state it belongs to.
+    """A request's place in the order of answers: its answer, once that is known (`answer`), and the zxid of its state.
 
-    A slot with `read` is ready when its turn comes: it then reads what is committed."""
+    A slot with `read` is ready when its turn comes: it then reads the committed tree."""
 
     __slots__ = ("answer", "begun_ms", "closes", "read", "size", "type", "xid", "zxid")
 
