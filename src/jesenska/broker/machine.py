@@ -31,7 +31,7 @@ class Machine:
 
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=system_random)
-    #: Random bytes that nobody can guess: nonces, salts, secrets.
+    #: Random bytes that cannot be guessed: nonces, salts, secrets.
     secret_bytes: Callable[[int], bytes] = os.urandom
     new_uuid: Callable[[], uuid.UUID] = random_uuid
     files: FileLayer = field(default_factory=FileLayer)

@@ -5,7 +5,7 @@
     PLAIN                        one message; passwords are the JAAS login's options user_NAME
     SCRAM-SHA-256, -512          two messages; credentials are looked up
 
-A user that is not known is asked for a proof all the same, so that nobody learns by SCRAM which users there are."""
+A user that is not known is asked for a proof all the same, so that SCRAM does not reveal which users there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all SASL mechanisms have in common, and PLAIN (RFC 4616).
+"""The common parts of all SASL mechanisms, and PLAIN (RFC 4616).
 
     PLAIN    AUTHORIZATION_ID NUL USER NUL PASSWORD, in one message; the answer is empty
 
@@ -18,7 +18,7 @@ class SaslError(Exception):
 
 
 class PlainLogin(NamedTuple):
-    """What a client of PLAIN has sent."""
+    """The login that a client of PLAIN has sent."""
 
     user: str
     password: str

@@ -79,7 +79,7 @@ def make_credential(mechanism: str, password: str, salt: bytes, iterations: int)
 
 
 def salted_password(mechanism: str, password: str, salt: bytes, iterations: int) -> bytes:
-    """What a client of kafka-configs or AlterUserScramCredentials sends in place of the password."""
+    """The salted password, which kafka-configs and AlterUserScramCredentials send in place of the password."""
     return hashlib.pbkdf2_hmac(MECHANISMS[mechanism], password.encode(), salt, iterations)
 
 

@@ -5,7 +5,7 @@
     ssl.client.auth     none, requested or required: certificates of clients
     ssl.endpoint.identification.algorithm    https: a server's certificate names its host; empty: it need not
 
-A context is made anew when a store's file has changed (`TlsContexts`): connections that are open keep theirs."""
+A new context is made when a store's file has changed (`TlsContexts`): connections that are open keep theirs."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
 
 
 class TlsContexts:
-    """The context in force of a listener, made anew when the stores' files have changed.
+    """The context in force of a listener. A new one is made when the stores' files have changed.
 
     A change that cannot be used leaves the context as it is; `failed` gets the sentence."""
 

@@ -40,7 +40,7 @@ from tests.raw_connection import RawConnection
 _NOW_MS = 1_700_000_000_000
 _API_VERSIONS = 18
 _SOFTWARE = {"client_software_name": "test", "client_software_version": "1.0"}
-_NEVER_ANNOUNCED_HALF_BUILT = (36, 68, 69, 71, 72, 76, 78)
+_NEVER_ANNOUNCED_HALF_BUILT = (68, 69, 71, 72, 76, 78)
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,21 @@
-"""Prose is read in narrow windows: docstrings, comments and documents keep below 120 columns."""
+"""Prose is read in narrow windows: docstrings, comments and documents keep below 120 columns. Sentences begin with
+their subject."""
 
 from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 COLUMNS_MAX = 119
+#: A reader meets the subject first.
+OPENINGS = re.compile(r"(What|Who|Whom|Whose|Where|Whether|Whoever)\b")
+#: Words that have a usual one in their place: any, again or new, no one, that.
+WORDS = re.compile(r"\b(whoever|anew|nobody|whom)\b", re.IGNORECASE)
 
 
 def long_lines_of_python(source: str) -> Iterator[int]:
@@ -39,6 +45,33 @@ def long_lines_of_python(source: str) -> Iterator[int]:
                 for number in range(docstring.lineno, docstring.end_lineno + 1)
                 if len(lines[number - 1]) > COLUMNS_MAX
             )
+
+
+def docstrings_of(source: str) -> Iterator[tuple[int, str]]:
+    """The docstrings of a module with the lines on which they begin."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            docstring = ast.get_docstring(node)
+            if docstring is not None:
+                yield node.body[0].lineno, docstring
+
+
+def test_docstrings_begin_with_their_subject_and_have_the_usual_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {docstring[:40]}"
+        for path in sorted((ROOT / "src").rglob("*.py"))
+        for line, docstring in docstrings_of(path.read_text())
+        if OPENINGS.match(docstring) or WORDS.search(docstring)
+    ]
+    assert not found
+
+
+def test_a_riddle_is_found() -> None:
+    source = '"""Whoever waits."""\ndef f(): "Where it is."\nclass C: "A log is made anew."\nx = "Who"\n'
+    texts = [text for _, text in docstrings_of(source)]
+    assert [bool(OPENINGS.match(text) or WORDS.search(text)) for text in texts] == [True, True, True]
+    assert not OPENINGS.match("Whole batches.")
+    assert not WORDS.search("The newest log.")
 
 
 def long_lines_of_markdown(text: str) -> Iterator[int]:
