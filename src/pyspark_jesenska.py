@@ -1,5 +1,5 @@
-"""The module in which Spark finds the data source `jesenska`: it looks for top-level modules called pyspark_<name> with a class
-DefaultSource, so that `format("jesenska")` works without a call to register it."""
+"""The module in which Spark finds the data source `jesenska`: it looks for top-level modules called pyspark_<name>
+with a class DefaultSource, so that `format("jesenska")` works without a call to register it."""
 
 from jesenska.pipeline.spark.session import require_pyspark
 

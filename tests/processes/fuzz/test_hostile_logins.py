@@ -1,5 +1,5 @@
-"""Handshakes of TLS and messages of SASL that are cut, changed and mixed: the broker closes the connection, forgets it,
-and serves the others."""
+"""Handshakes of TLS and messages of SASL that are cut, changed and mixed: the broker closes the connection, forgets
+it, and serves the others."""
 
 from __future__ import annotations
 
