@@ -97,6 +97,8 @@ def test_the_tools_work_with_the_files_as_they_are(directory: Path, broker: Secu
         .replace('"admin"', '"anna"')
         .replace(password(directory), "of-anna")
     )
+    checked = tool(jesenska, "status", *where)
+    assert (checked.code, "topics:                       1" in checked.out) == (0, True)
     of_anna = ["--bootstrap-server", broker.address, "--command-config", str(anna)]
     assert tool(kafka_topics, *of_anna, "--list").out == "t\n"
     assert tool(kafka_configs, *where, "--alter", "--entity-type", "users", "--entity-name", "anna",

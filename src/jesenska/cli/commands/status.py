@@ -20,17 +20,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from jesenska.base.errors import JesenskaError
 from jesenska.cli.shared.several_directories import broker_directory, brokers_with_data, tree_directory
 from jesenska.cli.shared.stopping import lock_holder
-from jesenska.cli.shared.tool import directory, print_json, seconds
+from jesenska.cli.shared.tool import directory, print_json, read_properties, seconds
 from jesenska.client.administration.group_admin import GroupAdmin
-from jesenska.client.client_config import ClientConfig
+from jesenska.client.client_config import client_config
 from jesenska.client.cluster import Cluster
+from jesenska.config.settings.client_settings import ADMIN_SETTINGS
 
 _NO_ANSWER_SECONDS = 10.0
+_BOOTSTRAP = "127.0.0.1:9092"
 LIVE, READY, CLUSTER, REPLICAS = "live", "ready", "cluster", "replicas"
 NOT_READY, WITHOUT_LEADERS, UNDER_REPLICATED = 3, 4, 5
 
@@ -38,9 +41,11 @@ NOT_READY, WITHOUT_LEADERS, UNDER_REPLICATED = 3, 4, 5
 def add_status(status: argparse.ArgumentParser) -> None:
     status.add_argument(
         "--bootstrap-server",
-        default="127.0.0.1:9092",
         metavar="HOST:PORT",
-        help="The broker to ask (default: 127.0.0.1:9092).",
+        help="The broker to ask (default: bootstrap.servers of --command-config, else 127.0.0.1:9092).",
+    )
+    status.add_argument(
+        "--command-config", metavar="FILE", help="Property file of the client, for a broker with TLS or logins."
     )
     status.add_argument(
         "--data", type=directory, metavar="DIR", help="Also say which process holds this directory, and its memory."
@@ -68,7 +73,10 @@ def status(options: argparse.Namespace) -> int:
 
 
 async def _status(options: argparse.Namespace) -> int:
-    cluster = Cluster(options.bootstrap_server, ClientConfig(request_timeout_seconds=options.timeout_seconds))
+    settings = read_properties(options.command_config)
+    bootstrap = options.bootstrap_server or settings.get("bootstrap.servers", _BOOTSTRAP)
+    config = replace(client_config(ADMIN_SETTINGS, settings), request_timeout_seconds=options.timeout_seconds)
+    cluster = Cluster(bootstrap, config)
     try:
         async with asyncio.timeout(options.timeout_seconds):
             topics = await cluster.topics()
@@ -78,7 +86,7 @@ async def _status(options: argparse.Namespace) -> int:
             )
     except TimeoutError:
         raise JesenskaError(
-            f"{options.bootstrap_server} has not answered within {options.timeout_seconds:g} s: is the broker up?"
+            f"{bootstrap} has not answered within {options.timeout_seconds:g} s: is the broker up?"
         ) from None
     finally:
         await cluster.close()
