@@ -76,6 +76,7 @@ from jesenska.wire.messages.k33_alter_configs import (
 )
 from jesenska.wire.messages.k34_alter_replica_log_dirs import AlterReplicaLogDirsRequest
 from jesenska.wire.messages.k35_describe_log_dirs import DescribeLogDirsRequest, DescribeLogDirsRequestTopic
+from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest
 from jesenska.wire.messages.k37_create_partitions import CreatePartitionsRequest, CreatePartitionsRequestTopic
 from jesenska.wire.messages.k42_delete_groups import DeleteGroupsRequest
 from jesenska.wire.messages.k43_elect_leaders import ElectLeadersRequest, ElectLeadersRequestTopic
@@ -103,6 +104,10 @@ from jesenska.wire.messages.k48_describe_client_quotas import (
     DescribeClientQuotasRequestComponent,
 )
 from jesenska.wire.messages.k50_describe_user_scram_credentials import DescribeUserScramCredentialsRequest
+from jesenska.wire.messages.k51_alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsRequestUpsertion,
+)
 from jesenska.wire.messages.k57_update_features import UpdateFeaturesRequest, UpdateFeaturesRequestFeatureUpdate
 from jesenska.wire.messages.k60_describe_cluster import DescribeClusterRequest
 from jesenska.wire.messages.k61_describe_producers import DescribeProducersRequest, DescribeProducersRequestTopic
@@ -497,6 +502,15 @@ SENSIBLE: dict[int, Callable[[Served, int], Message]] = {
     47: _offset_delete,
     48: lambda served, version: DescribeClientQuotasRequest(
         components=[DescribeClientQuotasRequestComponent(entity_type="user", match_type=_SPECIFIED, match=None)]
+    ),
+    # It is refused: the listener has no SASL.
+    36: lambda served, version: SaslAuthenticateRequest(auth_bytes=b"token"),
+    51: lambda served, version: AlterUserScramCredentialsRequest(
+        upsertions=[
+            AlterUserScramCredentialsRequestUpsertion(
+                name=served.new_name(), mechanism=1, iterations=4096, salt=b"salt", salted_password=bytes(32)
+            )
+        ]
     ),
     50: lambda served, version: DescribeUserScramCredentialsRequest(users=None),
     # The level that is in force already.

@@ -34,6 +34,7 @@ REFUSED = {
     (9, 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # offsets in the tree: what was never committed is not there
     **{(11, version): ErrorCode.MEMBER_ID_REQUIRED for version in range(4, 10)},
     **{(17, version): ErrorCode.ILLEGAL_SASL_STATE for version in range(2)},
+    **{(36, version): ErrorCode.ILLEGAL_SASL_STATE for version in range(3)},
     **{(key, version): ErrorCode.SECURITY_DISABLED for key in (29, 30, 31) for version in range(4)},
     **{(43, version): ErrorCode.ELECTION_NOT_NEEDED for version in range(3)},
     **{(42, version): ErrorCode.GROUP_ID_NOT_FOUND for version in range(3)},
