@@ -37,7 +37,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from uuid import UUID
 
 from jesenska.base.errors import (
@@ -68,6 +68,7 @@ from jesenska.wire.messages.k01_fetch import (
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
+    FetchResponsePartition,
 )
 
 logger = logging.getLogger(__name__)
@@ -118,9 +119,23 @@ class _Wanted(NamedTuple):
     is_checked: bool
 
 
+class FetchOptions(TypedDict, total=False):
+    """Options of a consumer for its fetches; `Consumer` has the defaults."""
+
+    max_wait_seconds: float
+    min_bytes: int
+    max_bytes: int
+    max_partition_bytes: int
+    isolation_level: int
+    check_crcs: bool
+    max_poll_records: int
+    rack: str
+
+
 class Consumer:
     """Reads partitions. `auto_offset_reset` is the rule for a position outside the log: earliest, latest or none
-    (OffsetOutOfRangeError)."""
+    (OffsetOutOfRangeError). The class has more than 500 lines, since positions, fetches in flight and fetched records
+    change together: after each await the others may have moved."""
 
     def __init__(
         self,
@@ -642,30 +657,26 @@ class Consumer:
                     if item.preferred_read_replica not in self.cluster.nodes:
                         misled.append(key)
                     continue
-                self.high_watermarks[key] = item.high_watermark
-                if not item.records or asked != self._expected(key):
-                    continue  # nothing, or the position was moved (seek, another assignment) meanwhile
-                assert isinstance(item.records, memoryview)
-                end = _end_of(item.records, asked)
-                if end.offset == asked:
-                    raise CorruptMessageError(
-                        f"{key}: the batch at offset {asked} is cut short in the broker's answer."
-                    )
-                data = (
-                    without_aborted(item.records, item.aborted_transactions or ())
-                    if self.isolation_level
-                    else item.records
-                )
-                fetched = Fetched(
-                    key, asked, end.offset, item.high_watermark, item.log_start_offset, data, end.leader_epoch
-                )
-                self._fetched.setdefault(key, deque()).append(fetched)
+                self._take_records(key, asked, item)
         if misled:
             # The leader knows other replicas than the metadata does: the metadata is requested again after a pause.
             for key in misled:
                 self.cluster.forget_topic(key.topic)
             self._arrived.set()
             await asyncio.sleep(self.cluster.retry_pause_seconds(1))
+
+    def _take_records(self, key: TopicPartition, asked: int, item: FetchResponsePartition) -> None:
+        """Keeps the records fetched at an offset if they are the next ones; CorruptMessageError for less than a batch."""
+        self.high_watermarks[key] = item.high_watermark
+        if not item.records or asked != self._expected(key):
+            return  # nothing, or the position was moved (seek, another assignment) meanwhile
+        assert isinstance(item.records, memoryview)
+        end = _end_of(item.records, asked)
+        if end.offset == asked:
+            raise CorruptMessageError(f"{key}: the batch at offset {asked} is cut short in the broker's answer.")
+        data = without_aborted(item.records, item.aborted_transactions or ()) if self.isolation_level else item.records
+        fetched = Fetched(key, asked, end.offset, item.high_watermark, item.log_start_offset, data, end.leader_epoch)
+        self._fetched.setdefault(key, deque()).append(fetched)
 
     def _expected(self, key: TopicPartition) -> int | None:
         """Returns the offset at which the next batches of the partition begin."""

@@ -24,7 +24,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from jesenska.base.errors import (
     ErrorCode,
@@ -39,7 +39,7 @@ from jesenska.base.errors import (
 from jesenska.base.identifiers import TopicPartition, numbers_by_topic
 from jesenska.client.assignors import ASSIGNORS, COOPERATIVE, MemberView
 from jesenska.client.cluster import Cluster
-from jesenska.client.consumer import Consumer, Fetched
+from jesenska.client.consumer import Consumer, Fetched, FetchOptions
 from jesenska.client.coordinators import find_coordinator
 from jesenska.client.offsets import EARLIEST, LATEST, list_offsets
 from jesenska.client.positions import Position
@@ -110,14 +110,7 @@ class GroupConsumer:
         auto_offset_reset: str = "latest",
         on_assigned: RebalanceCallback = lambda _: None,
         on_revoked: RebalanceCallback = lambda _: None,
-        max_wait_seconds: float = 0.5,
-        min_bytes: int = 1,
-        max_bytes: int = 50 * 1024 * 1024,
-        max_partition_bytes: int = 1024 * 1024,
-        isolation_level: int = 0,
-        check_crcs: bool = True,
-        max_poll_records: int = 500,
-        rack: str = "",
+        **fetching: Unpack[FetchOptions],
     ) -> None:
         unknown = [name for name in assignors if name not in ASSIGNORS]
         if unknown or not assignors:
@@ -154,18 +147,7 @@ class GroupConsumer:
         self._failures = 0
         self._committed_at = cluster.clock.monotonic()
         self._purpose = f"group-{id(self):x}"
-        self._consumer = Consumer(
-            cluster,
-            auto_offset_reset=auto_offset_reset,
-            max_wait_seconds=max_wait_seconds,
-            min_bytes=min_bytes,
-            max_bytes=max_bytes,
-            max_partition_bytes=max_partition_bytes,
-            isolation_level=isolation_level,
-            check_crcs=check_crcs,
-            max_poll_records=max_poll_records,
-            rack=rack,
-        )
+        self._consumer = Consumer(cluster, auto_offset_reset=auto_offset_reset, **fetching)
 
     async def __aenter__(self) -> GroupConsumer:
         return self

@@ -145,11 +145,22 @@ class _PartitionQueue:
         self.linger: asyncio.TimerHandle | None = None
 
 
+def _check_acks(acks: int, is_idempotent: bool, transactions: Transactions | None) -> None:
+    """InvalidRequestError if fewer acknowledgements are asked for than are needed."""
+    if transactions is not None and not is_idempotent:
+        raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
+    if is_idempotent and acks != -1:
+        raise InvalidRequestError(
+            "An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false."
+        )
+
+
 class Producer:
     """Sends records to topics. `await producer.send(...)` returns a future of the record's metadata; `flush` waits for
     all of them.
 
-    acks is 0, 1 or -1 (all); idempotence needs -1."""
+    acks is 0, 1 or -1 (all); idempotence needs -1. The class has more than 500 lines, since batches, the buffer's room
+    and the sequence numbers of a partition change together: each await may find the others moved."""
 
     def __init__(
         self,
@@ -177,16 +188,9 @@ class Producer:
             enable_idempotence = acks == -1
         if transactional_id is not None:
             transactions = Transactions(cluster, transactional_id, transaction_timeout_seconds)
-        if transactions is not None and not enable_idempotence:
-            raise InvalidRequestError(
-                "Transactions need idempotence and acks=all: leave enable.idempotence and acks out."
-            )
+        _check_acks(acks, enable_idempotence, transactions)
         #: None without transactions.
         self.transactions = transactions
-        if enable_idempotence and acks != -1:
-            raise InvalidRequestError(
-                "An idempotent producer needs acks=all: leave acks out, or set enable.idempotence=false."
-            )
         self.cluster = cluster
         self.acks = acks
         self.idempotent = enable_idempotence

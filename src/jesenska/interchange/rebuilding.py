@@ -83,17 +83,37 @@ def rebuild(
     """Returns the tree; JesenskaError with one sentence if the inventories do not match each other. `allow_missing`:
     partitions that are not in any directory begin empty."""
     cluster_id = _cluster_of(inventories, backup)
-    brokers = {item.broker_id for item in inventories}
     notes: list[str] = []
     held = _held(inventories, notes)
     old = {} if backup is None else _topics_of(backup)
+    nodes = _nodes_of_cluster(cluster_id, inventories, backup)
+    topics = _Topics(inventories, backup, nodes)
+    for name in sorted(held):
+        topics.add(name, *held[name], old.get(name), new_uuid)
+    if topics.missing and not allow_missing:
+        raise JesenskaError(
+            f"No directory holds {_some(topics.missing)}: give the inventories of all brokers, or have them begin "
+            f"empty with --allow-missing."
+        )
+    gone = sorted(old.keys() - held.keys())
+    for name in gone:
+        nodes.pop(paths.topic_config(name), None)
+    notes += topics.notes(gone)
+    return Rebuilt({path: nodes[path] for path in sorted(nodes)}, len(held), topics.partitions, notes)
+
+
+def _nodes_of_cluster(
+    cluster_id: str, inventories: Sequence[Inventory], backup: Mapping[str, Node] | None
+) -> dict[str, Node]:
+    """Returns the nodes that do not belong to a topic: those of the backup, with ids and epochs that are not in any
+    log."""
+    brokers = {item.broker_id for item in inventories}
     nodes = {} if backup is None else {path: node for path, node in backup.items() if not _is_built_anew(path)}
     for path in paths.PERSISTENT_PATHS:
         nodes.setdefault(path, Node(None))
     nodes[paths.CLUSTER_ID] = Node(encode_cluster_id(cluster_id))
     nodes.setdefault(paths.FEATURE, Node(encode_feature()))
-    controller_epoch = _controller_epoch(backup) + _EPOCHS_UNHEARD_OF
-    nodes[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(controller_epoch))
+    nodes[paths.CONTROLLER_EPOCH] = Node(encode_controller_epoch(_controller_epoch(backup) + _EPOCHS_UNHEARD_OF))
     newest_id = max(item.producer_id for item in inventories) + _PRODUCER_IDS_UNHEARD_OF
     first_id = max(newest_id, _next_producer_id(backup) + _PRODUCER_IDS_UNHEARD_OF)
     nodes[paths.PRODUCER_ID_BLOCK] = Node(
@@ -101,51 +121,70 @@ def rebuild(
     )
     sequence = max(max(brokers) - _FIRST_OWN_BROKER_ID + 1, nodes[paths.BROKER_SEQUENCE].version, 0)
     nodes[paths.BROKER_SEQUENCE] = Node(nodes[paths.BROKER_SEQUENCE].data, sequence)
+    return nodes
 
-    compacted = {name for item in inventories for name in item.compacted}
-    leader_epoch = _newest_epoch(inventories, backup) + _EPOCHS_UNHEARD_OF
-    missing: list[TopicPartition] = []
-    guessed: list[str] = []
-    count = 0
-    for name in sorted(held):
-        topic_id, partitions = held[name]
-        known = old.get(name)
+
+class _Topics:
+    """The topics of the tree, added to its nodes one by one."""
+
+    def __init__(
+        self, inventories: Sequence[Inventory], backup: Mapping[str, Node] | None, nodes: dict[str, Node]
+    ) -> None:
+        self._nodes = nodes
+        self._brokers = {item.broker_id for item in inventories}
+        self._compacted = {name for item in inventories for name in item.compacted}
+        self._controller_epoch = _controller_epoch(backup) + _EPOCHS_UNHEARD_OF
+        self._leader_epoch = _newest_epoch(inventories, backup) + _EPOCHS_UNHEARD_OF
+        #: Number of partitions.
+        self.partitions = 0
+        #: Partitions that are not in any directory.
+        self.missing: list[TopicPartition] = []
+        #: Topics whose settings are not known.
+        self._guessed: list[str] = []
+
+    def add(
+        self,
+        name: str,
+        topic_id: UUID | None,
+        partitions: Mapping[int, _Holders],
+        known: TopicNode | None,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        """Adds a topic with the partitions of the directories; `known` is the topic of that name in the backup."""
+        nodes = self._nodes
         if known is not None and topic_id is not None and known.topic_id not in (None, topic_id):
             known = None  # deleted and created again since
-        assignment = _assignment(partitions, known, brokers)
-        missing += [TopicPartition(name, number) for number in assignment if number not in partitions]
-        count += len(assignment)
+        assignment = _assignment(partitions, known, self._brokers)
+        self.missing += [TopicPartition(name, number) for number in assignment if number not in partitions]
+        self.partitions += len(assignment)
         topic_id = topic_id or (known.topic_id if known is not None else None) or new_uuid()
         nodes[paths.topic(name)] = Node(TopicNode(assignment, topic_id).encode())
         nodes[paths.partitions(name)] = Node(None)
         for number, replicas in assignment.items():
             nodes[paths.partition(name, number)] = Node(None)
             if number in partitions:
-                nodes[paths.partition_state(name, number)] = Node(
-                    _state(replicas, partitions[number], leader_epoch, controller_epoch).encode()
-                )
+                state = _state(replicas, partitions[number], self._leader_epoch, self._controller_epoch)
+                nodes[paths.partition_state(name, number)] = Node(state.encode())
         if known is None or paths.topic_config(name) not in nodes:
-            nodes[paths.topic_config(name)] = Node(encode_config(_settings(name, name in compacted, len(brokers))))
+            settings = _settings(name, name in self._compacted, len(self._brokers))
+            nodes[paths.topic_config(name)] = Node(encode_config(settings))
             if name not in INTERNAL_TOPICS:
-                guessed.append(name)
-    if missing and not allow_missing:
-        raise JesenskaError(
-            f"No directory holds {_some(missing)}: give the inventories of all brokers, or have them begin empty "
-            f"with --allow-missing."
-        )
-    if missing:
-        notes.append(f"No directory holds {_some(missing)}, which {'begins' if len(missing) == 1 else 'begin'} empty.")
-    gone = sorted(old.keys() - held.keys())
-    for name in gone:
-        nodes.pop(paths.topic_config(name), None)
-    if gone:
-        notes.append(f"The backup has {_some(gone)}, which no directory holds: deleted since, so left out.")
-    if guessed:
-        notes.append(
-            f"Nothing tells the settings of {_some(guessed)}: they are kept for ever (retention.ms=-1, or compact) "
-            f"until kafka-configs says otherwise."
-        )
-    return Rebuilt({path: nodes[path] for path in sorted(nodes)}, len(held), count, notes)
+                self._guessed.append(name)
+
+    def notes(self, gone: Sequence[str]) -> list[str]:
+        """Returns notes about the topics, and about those that are `gone`: only the backup has them."""
+        notes = []
+        if self.missing:
+            begin = "begins" if len(self.missing) == 1 else "begin"
+            notes.append(f"No directory holds {_some(self.missing)}, which {begin} empty.")
+        if gone:
+            notes.append(f"The backup has {_some(gone)}, which no directory holds: deleted since, so left out.")
+        if self._guessed:
+            notes.append(
+                f"Nothing tells the settings of {_some(self._guessed)}: they are kept for ever (retention.ms=-1, or "
+                f"compact) until kafka-configs says otherwise."
+            )
+        return notes
 
 
 def raised(nodes: Mapping[str, Node]) -> dict[str, Node]:

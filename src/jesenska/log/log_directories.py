@@ -72,6 +72,9 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class LogDirectories:
+    """The logs of a broker, and which directory has each. It has more than 500 lines, since all that changes this
+    (a start, new logs, moves, branches, deletions, a directory that fails) changes the same tables."""
+
     def __init__(
         self,
         paths: Sequence[Path],
@@ -121,30 +124,37 @@ class LogDirectories:
             self.logs, self.directories, self._settings, self._background, self._doomed, self._elapsed_ms
         )
         #: Compacts the logs; None without compaction.
-        self.cleaner: LogCleaner | None = None
-        if cleaner_surroundings is not None:
-            settings_of_it = cleaner_settings if cleaner_settings is not None else CleanerSettings()
-            self.cleaner = LogCleaner(self.directories, self._files, self._doomed, cleaner_surroundings, settings_of_it)
+        self.cleaner = self._new_cleaner(cleaner_surroundings, cleaner_settings)
         self._cleaner: Cleaner = cleaner if self.cleaner is None else self.cleaner
         #: Logs of partitions to be deleted whose directories could not be renamed.
         self._undeleted: dict[TopicPartition, PartitionLog] = {}
         #: Sources of branches that are being made.
         self._branching: list[TopicPartition] = []
         #: Moves replicas between directories; None without moves.
-        self.moves: ReplicaMoves | None = None
-        if move_surroundings is not None:
-            settings_of_moves = move_settings if move_settings is not None else MoveSettings()
-            self.moves = ReplicaMoves(
-                self.directories,
-                self._files,
-                self._doomed,
-                move_surroundings,
-                settings_of_moves,
-                self.cleaner,
-                lambda key: key in self._branching,
-            )
+        self.moves = self._new_moves(move_surroundings, move_settings)
         #: Wanted directories of partitions that this broker does not have yet.
         self._preferred: dict[TopicPartition, LogDirectory] = {}
+
+    def _new_cleaner(
+        self, surroundings: CleanerSurroundings | None, settings: CleanerSettings | None
+    ) -> LogCleaner | None:
+        if surroundings is None:
+            return None
+        settings = settings if settings is not None else CleanerSettings()
+        return LogCleaner(self.directories, self._files, self._doomed, surroundings, settings)
+
+    def _new_moves(self, surroundings: MoveSurroundings | None, settings: MoveSettings | None) -> ReplicaMoves | None:
+        if surroundings is None:
+            return None
+        return ReplicaMoves(
+            self.directories,
+            self._files,
+            self._doomed,
+            surroundings,
+            settings if settings is not None else MoveSettings(),
+            self.cleaner,
+            lambda key: key in self._branching,
+        )
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -337,11 +347,7 @@ class LogDirectories:
             raise KafkaStorageError(f"{topic_partition} has no log here while a log directory is offline: {failure}")
         directory = self._place_for(topic_partition)
         path = directory.path / str(topic_partition)
-        if path.is_dir() and self._files.names(path):
-            raise KafkaStorageError(
-                f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "
-                f"partition."
-            )
+        self._check_unused(path)
         loader = LogLoader(path, config, self._files, clean=True, recovery_point=0, log_start_offset=0, now_ms=now_ms)
         try:
             loaded = loader.load()
@@ -425,71 +431,83 @@ class LogDirectories:
         now_ms: int,
         done: Callable[[PartitionLog | KafkaError], None],
     ) -> None:
-        target = wanted.target
-        existing, origin = self.logs.get(target), self.logs.get(source)
+        existing = self.logs.get(wanted.target)
         if existing is not None:
             done(existing)
             return
-        directory = next((directory for directory in self.directories if directory.logs.get(source) is origin), None)
-        if origin is None or directory is None:
-            done(
-                KafkaStorageError(
-                    f"{target} cannot be made a branch of {source}, since this broker has no log of that."
-                )
-            )
+        try:
+            origin, directory = self._origin_of(source, wanted.target)
+        except KafkaStorageError as error:
+            done(error)
             return
-        if target in self.offline or directory.is_offline:
-            done(
-                KafkaStorageError(
-                    f"{target} cannot be made a branch of {source} while a log directory is offline that either is "
-                    f"or may be in."
-                )
-            )
-            return
-        path = directory.path / str(target)
-        if path.is_dir() and self._files.names(path):
-            done(
-                KafkaStorageError(
-                    f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "
-                    f"partition."
-                )
-            )
-            return
-
-        def made(outcome: BranchedLog | KafkaError) -> None:
-            if isinstance(outcome, KafkaError):
-                done(outcome)
-                return
-            if directory.is_offline:
-                done(
-                    KafkaStorageError(
-                        f"{target} cannot be made a branch of {source}, since the log directory {directory.path} is "
-                        f"offline now."
-                    )
-                )
-                return
-            loaded = outcome.loaded
-            log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
-            if outcome.first_dirty is not None:
-                directory.cleaner_offsets[target] = outcome.first_dirty
-            directory.forget_checkpoints(log)
-            if loaded.log_start_offset > loaded.segments[0].base_offset:
-                directory.write_log_start_offsets()
-            # So that a start after a crash need not check the shared files.
-            directory.write_recovery_points()
-            done(log)
-
-        first_dirty = partial(directory.cleaner_offsets.get, source)
         Branching(
             origin,
             wanted,
             self._files,
             directory.writer.writer,
             directory.write_log_start_offsets,
-            first_dirty,
+            partial(directory.cleaner_offsets.get, source),
             now_ms,
-            made,
+            partial(self._branch_made, directory, source, wanted, now_ms, done),
         ).go_on()
+
+    def _origin_of(self, source: TopicPartition, target: TopicPartition) -> tuple[PartitionLog, LogDirectory]:
+        """Returns the log of which `target` becomes a branch, and the directory for both; KafkaStorageError if there
+        can be no branch."""
+        origin = self.logs.get(source)
+        directory = next((directory for directory in self.directories if directory.logs.get(source) is origin), None)
+        if origin is None or directory is None:
+            raise KafkaStorageError(
+                f"{target} cannot be made a branch of {source}, since this broker has no log of that."
+            )
+        if target in self.offline or directory.is_offline:
+            raise KafkaStorageError(
+                f"{target} cannot be made a branch of {source} while a log directory is offline that either is "
+                f"or may be in."
+            )
+        self._check_unused(directory.path / str(target))
+        return origin, directory
+
+    def _check_unused(self, path: Path) -> None:
+        """KafkaStorageError if the directory of a new log has data."""
+        if path.is_dir() and self._files.names(path):
+            raise KafkaStorageError(
+                f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "
+                f"partition."
+            )
+
+    def _branch_made(
+        self,
+        directory: LogDirectory,
+        source: TopicPartition,
+        wanted: BranchWanted,
+        now_ms: int,
+        done: Callable[[PartitionLog | KafkaError], None],
+        outcome: BranchedLog | KafkaError,
+    ) -> None:
+        """Takes over the files of a branch."""
+        if isinstance(outcome, KafkaError):
+            done(outcome)
+            return
+        target = wanted.target
+        if directory.is_offline:
+            done(
+                KafkaStorageError(
+                    f"{target} cannot be made a branch of {source}, since the log directory {directory.path} is "
+                    f"offline now."
+                )
+            )
+            return
+        loaded = outcome.loaded
+        log = self._adopt(directory, target, loaded, wanted.config, wanted.topic_id, now_ms, outcome.end_offset)
+        if outcome.first_dirty is not None:
+            directory.cleaner_offsets[target] = outcome.first_dirty
+        directory.forget_checkpoints(log)
+        if loaded.log_start_offset > loaded.segments[0].base_offset:
+            directory.write_log_start_offsets()
+        # So that a start after a crash need not check the shared files.
+        directory.write_recovery_points()
+        done(log)
 
     def assign_topic_id(self, topic_partition: TopicPartition, topic_id: UUID) -> None:
         """Writes the topic's id into a partition's directory that does not name one (it is older than topic ids)."""
@@ -543,26 +561,14 @@ class LogDirectories:
         if not affected:
             done(failures)
             return
-        left = len(affected)
-
-        def written(held: list[PartitionLog], outcome: BaseException | None) -> None:
-            nonlocal left
-            left -= 1
-            if outcome is not None:
-                for log in held:
-                    message = (
-                        f"The recovery point of {log.topic_partition} in {log.directory.parent} cannot be written: "
-                        f"{outcome}; mend the disk."
-                    )
-                    failures.setdefault(log.topic_partition, KafkaStorageError(message))
-            if not left:
-                done(failures)
-
+        points = _RecoveryPoints(len(affected), failures, done)
         for directory in affected:
             held = [log for tp, log in ended.held.items() if directory.logs.get(tp) is log]
             if self.cleaner is not None:
                 self.cleaner.truncated(directory, held)
-            directory.truncated(held, any(log.topic_partition in ended.lowered for log in held), partial(written, held))
+            directory.truncated(
+                held, any(log.topic_partition in ended.lowered for log in held), partial(points.written, held)
+            )
 
     def delete(self, topic_partition: TopicPartition, now_ms: int) -> None:
         """Deletes a partition: its directory is renamed at once, its files are removed after `file.delete.delay.ms`.
@@ -671,6 +677,34 @@ class LogDirectories:
     def _unlock(self) -> None:
         for directory in self.directories:
             directory.unlock()
+
+
+class _RecoveryPoints:
+    """The recovery points that `left` directories write after a truncation: errors are added to `failures`, which
+    `done` gets after the last one."""
+
+    def __init__(
+        self,
+        left: int,
+        failures: dict[TopicPartition, KafkaError],
+        done: Callable[[dict[TopicPartition, KafkaError]], None],
+    ) -> None:
+        self._left = left
+        self._failures = failures
+        self._done = done
+
+    def written(self, held: list[PartitionLog], outcome: BaseException | None) -> None:
+        """One directory has written those of the logs that are held, or has failed to."""
+        self._left -= 1
+        if outcome is not None:
+            for log in held:
+                message = (
+                    f"The recovery point of {log.topic_partition} in {log.directory.parent} cannot be written: "
+                    f"{outcome}; mend the disk."
+                )
+                self._failures.setdefault(log.topic_partition, KafkaStorageError(message))
+        if not self._left:
+            self._done(self._failures)
 
 
 def _disk_error(error: KafkaStorageError | OSError) -> OSError:

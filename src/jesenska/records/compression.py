@@ -285,49 +285,55 @@ def _unzstd(data: memoryview, limit: int) -> Iterator[Buffer]:
             yield view[:count]
 
 
+class _ZstdBytes:
+    """The bytes of a zstd stream, read from the beginning; InvalidRecordError if the stream is cut short."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+        self._position = 0
+
+    @property
+    def are_left(self) -> bool:
+        return self._position < len(self._data)
+
+    def number(self, size: int) -> int:
+        begin = self._position
+        self.skip(size)
+        return int.from_bytes(self._data[begin : begin + size], "little")
+
+    def skip(self, size: int) -> None:
+        if len(self._data) - self._position < size:
+            raise _cut_short("zstd")
+        self._position += size
+
+
 def _check_zstd_frames(data: memoryview) -> None:
     """Checks the blocks of a stream without decompressing: the streaming reader does not report whether its last frame
     was whole."""
-    position = 0
-    end = len(data)
-
-    def number(size: int) -> int:
-        nonlocal position
-        if end - position < size:
-            raise _cut_short("zstd")
-        value = int.from_bytes(data[position : position + size], "little")
-        position += size
-        return value
-
-    def skip(size: int) -> None:
-        nonlocal position
-        if end - position < size:
-            raise _cut_short("zstd")
-        position += size
-
-    while position < end:
-        magic = number(4)
+    taken = _ZstdBytes(data)
+    while taken.are_left:
+        magic = taken.number(4)
         if magic & 0xFFFFFFF0 == _ZSTD_SKIPPABLE_MAGIC:
-            skip(number(4))
+            taken.skip(taken.number(4))
             continue
         if magic != _ZSTD_MAGIC:
             raise InvalidRecordError("the zstd stream of the batch does not begin with a frame")
-        descriptor = number(1)
+        descriptor = taken.number(1)
         single_segment = descriptor & 0x20
         content_size_bytes = (1 if single_segment else 0, 2, 4, 8)[descriptor >> 6]
         if not single_segment:
-            skip(1)
-        skip((0, 1, 2, 4)[descriptor & 3] + content_size_bytes)
+            taken.skip(1)
+        taken.skip((0, 1, 2, 4)[descriptor & 3] + content_size_bytes)
         last = 0
         while not last:
-            block = number(3)
+            block = taken.number(3)
             last = block & 1
             size = block >> 3
             if size > _ZSTD_BLOCK_MAX_BYTES:
                 raise InvalidRecordError(f"a zstd block of {size} bytes is more than the format allows")
-            skip(1 if block >> 1 & 3 == 1 else size)
+            taken.skip(1 if block >> 1 & 3 == 1 else size)
         if descriptor & 0x04:
-            skip(4)
+            taken.skip(4)
 
 
 _STREAMS: dict[Codec, Callable[[memoryview, int], Iterator[Buffer]]] = {

@@ -77,7 +77,9 @@ class Keeper(Protocol):
 
 
 class ReplicaManager:
-    """The replicas of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows."""
+    """The replicas of one broker. `settings` has its topics' settings; `links` are to the leaders that it follows. It
+    has more than 500 lines, since an order touches logs, links and the view together, and the next order that names
+    the same partition must meet all of them changed."""
 
     def __init__(self, core: SharedParts, settings: SettingsRuntime, links: FollowerLinks) -> None:
         self._core = core

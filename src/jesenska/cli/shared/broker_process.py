@@ -60,28 +60,14 @@ async def _run(
 ) -> int:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
-
-    def stop(number: signal.Signals) -> None:
-        if not stopping.is_set():
-            logger.info("%s: the broker stops in order", number.name)
-        elif number == signal.SIGINT:
-            os._exit(1)
-        stopping.set()
-
-    for number in heeded_signals():
-        loop.add_signal_handler(number, stop, number)
+    _stop_by_signals(loop, stopping)
     parents_end(loop, stopping)
     # Objects made by a start stay alive: the collector would traverse them again and again without result.
     gc.collect()
     gc.disable()
     broker = Broker(config)
-    is_up = False
-
-    def tell_figures() -> None:
-        # The figures are printed at any log level, because they were requested.
-        print(line_of(broker.figures()) if is_up else "figures: the broker is starting", file=sys.stderr, flush=True)
-
-    loop.add_signal_handler(signal.SIGUSR1, tell_figures)
+    figures = _Figures(broker)
+    loop.add_signal_handler(signal.SIGUSR1, figures.tell)
     starting = loop.create_task(broker.start(on_progress))
     stopped = loop.create_task(stopping.wait())
     await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -100,16 +86,9 @@ async def _run(
     gc.freeze()
     gc.enable()
     memory.keep_small(loop, _YOUNG_OBJECTS)
-    is_up = True
+    figures.are_known = True
     on_ready(broker)
-    importing = loop.create_task(handlers.load_all())
-    failed = loop.create_task(broker.failed())
-    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
-    has_failed = failed.done()
-    if has_failed:
-        logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
-    failed.cancel()
-    importing.cancel()
+    has_failed = await _until_stopped(broker, stopped)
     # The process ends: closing thousands of logs makes many objects, and garbage among them may stay.
     gc.disable()
     gc.freeze()
@@ -119,3 +98,42 @@ async def _run(
     stopped.cancel()
     stopped_in_order()
     return 1 if has_failed else 0
+
+
+async def _until_stopped(broker: Broker, stopped: asyncio.Task[bool]) -> bool:
+    """Waits until the broker is told to stop, or must stop because all its directories have failed: then True."""
+    loop = asyncio.get_running_loop()
+    importing = loop.create_task(handlers.load_all())
+    failed = loop.create_task(broker.failed())
+    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    has_failed = failed.done()
+    if has_failed:
+        logger.error("every log directory has failed, so this broker stops: mend one of them and start it again")
+    failed.cancel()
+    importing.cancel()
+    return has_failed
+
+
+def _stop_by_signals(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+    def stop(number: signal.Signals) -> None:
+        if not stopping.is_set():
+            logger.info("%s: the broker stops in order", number.name)
+        elif number == signal.SIGINT:
+            os._exit(1)
+        stopping.set()
+
+    for number in heeded_signals():
+        loop.add_signal_handler(number, stop, number)
+
+
+class _Figures:
+    """Prints the broker's figures, once it is up."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.are_known = False
+
+    def tell(self) -> None:
+        # The figures are printed at any log level, because they were requested.
+        line = line_of(self._broker.figures()) if self.are_known else "figures: the broker is starting"
+        print(line, file=sys.stderr, flush=True)

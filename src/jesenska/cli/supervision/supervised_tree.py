@@ -71,25 +71,32 @@ async def _serve(directory: Path, descriptor: str | None) -> None:
     for number in heeded_signals():
         loop.add_signal_handler(number, stopping.set)
 
-    host = TREE_HOST
-
-    def listen() -> socket.socket:
-        nonlocal host
-        listening = listening_socket(TREE_HOST, 0) if descriptor is None else _inherited(descriptor)
-        host = listening.getsockname()[0]
-        return listening
-
-    async with served_tree(directory, listen, _CONFIG, named=f"The tree's directory {directory}") as server:
+    listening = _Listening(descriptor)
+    async with served_tree(directory, listening.open, _CONFIG, named=f"The tree's directory {directory}") as server:
         stops_when_the_tree_fails(server, stopping)
         supervisor = _Supervisor(server, stopping)
         supervisor.listen()
-        _say(ready=True, host=host, port=server.port, process=os.getpid())
+        _say(ready=True, host=listening.host, port=server.port, process=os.getpid())
         await stopping.wait()
         failure = server.tree.failure
         await supervisor.close()
     if failure is not None:
         raise JesenskaError(failure)
     stopped_in_order()
+
+
+class _Listening:
+    """The socket of the tree: the supervisor's, or one of the loopback without it. `host` has its address once it is
+    open."""
+
+    def __init__(self, descriptor: str | None) -> None:
+        self.host = TREE_HOST
+        self._descriptor = descriptor
+
+    def open(self) -> socket.socket:
+        opened = listening_socket(TREE_HOST, 0) if self._descriptor is None else _inherited(self._descriptor)
+        self.host = opened.getsockname()[0]
+        return opened
 
 
 def _inherited(descriptor: str) -> socket.socket:

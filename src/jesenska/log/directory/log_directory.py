@@ -255,10 +255,10 @@ class LogDirectory:
         on_disk = [known.get(name, {}) for known in (self._written, self._writing) for name in _OF_ONE_LOG]
         if any(offsets.get(topic_partition, 0) > 0 for offsets in on_disk):
             log.hold()
-            _one_after_the_other(
+            _CheckpointWrites(
                 [self.write_cleaner_offsets, self.write_high_watermarks],
                 lambda _: self.truncated([log], True, _nobody_waits),
-            )
+            ).go_on()
 
     def take_cleaner_offsets(self) -> None:
         """Takes the cleaner's offsets from its checkpoint at a start, after the logs are loaded. Lines of removed
@@ -287,7 +287,7 @@ class LogDirectory:
             self.write_recovery_points,
             self.write_high_watermarks,
         ]
-        _one_after_the_other(checkpoints_of_all, done)
+        _CheckpointWrites(checkpoints_of_all, done).go_on()
 
     def truncated(self, logs: Sequence[PartitionLog], has_lowered_start: bool, done: Written) -> None:
         """Handles a truncation of logs of this directory, which are held. Writes their recovery points and releases
@@ -434,21 +434,22 @@ class FailingDirectory:
         return False
 
 
-def _one_after_the_other(writes: Iterable[Callable[[Written], None]], done: Written) -> None:
+class _CheckpointWrites:
     """Writes checkpoints in this order, even if some fail; `done` is called with the first error."""
-    left = iter(writes)
-    failure: BaseException | None = None
 
-    def written(outcome: BaseException | None) -> None:
-        nonlocal failure
-        failure = failure or outcome
-        write = next(left, None)
+    def __init__(self, writes: Iterable[Callable[[Written], None]], done: Written) -> None:
+        self._left = iter(writes)
+        self._done = done
+        self._failure: BaseException | None = None
+
+    def go_on(self, outcome: BaseException | None = None) -> None:
+        """Writes the next one; `outcome` is that of the one before."""
+        self._failure = self._failure or outcome
+        write = next(self._left, None)
         if write is None:
-            done(failure)
+            self._done(self._failure)
         else:
-            write(written)
-
-    written(None)
+            write(self.go_on)
 
 
 def _nobody_waits(outcome: BaseException | None) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 from jesenska.base.errors import KafkaError, MessageTooLargeError, RecordListTooLargeError
 from jesenska.log.log_config import UNLIMITED
@@ -74,15 +74,43 @@ def append_or_queue(
     queues = done is not None and bool(log.queue.waiting or log.writer.flushes_in_flight)
     if log.is_closed or log.is_hindered or log.flushes.failure is not None:
         log.check_writable()
+    append_time_ms = now_ms if log.config.log_append_time else -1
+    first_offset = log.next_offset
+    end_offset, max_timestamp = _check_sizes(log, len(buffer), headers, append_time_ms)
+    if log.active_segment.should_roll(
+        log.write_position, len(buffer), max_timestamp, end_offset - 1, now_ms, log.config
+    ):
+        queues = _roll(log, now_ms, done is not None)
+    prepared = _Prepared()
+    earlier = _prepare(log, buffer, headers, leader_epoch, now_ms, append_time_ms, of_client, prepared)
+    if earlier is not None:
+        return _duplicate(log, earlier, done)
+    if leader_epoch > log.leader_epochs.latest_epoch:
+        log.assign_leader_epoch(leader_epoch, first_offset)
+    result = AppendResult(first_offset, end_offset - 1, append_time_ms, log.log_start_offset, False)
+    batches, changes, aborted = prepared.batches, prepared.changes, prepared.aborted
+    if queues and done is not None:
+        log.write(buffer, batches, changes, end_offset, partial(finish, log, result, done), (), aborted)
+        return None
+    log.write(buffer, batches, changes, end_offset, None, (), aborted)
+    if done is not None and log.config.flush_messages < UNLIMITED and waits_for_sync(log, result):
+        finish(log, result, done, None)
+        return None
+    return result
+
+
+def _check_sizes(
+    log: PartitionLog, size_bytes: int, headers: Sequence[BatchHeader], append_time_ms: int
+) -> tuple[int, int]:
+    """Returns the offset after the batches and their latest time; RECORD_LIST_TOO_LARGE or MESSAGE_TOO_LARGE if the
+    topic does not take them."""
     config = log.config
-    size_bytes = len(buffer)
     if size_bytes > config.segment_bytes:
         raise RecordListTooLargeError(
             f"{size_bytes} bytes in one request for {log.topic_partition} do not fit a segment of "
             f"{config.segment_bytes} bytes."
         )
-    append_time_ms = now_ms if config.log_append_time else -1
-    first_offset = offset = log.next_offset
+    offset = log.next_offset
     position = 0
     max_timestamp = append_time_ms
     for header in headers:
@@ -97,13 +125,37 @@ def append_or_queue(
         position += batch_bytes
         offset += header.last_offset_delta + 1
     assert position == size_bytes, "the headers do not cover the buffer"
-    if log.active_segment.should_roll(log.write_position, size_bytes, max_timestamp, offset - 1, now_ms, config):
-        queues = _roll(log, now_ms, done is not None)
+    return offset, max_timestamp
+
+
+@final
+class _Prepared:
+    """The batches of an append with their offsets, and the changes that come with them: the producers' states are
+    changed already, aborted transactions are not noted yet."""
+
+    __slots__ = ("aborted", "batches", "changes")
+
+    def __init__(self) -> None:
+        self.batches: list[PublishedBatch] = []
+        self.changes: list[Undo] = []
+        self.aborted: list[AbortedTransaction] = []
+
+
+def _prepare(
+    log: PartitionLog,
+    buffer: memoryview,
+    headers: Sequence[BatchHeader],
+    leader_epoch: int,
+    now_ms: int,
+    append_time_ms: int,
+    of_client: bool,
+    prepared: _Prepared,
+) -> RememberedBatch | None:
+    """Writes offsets, leader epoch and append time into the buffer and moves the producers. Returns the earlier batch
+    if one repeats it; then, and after a KafkaError, the producers are as they were."""
     producers = log.producers
-    changes: list[Undo] = []
-    batches: list[PublishedBatch] = []
-    aborted: list[AbortedTransaction] = []
-    offset, position = first_offset, 0
+    batches, changes = prepared.batches, prepared.changes
+    offset, position = log.next_offset, 0
     try:
         for header in headers:
             stamp_offsets(buffer, position, offset, leader_epoch)
@@ -118,7 +170,7 @@ def append_or_queue(
                         change, transaction = producers.apply_marker(header, offset, marker, now_ms)
                         changes.append(change)
                         if transaction is not None:
-                            aborted.append(transaction)
+                            prepared.aborted.append(transaction)
                 else:
                     earlier = None
                     if of_client:
@@ -127,7 +179,7 @@ def append_or_queue(
                         producers.check_epoch(header.producer_id, header.producer_epoch)
                     if earlier is not None:
                         producers.undo(changes)
-                        return _duplicate(log, earlier, done)
+                        return earlier
                     changes.append(producers.apply(header, offset, timestamp, now_ms))
             last_offset = offset + header.last_offset_delta
             batches.append(PublishedBatch(position, batch_bytes, offset, last_offset, timestamp))
@@ -136,17 +188,7 @@ def append_or_queue(
     except KafkaError:
         producers.undo(changes)
         raise
-    if leader_epoch > log.leader_epochs.latest_epoch:
-        log.assign_leader_epoch(leader_epoch, first_offset)
-    result = AppendResult(first_offset, offset - 1, append_time_ms, log.log_start_offset, False)
-    if queues and done is not None:
-        log.write(buffer, batches, changes, offset, partial(finish, log, result, done), (), aborted)
-        return None
-    log.write(buffer, batches, changes, offset, None, (), aborted)
-    if done is not None and config.flush_messages < UNLIMITED and waits_for_sync(log, result):
-        finish(log, result, done, None)
-        return None
-    return result
+    return None
 
 
 def _roll(log: PartitionLog, now_ms: int, queues: bool) -> bool:

@@ -71,6 +71,10 @@ Finish = Callable[[KafkaError | None], None]
 
 
 class PartitionLog:
+    """The log of one partition. Operations that need little of its state are in other modules (see above). What is
+    left has more than 500 lines, since appends, rolls, truncations and failures of the queue change the same offsets
+    and positions: they must agree after each step."""
+
     def __init__(
         self,
         topic_partition: TopicPartition,
@@ -115,9 +119,25 @@ class PartitionLog:
         self.unsynced = Unsynced(self.epochs_file, self.snapshots, is_new=not loaded.is_synced)
         #: Appends, rolls and truncations that wait for the writer thread.
         self.queue = AppendQueue(writer, files, self._published, self._rolled, self._queue_failed)
-        self.flushes = LogFlush(
-            writer,
-            files,
+        self.flushes = self._flushes_of(loaded, now_ms)
+        #: True if the log takes no appends for a reason that `check_writable` raises.
+        self.is_hindered = False
+        self._torn_tail = False
+        self._cleaner = cleaner
+        #: None until the first truncation or hold; most logs never have one.
+        self._truncations: Truncations | None = None
+        self.is_closed = False
+        #: The last segment, which takes appends.
+        self.active_segment = self.segments[-1]
+        #: Position of the next append in the active segment; ahead of its size while writes are queued.
+        self.write_position = self.active_segment.size_bytes
+        self.tail = LogTail(self.active_segment)
+        self._open_segments()
+
+    def _flushes_of(self, loaded: LoadedLog, now_ms: int) -> LogFlush:
+        flushes = LogFlush(
+            self.writer,
+            self.files,
             loaded.recovery_point,
             self._collect,
             self._describe_flush_failure,
@@ -126,23 +146,15 @@ class PartitionLog:
         )
         # Batches above the recovery point may be in the page cache only: a repeated batch is not answered before it is
         # synced.
-        self.flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
-        #: True if the log takes no appends for a reason that `check_writable` raises.
-        self.is_hindered = False
-        self._torn_tail = False
-        self._cleaner = cleaner
-        #: None until the first truncation or hold; most logs never have one.
-        self._truncations: Truncations | None = None
-        self.is_closed = False
+        flushes.unflushed_records = max(0, loaded.next_offset - loaded.recovery_point)
+        return flushes
+
+    def _open_segments(self) -> None:
+        """Takes over the files of the segments; the active one is made ready for appends."""
         for segment in self.segments:
-            segment.file.move_to(open_files)
-        #: The last segment, which takes appends.
-        self.active_segment = self.segments[-1]
+            segment.file.move_to(self._open_files)
         self.active_segment.activate()
-        self.active_segment.jitter_ms = jitter(config.segment_jitter_ms)
-        #: Position of the next append in the active segment; ahead of its size while writes are queued.
-        self.write_position = self.active_segment.size_bytes
-        self.tail = LogTail(self.active_segment)
+        self.active_segment.jitter_ms = self._jitter(self.config.segment_jitter_ms)
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"

@@ -91,13 +91,7 @@ def read_log(
     brings the needed data into memory (the receiver takes care of the region's own pages)."""
     end = log.log_end_offset
     if offset >= end or offset < log.log_start_offset:
-        if offset == end:
-            return ReadResult(
-                None, end, log.active_segment.base_offset, log.active_segment.size_bytes, log.log_start_offset, end
-            )
-        raise OffsetOutOfRangeError(
-            f"{log.topic_partition} holds offsets {log.log_start_offset} to {end}, not {offset}."
-        )
+        return _read_outside(log, offset)
     bound = end if max_offset is None or max_offset > end else max_offset
     tail = log.tail
     if offset >= tail.first_offset:
@@ -109,9 +103,7 @@ def read_log(
         except OSError as error:
             raise log.read_error(error) from error
         if found is None:
-            return ReadResult(
-                None, end, log.active_segment.base_offset, log.active_segment.size_bytes, log.log_start_offset, end
-            )
+            return _nothing_yet(log)
         segment, position, base_offset, first_end = found
     limit = segment.size_bytes
     if bound < end:
@@ -140,6 +132,20 @@ def read_log(
         raise log.read_error(error) from error
     has_more = is_cut or position + size_bytes < limit or bound > segment_end
     return ReadResult(region, base_offset, segment.base_offset, position, log.log_start_offset, end, has_more, is_final)
+
+
+def _read_outside(log: PartitionLog, offset: int) -> ReadResult:
+    """Answers a read at the end of a log, where nothing is yet; OFFSET_OUT_OF_RANGE for other offsets outside."""
+    if offset == log.log_end_offset:
+        return _nothing_yet(log)
+    raise OffsetOutOfRangeError(
+        f"{log.topic_partition} holds offsets {log.log_start_offset} to {log.log_end_offset}, not {offset}."
+    )
+
+
+def _nothing_yet(log: PartitionLog) -> ReadResult:
+    segment, end = log.active_segment, log.log_end_offset
+    return ReadResult(None, end, segment.base_offset, segment.size_bytes, log.log_start_offset, end)
 
 
 def aborted_transactions(log: PartitionLog, offset: int, result: ReadResult) -> list[AbortedTransaction]:

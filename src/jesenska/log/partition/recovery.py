@@ -120,6 +120,60 @@ class LoadedLog:
     notes: list[str] = field(default_factory=list)
 
 
+class _Window:
+    """The part of a segment's file that is in memory while its batches are checked, from `position` on."""
+
+    def __init__(self, files: FileLayer, descriptor: int, size_bytes: int) -> None:
+        self._files = files
+        self._descriptor = descriptor
+        self._size_bytes = size_bytes
+        self.buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
+        #: The position in the file of the next batch, of the first byte in the buffer, and of the end of its bytes.
+        self.position = self.start = self.end = 0
+
+    def fetch(self, wanted: int) -> bool:
+        """Makes `wanted` bytes from `position` on available in the buffer; False if the file ends before."""
+        if self.position + wanted <= self.end:
+            return True
+        if wanted > len(self.buffer):
+            self.buffer = memoryview(bytearray(wanted))
+        self.start = self.end = self.position
+        room = min(len(self.buffer), self._size_bytes - self.position)
+        while self.end - self.start < room:
+            count = self._files.pread_into(self._descriptor, self.buffer[self.end - self.start : room], self.end)
+            if count == 0:
+                break
+            self.end += count
+        return self.position + wanted <= self.end
+
+    def fault(self, last_offset: int) -> str | None:
+        """Returns the fault of the batch at `position`, after one that ends with `last_offset`; None if the batch was
+        only not in the buffer, and now is."""
+        left = self._size_bytes - self.position
+        if self.end - self.position < HEADER_SIZE:
+            return f"{left} bytes are left, less than a batch's header"
+        try:
+            header = read_header(self.buffer, self.position - self.start)
+        except UnsupportedForMessageFormatError:
+            self.fetch(min(left, _LEGACY_CHECK_BYTES))
+            if _is_legacy_message(self.buffer[self.position - self.start : self.end - self.start]):
+                raise
+            return "the magic is none of a batch"
+        except CorruptMessageError as error:
+            return error.message
+        size = header.size_bytes
+        if size < HEADER_SIZE:
+            return f"the batch length {header.batch_length} is less than a header has"
+        if size > left:
+            return f"the batch takes {size} bytes, {left} are left"
+        if self.position + size > self.end:
+            return None if self.fetch(size) else "the file ended while it was read"
+        begin = self.position - self.start
+        if crc32c(self.buffer, begin + ATTRIBUTES_OFFSET, begin + size) != header.crc:
+            return "the CRC does not fit"
+        return f"offset {header.base_offset} does not follow {last_offset}"
+
+
 def scan_batches(
     files: FileLayer,
     descriptor: int,
@@ -130,68 +184,27 @@ def scan_batches(
 ) -> ScanResult:
     """Reads a segment's file from its beginning and checks each batch; `on_progress` takes the gathered results from
     `scan`."""
-    buffer = memoryview(bytearray(min(_SCAN_BUFFER_BYTES, max(size_bytes, HEADER_SIZE))))
-    window_start = window_end = position = 0
-
-    def fetch(wanted: int) -> bool:
-        """Makes `wanted` bytes from `position` on available in the buffer; False if the file ends before."""
-        nonlocal buffer, window_start, window_end
-        if position + wanted <= window_end:
-            return True
-        if wanted > len(buffer):
-            buffer = memoryview(bytearray(wanted))
-        window_start = window_end = position
-        room = min(len(buffer), size_bytes - position)
-        while window_end - window_start < room:
-            count = files.pread_into(descriptor, buffer[window_end - window_start : room], window_end)
-            if count == 0:
-                break
-            window_end += count
-        return position + wanted <= window_end
-
-    def why_not() -> str | None:
-        """Returns the fault of the batch at `position`; None if the batch was only not in the buffer, and now is."""
-        if window_end - position < HEADER_SIZE:
-            return f"{size_bytes - position} bytes are left, less than a batch's header"
-        try:
-            header = read_header(buffer, position - window_start)
-        except UnsupportedForMessageFormatError:
-            fetch(min(size_bytes - position, _LEGACY_CHECK_BYTES))
-            if _is_legacy_message(buffer[position - window_start : window_end - window_start]):
-                raise
-            return "the magic is none of a batch"
-        except CorruptMessageError as error:
-            return error.message
-        size = header.size_bytes
-        if size < HEADER_SIZE:
-            return f"the batch length {header.batch_length} is less than a header has"
-        if size > size_bytes - position:
-            return f"the batch takes {size} bytes, {size_bytes - position} are left"
-        if position + size > window_end:
-            return None if fetch(size) else "the file ended while it was read"
-        if crc32c(buffer, position - window_start + ATTRIBUTES_OFFSET, position - window_start + size) != header.crc:
-            return "the CRC does not fit"
-        return f"offset {header.base_offset} does not follow {scan.last_offset}"
-
+    window = _Window(files, descriptor, size_bytes)
     reported = 0
     fault: str | None = None
-    while position < size_bytes:
-        if position + HEADER_SIZE > window_end:
-            fetch(min(HEADER_SIZE, size_bytes - position))
-        good = scan.feed(buffer, position - window_start, window_end - window_start, position)
+    while window.position < size_bytes:
+        if window.position + HEADER_SIZE > window.end:
+            window.fetch(min(HEADER_SIZE, size_bytes - window.position))
+        begin = window.position - window.start
+        good = scan.feed(window.buffer, begin, window.end - window.start, window.position)
         if good:
-            position += good
+            window.position += good
             on_progress()
-            if progress is not None and position - reported >= _SCAN_BUFFER_BYTES:
-                progress(position - reported)
-                reported = position
+            if progress is not None and window.position - reported >= _SCAN_BUFFER_BYTES:
+                progress(window.position - reported)
+                reported = window.position
             continue
-        fault = why_not()
+        fault = window.fault(scan.last_offset)
         if fault is not None:
             break
-    if progress is not None and position > reported:
-        progress(position - reported)
-    return ScanResult(position, scan.last_offset + 1, fault)
+    if progress is not None and window.position > reported:
+        progress(window.position - reported)
+    return ScanResult(window.position, scan.last_offset + 1, fault)
 
 
 def _is_legacy_message(view: memoryview) -> bool:
@@ -371,12 +384,11 @@ class LogLoader:
         else:
             self._check_indexes(segments, len(segments))
         next_offset = self._end_of(segments)
-        created = False
         log_start_offset = max(self._log_start_offset, segments[0].base_offset if segments else 0)
-        if not segments or next_offset < log_start_offset:
+        created = not segments or next_offset < log_start_offset
+        if created:
             for segment in segments:
                 self._drop(segment, f"it ends at {next_offset}, before the log's start {log_start_offset}")
-            created = True
             first = self._new_segment(log_start_offset)
             first.create(self._config)
             segments, next_offset = [first], log_start_offset
@@ -391,19 +403,7 @@ class LogLoader:
             epochs_file.write_leader_epochs(self._directory, epochs.entries(), self._files, sync=self._clean)
         if names:  # a new log has no producers
             self.load_producers(segments, log_start_offset, next_offset)
-        for segment in segments[:-1]:
-            segment.is_sealed = True
-        last = segments[-1]
-        if is_shared(self._files, last.file.path):
-            # The file takes appends from now on, and a branch's file must not change with it.
-            last.file.close()
-            self._files.close(own_copy(self._files, last.file.path, last.size_bytes))
-        last.load_timestamps()
-        for segment in segments:
-            segment.file.close()
-            segment.write_indexes()
-            if segment is not last:
-                segment.unload_indexes()
+        self._make_ready(segments)
         recovery_point = next_offset if self._clean else min(self._recovery_point, next_offset)
         is_synced = self._clean and not created and not self._notes
         return LoadedLog(
@@ -417,6 +417,22 @@ class LogLoader:
             is_synced,
             self._notes,
         )
+
+    def _make_ready(self, segments: list[LogSegment]) -> None:
+        """Seals all segments but the last one, which takes the appends; writes the indexes and closes the files."""
+        for segment in segments[:-1]:
+            segment.is_sealed = True
+        last = segments[-1]
+        if is_shared(self._files, last.file.path):
+            # The file takes appends from now on, and a branch's file must not change with it.
+            last.file.close()
+            self._files.close(own_copy(self._files, last.file.path, last.size_bytes))
+        last.load_timestamps()
+        for segment in segments:
+            segment.file.close()
+            segment.write_indexes()
+            if segment is not last:
+                segment.unload_indexes()
 
     # -- files --------------------------------------------------------------------------------------------------------
 

@@ -86,6 +86,10 @@ def file_name(offset: int, suffix: str) -> str:
 
 
 class LogSegment:
+    """One segment of a log: its file, its indexes and its times. It has more than 500 lines, since everything that
+    finds a batch is beside the positions and indexes that it uses: a call into another object for each of them costs
+    time in each append and fetch."""
+
     __slots__ = (
         "_checked",
         "_config",

@@ -370,32 +370,23 @@ class _Lowering:
             self.topology.add_store(node.store, node.name)
 
     def _foreign_key_join(self, node: ForeignKeyJoin) -> None:
-        topology, defaults, (this, other) = self.topology, self.defaults, node.inputs
-        names = dict(node.names)
-        store = node.subscription_store
-        this_getter, other_getter = self._getter(this), self._getter(other)
-        topology.internal_topics |= {node.subscription_topic, node.response_topic}
+        self.topology.internal_topics |= {node.subscription_topic, node.response_topic}
+        self._subscriptions(node)
+        self._responses(node)
+        sends_old = node.sends_old_values
+        resolver = dict(node.names)["resolver"]
+        self._processor(node, node.name, (resolver,), lambda: tables.TableFromRecords(_own_store(node), sends_old))
+        if node.materialized and node.store is not None:
+            self.topology.add_store(node.store, node.name)
 
-        def subscription_serde(_: Serde) -> Serde:
+    def _subscriptions(self, node: ForeignKeyJoin) -> None:
+        """The way of the foreign keys to the other table, which answers them and, later, its own changes."""
+        topology, defaults, names, store = self.topology, self.defaults, dict(node.names), node.subscription_store
+        this, other = node.inputs
+        other_getter = self._getter(other)
+
+        def wrap(_: Serde) -> Serde:
             return foreign_keys.SubscriptionSerde(defaults.of_key(node.left_key))
-
-        def response_serde(_: Serde) -> Serde:
-            return foreign_keys.ResponseSerde(defaults.of_value(node.right_value))
-
-        def through(
-            sink: str,
-            parents: tuple[str, ...],
-            source: str,
-            topic: str,
-            key: Serde | None,
-            wrap: Callable[[Serde], Serde],
-        ) -> None:
-            topology.add_sink(
-                SinkNode(name=names[sink], made_at=node.made_at, parents=parents, topic=topic, key=key, wrap=wrap)
-            )
-            topology.add_source(
-                SourceNode(name=names[source], made_at=node.made_at, topics=(topic,), key=key, wrap=wrap)
-            )
 
         self._processor(
             node,
@@ -405,14 +396,7 @@ class _Lowering:
                 node, defaults.of_key(node.foreign_key_serde), defaults.of_value(node.left_value)
             ),
         )
-        through(
-            "subscription_sink",
-            (names["send"],),
-            "subscription_source",
-            node.subscription_topic,
-            node.foreign_key_serde,
-            subscription_serde,
-        )
+        self._through(node, "subscription", (names["send"],), node.subscription_topic, node.foreign_key_serde, wrap)
         topology.add_store(store)
         self._processor(
             node,
@@ -430,8 +414,17 @@ class _Lowering:
         topology.connect(names["subscription_join"], *self._stores_of(other))
         self._processor(node, names["foreign_join"], (other,), lambda: foreign_keys.AnswerChanges(store.name))
         topology.connect(names["foreign_join"], store.name)
+
+    def _responses(self, node: ForeignKeyJoin) -> None:
+        """The way of the answers back to this table, whose records they are joined with."""
+        defaults, names, this = self.defaults, dict(node.names), node.inputs[0]
+        this_getter = self._getter(this)
+
+        def wrap(_: Serde) -> Serde:
+            return foreign_keys.ResponseSerde(defaults.of_value(node.right_value))
+
         answers = (names["subscription_join"], names["foreign_join"])
-        through("response_sink", answers, "response_source", node.response_topic, node.left_key, response_serde)
+        self._through(node, "response", answers, node.response_topic, node.left_key, wrap)
         self._processor(
             node,
             names["resolver"],
@@ -440,13 +433,24 @@ class _Lowering:
                 this_getter(), node.joiner.call, node.kind == "left", defaults.of_value(node.left_value)
             ),
         )
-        topology.connect(names["resolver"], *self._stores_of(this))
-        sends_old = node.sends_old_values
-        self._processor(
-            node, node.name, (names["resolver"],), lambda: tables.TableFromRecords(_own_store(node), sends_old)
+        self.topology.connect(names["resolver"], *self._stores_of(this))
+
+    def _through(
+        self,
+        node: ForeignKeyJoin,
+        what: str,
+        parents: tuple[str, ...],
+        topic: str,
+        key: Serde | None,
+        wrap: Callable[[Serde], Serde],
+    ) -> None:
+        """Sends subscriptions or responses through their internal topic."""
+        names = dict(node.names)
+        sink, source = names[f"{what}_sink"], names[f"{what}_source"]
+        self.topology.add_sink(
+            SinkNode(name=sink, made_at=node.made_at, parents=parents, topic=topic, key=key, wrap=wrap)
         )
-        if node.materialized and node.store is not None:
-            topology.add_store(node.store, node.name)
+        self.topology.add_source(SourceNode(name=source, made_at=node.made_at, topics=(topic,), key=key, wrap=wrap))
 
     # Lookups in tables
 

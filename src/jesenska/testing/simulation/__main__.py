@@ -27,7 +27,7 @@ def show(seed: int, tree_apart: bool, brokers: int, kind: str) -> int:
     return 1 if failure is not None else 0
 
 
-def main() -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m jesenska.testing.simulation",
         description="Runs brokers and clients on a clock that does not wait, with faults.",
@@ -73,7 +73,11 @@ def main() -> int:
     parser.add_argument(
         "--output", choices=("text", "json"), default="text", help="What the outcome is printed as (default: text)."
     )
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> int:
+    options = _parser().parse_args()
     logging.disable(logging.CRITICAL)
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets affects the simulation.

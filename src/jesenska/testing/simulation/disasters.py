@@ -267,47 +267,15 @@ class Disasters:
         simulation, chance = self._simulation, self._chance
         host, loses_all = chance.choice(simulation.hosts), chance.random() < 0.5
 
-        def replace() -> None:
-            if self.is_under_way:
-                # Another disaster came while the broker was stopping.
-                host.mount((host.data, host.files.successor()))
-                return
-            self._is_busy = True
-            if loses_all:
-                self._tell(f"{host.name}, alone in sync, comes up on an empty disk")
-                had = host.replace_disk()
-                simulation.world.after(chance.uniform(8.0, 15.0), lambda: mount(had))
-                return
-            names: list[str | None] = []
-            had = host.replace_disk(lambda data: names.append(self._cut_a_log(host, data)))
-            simulation.world.after(chance.uniform(8.0, 15.0), lambda: put_back(had, names[0]))
-
-        def mount(had: Disk) -> None:
-            self._tell(f"{host.name} is killed, and comes up on the disk that it had")
-            host.mount(had)
-            self._is_busy = False
-
-        def put_back(had: Disk, name: str | None) -> None:
-            """The broker's other partitions have gone on meanwhile: they stay as they are."""
-
-            def fill(data: Path) -> None:
-                if name is not None:
-                    shutil.rmtree(data / name)
-                    shutil.copytree(had[0] / name, data / name)
-
-            self._tell(f"{host.name} is killed, and comes up with the whole of {name}")
-            self._kept += [had, host.replace_disk(fill)]
-            self._is_busy = False
-
         def strike() -> None:
             if self.is_under_way:
                 return
             if loses_all:
                 simulation.met(host, "killed")
-                replace()
+                self._replace_last_disk(host, True)
             else:
                 simulation.met(host, "stopped")
-                host.stop(replace)
+                host.stop(lambda: self._replace_last_disk(host, False))
 
         def begin() -> None:
             for other in simulation.hosts:
@@ -324,6 +292,39 @@ class Disasters:
             )
 
         self._when(lambda: simulation.is_calm() and simulation.tree is not None, begin)
+
+    def _replace_last_disk(self, host: BrokerHost, loses_all: bool) -> None:
+        """Starts the broker with an empty disk, or with one log cut; later it gets back what it had."""
+        if self.is_under_way:
+            # Another disaster came while the broker was stopping.
+            host.mount((host.data, host.files.successor()))
+            return
+        self._is_busy = True
+        if loses_all:
+            self._tell(f"{host.name}, alone in sync, comes up on an empty disk")
+            emptied = host.replace_disk()
+            self._simulation.world.after(self._chance.uniform(8.0, 15.0), lambda: self._mount_again(host, emptied))
+            return
+        names: list[str | None] = []
+        had = host.replace_disk(lambda data: names.append(self._cut_a_log(host, data)))
+        self._simulation.world.after(self._chance.uniform(8.0, 15.0), lambda: self._put_back(host, had, names[0]))
+
+    def _mount_again(self, host: BrokerHost, had: Disk) -> None:
+        self._tell(f"{host.name} is killed, and comes up on the disk that it had")
+        host.mount(had)
+        self._is_busy = False
+
+    def _put_back(self, host: BrokerHost, had: Disk, name: str | None) -> None:
+        """The broker's other partitions have gone on meanwhile: they stay as they are."""
+
+        def fill(data: Path) -> None:
+            if name is not None:
+                shutil.rmtree(data / name)
+                shutil.copytree(had[0] / name, data / name)
+
+        self._tell(f"{host.name} is killed, and comes up with the whole of {name}")
+        self._kept += [had, host.replace_disk(fill)]
+        self._is_busy = False
 
     # --- starts that have to fail ------------------------------------------------------------------------------------
 

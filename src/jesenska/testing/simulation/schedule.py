@@ -119,7 +119,8 @@ _TREE_BACK_SECONDS = 5.0
 
 
 class Simulation:
-    """One seed's run. `run` raises ViolationError; `world.trace` has the events."""
+    """One seed's run. `run` raises ViolationError; `world.trace` has the events. It has more than 500 lines: each
+    fault is a method here, since all of them ask the same state which others are under way."""
 
     #: The first seed that has `disasters`: of one broker, of several.
     FIRST_DISASTERS: ClassVar = (3, 4)
@@ -160,13 +161,7 @@ class Simulation:
         self.is_synced = self.world.random.random() < 0.5
         if is_synced is not None:
             self.is_synced = is_synced
-        several: dict[str, str] = {}
-        if brokers > 1:
-            least = self.world.random.choice((1, 2))
-            several = {
-                "leader.imbalance.check.interval.seconds": self.world.random.choice(_BALANCE_SECONDS),
-                "min.insync.replicas": str(least if min_in_sync is None else min_in_sync),
-            }
+        several = self._settings_of_several(min_in_sync) if brokers > 1 else {}
         self.hosts = [self._host(number, brokers, several) for number in range(brokers)]
         self._bootstrap = ",".join(f"{host.name}:{_PORT}" for host in self.hosts)
         self.topic_partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
@@ -186,11 +181,22 @@ class Simulation:
         #: The brokers of which one is spared when the broker left alone loses its power.
         self._to_spare: list[BrokerHost] = []
         if self._several:
-            self.watch.min_in_sync = int(several["min.insync.replicas"])
-            self.watch.compacts = self._compacts
-            self.history.on_acknowledged = self.watch.acknowledged
-            for host in self.hosts:
-                host.before_end = self.watch.look
+            self._watch_several(int(several["min.insync.replicas"]))
+
+    def _settings_of_several(self, min_in_sync: int | None) -> dict[str, str]:
+        least = self.world.random.choice((1, 2))
+        return {
+            "leader.imbalance.check.interval.seconds": self.world.random.choice(_BALANCE_SECONDS),
+            "min.insync.replicas": str(least if min_in_sync is None else min_in_sync),
+        }
+
+    def _watch_several(self, min_in_sync: int) -> None:
+        """Tells the watch of a cluster what it can rely on, and when records are acknowledged or a broker ends."""
+        self.watch.min_in_sync = min_in_sync
+        self.watch.compacts = self._compacts
+        self.history.on_acknowledged = self.watch.acknowledged
+        for host in self.hosts:
+            host.before_end = self.watch.look
 
     def _host(self, number: int, brokers: int, others: Mapping[str, str]) -> BrokerHost:
         name = f"broker-{number}"

@@ -99,6 +99,36 @@ def _parser() -> Parser:
     parser = Parser("kafka-console-consumer", "Prints the records of topics.")
     add_bootstrap(parser)
     add_zookeeper(parser)
+    _add_reading(parser)
+    _add_printing(parser)
+    parser.add_argument(
+        "--command-property",
+        "--consumer-property",
+        action="append",
+        dest="property_list",
+        metavar="NAME=VALUE",
+        help="A setting of the consumer.",
+    )
+    parser.add_argument(
+        "--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config."
+    )
+    parser.add_argument(
+        "--delete-consumer-offsets",
+        action="store_true",
+        help="Forget what the group has committed before it begins (0.8 to 1.1).",
+    )
+    parser.add_argument(
+        "--skip-message-on-error", action="store_true", help="Go on after a record that cannot be printed."
+    )
+    parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
+    for old in ("--new-consumer", "--csv-reporter-enabled"):
+        parser.add_argument(old, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--metrics-dir", help=argparse.SUPPRESS)
+    add_output(parser)
+    return parser
+
+
+def _add_reading(parser: Parser) -> None:
     parser.add_argument("--topic", metavar="TOPIC", help="The topic to read.")
     parser.add_argument(
         "--include",
@@ -130,6 +160,9 @@ def _parser() -> Parser:
              "beginning) if it has nothing.",
     )  # fmt: skip
     parser.add_argument("--isolation-level", metavar="LEVEL", help="read_committed or read_uncommitted (the default).")
+
+
+def _add_printing(parser: Parser) -> None:
     parser.add_argument(
         "--formatter", metavar="CLASS", help=f"What prints the records: {', '.join(_FORMATTERS)} (default: the first)."
     )
@@ -146,31 +179,6 @@ def _parser() -> Parser:
         help="How keys become text: one of Kafka's deserializers, as LongDeserializer.",
     )
     parser.add_argument("--value-deserializer", metavar="CLASS", help="How values become text.")
-    parser.add_argument(
-        "--command-property",
-        "--consumer-property",
-        action="append",
-        dest="property_list",
-        metavar="NAME=VALUE",
-        help="A setting of the consumer.",
-    )
-    parser.add_argument(
-        "--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config."
-    )
-    parser.add_argument(
-        "--delete-consumer-offsets",
-        action="store_true",
-        help="Forget what the group has committed before it begins (0.8 to 1.1).",
-    )
-    parser.add_argument(
-        "--skip-message-on-error", action="store_true", help="Go on after a record that cannot be printed."
-    )
-    parser.add_argument("--enable-systest-events", action="store_true", help=argparse.SUPPRESS)
-    for old in ("--new-consumer", "--csv-reporter-enabled"):
-        parser.add_argument(old, action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--metrics-dir", help=argparse.SUPPRESS)
-    add_output(parser)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

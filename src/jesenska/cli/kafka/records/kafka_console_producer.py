@@ -82,6 +82,16 @@ def _parser() -> Parser:
     parser.add_argument(
         "--producer.config", dest="producer_config", metavar="FILE", help="Older name of --command-config."
     )
+    _add_lines(parser)
+    _add_sending(parser)
+    for old in ("--queue-size", "--queue-enqueuetimeout-ms", "--value-serializer", "--key-serializer"):
+        parser.add_argument(old, help=argparse.SUPPRESS)
+    for old in ("--new-producer", "--old-producer"):
+        parser.add_argument(old, action="store_true", help=argparse.SUPPRESS)
+    return parser
+
+
+def _add_lines(parser: Parser) -> None:
     parser.add_argument(
         "--reader-property", "--property", action="append", dest="reader_properties", metavar="NAME=VALUE",
         help="How lines are read: parse.key, key.separator, parse.headers, headers.delimiter, headers.separator, "
@@ -90,6 +100,9 @@ def _parser() -> Parser:
     )  # fmt: skip
     parser.add_argument("--reader-config", metavar="FILE", help="The same from a property file.")
     parser.add_argument("--line-reader", metavar="CLASS", help=argparse.SUPPRESS)
+
+
+def _add_sending(parser: Parser) -> None:
     parser.add_argument(
         "--compression-codec",
         nargs="?",
@@ -129,11 +142,6 @@ def _parser() -> Parser:
         "--metadata-expiry-ms", metavar="MS", help="Age at which metadata are asked for again (300000)."
     )
     parser.add_argument("--socket-buffer-size", metavar="BYTES", help="The system's send buffer.")
-    for old in ("--queue-size", "--queue-enqueuetimeout-ms", "--value-serializer", "--key-serializer"):
-        parser.add_argument(old, help=argparse.SUPPRESS)
-    for old in ("--new-producer", "--old-producer"):
-        parser.add_argument(old, action="store_true", help=argparse.SUPPRESS)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

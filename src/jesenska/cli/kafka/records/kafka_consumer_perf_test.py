@@ -50,6 +50,34 @@ def _parser() -> Parser:
     parser = Parser("kafka-consumer-perf-test", "Reads records and measures how fast that is.")
     add_bootstrap(parser, old_name="--broker-list")
     add_zookeeper(parser)
+    _add_reading(parser)
+    _add_report(parser)
+    parser.add_argument(
+        "--command-property",
+        action="append",
+        dest="property_list",
+        metavar="NAME=VALUE",
+        help="A setting of the consumer.",
+    )
+    parser.add_argument(
+        "--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config."
+    )
+    parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
+    for name in (
+        "--socket-buffer-size",
+        "--threads",
+        "--num-fetch-threads",
+        "--batch-size",
+        "--compression-codec",
+        "--message-size",
+    ):
+        parser.add_argument(name, help=argparse.SUPPRESS)
+    parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
+    add_output(parser)
+    return parser
+
+
+def _add_reading(parser: Parser) -> None:
     parser.add_argument("--topic", metavar="TOPIC", help="The topic to read.")
     parser.add_argument(
         "--include", metavar="PATTERN", help="Read all topics whose name this regular expression matches."
@@ -76,6 +104,9 @@ def _parser() -> Parser:
         metavar="MS",
         help="End when no record came for so long (default: 10000).",
     )
+
+
+def _add_report(parser: Parser) -> None:
     parser.add_argument(
         "--reporting-interval",
         type=int,
@@ -93,29 +124,6 @@ def _parser() -> Parser:
         metavar="FORMAT",
         help=f"How times are written (default: {_DATE_FORMAT}).",
     )
-    parser.add_argument(
-        "--command-property",
-        action="append",
-        dest="property_list",
-        metavar="NAME=VALUE",
-        help="A setting of the consumer.",
-    )
-    parser.add_argument(
-        "--consumer.config", dest="consumer_config", metavar="FILE", help="Older name of --command-config."
-    )
-    parser.add_argument("--new-consumer", action="store_true", help=argparse.SUPPRESS)
-    for name in (
-        "--socket-buffer-size",
-        "--threads",
-        "--num-fetch-threads",
-        "--batch-size",
-        "--compression-codec",
-        "--message-size",
-    ):
-        parser.add_argument(name, help=argparse.SUPPRESS)
-    parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
-    add_output(parser)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -61,31 +61,7 @@ _FILE_LIMIT_BYTES = 1024 * 1024 * 1024
 def _parser() -> Parser:
     parser = Parser("kafka-producer-perf-test", "Sends records and measures how fast that is.")
     add_bootstrap(parser)
-    parser.add_argument("--topic", required=True, metavar="TOPIC", help="Produce records to this topic.")
-    parser.add_argument("--num-records", required=True, type=int, metavar="N", help="How many records to produce.")
-    parser.add_argument(
-        "--throughput",
-        required=True,
-        type=float,
-        metavar="N",
-        help="Records per second, approximately; -1 for as many as it can.",
-    )
-    values = parser.add_mutually_exclusive_group(required=True)
-    values.add_argument(
-        "--record-size", type=int, metavar="BYTES", help="Size of each record's value, made of random letters."
-    )
-    values.add_argument(
-        "--payload-file",
-        metavar="FILE",
-        help="Take the values from this text file, one drawn at random for each record.",
-    )
-    values.add_argument("--payload-monotonic", action="store_true", help="The values are the numbers 0, 1, 2, ...")
-    parser.add_argument(
-        "--payload-delimiter",
-        default="\\n",
-        metavar="TEXT",
-        help="What separates the values in the file (default: \\n).",
-    )
+    _add_records(parser)
     parser.add_argument(
         "--producer-props",
         "--command-property",
@@ -131,6 +107,34 @@ def _parser() -> Parser:
     parser.add_argument("--print-metrics", action="store_true", help=argparse.SUPPRESS)
     add_output(parser)
     return parser
+
+
+def _add_records(parser: Parser) -> None:
+    parser.add_argument("--topic", required=True, metavar="TOPIC", help="Produce records to this topic.")
+    parser.add_argument("--num-records", required=True, type=int, metavar="N", help="How many records to produce.")
+    parser.add_argument(
+        "--throughput",
+        required=True,
+        type=float,
+        metavar="N",
+        help="Records per second, approximately; -1 for as many as it can.",
+    )
+    values = parser.add_mutually_exclusive_group(required=True)
+    values.add_argument(
+        "--record-size", type=int, metavar="BYTES", help="Size of each record's value, made of random letters."
+    )
+    values.add_argument(
+        "--payload-file",
+        metavar="FILE",
+        help="Take the values from this text file, one drawn at random for each record.",
+    )
+    values.add_argument("--payload-monotonic", action="store_true", help="The values are the numbers 0, 1, 2, ...")
+    parser.add_argument(
+        "--payload-delimiter",
+        default="\\n",
+        metavar="TEXT",
+        help="What separates the values in the file (default: \\n).",
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

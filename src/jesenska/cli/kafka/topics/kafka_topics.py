@@ -85,6 +85,22 @@ _FILTERS = (
 
 def _parser() -> Parser:
     parser = Parser("kafka-topics", "Creates, lists, describes, alters and deletes topics.")
+    _add_actions(parser)
+    add_bootstrap(parser)
+    parser.add_argument(
+        "--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="Work on the tree there, as releases before 3.0 did."
+    )
+    _add_changes(parser)
+    _add_choices(parser)
+    parser.add_argument(
+        "--disable-rack-aware", action="store_true", help="Place replicas without looking at racks (with --zookeeper)."
+    )
+    parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)
+    add_output(parser)
+    return parser
+
+
+def _add_actions(parser: Parser) -> None:
     actions = parser.add_argument_group("actions (exactly one)")
     actions.add_argument("--create", action="store_true", help="Create a topic.")
     actions.add_argument("--list", action="store_true", help="Print the names of the topics.")
@@ -95,10 +111,10 @@ def _parser() -> Parser:
         "--alter", action="store_true", help="Raise the number of partitions (settings are changed with kafka-configs)."
     )
     actions.add_argument("--delete", action="store_true", help="Delete topics with all their records.")
-    add_bootstrap(parser)
-    parser.add_argument(
-        "--zookeeper", metavar="HOST:PORT[,...][/PATH]", help="Work on the tree there, as releases before 3.0 did."
-    )
+
+
+def _add_changes(parser: Parser) -> None:
+    """The topic, and what becomes of it."""
     parser.add_argument(
         "--topic", metavar="TOPIC", help="The topic; for all actions but --create a regular expression."
     )
@@ -127,6 +143,10 @@ def _parser() -> Parser:
     parser.add_argument(
         "--if-not-exists", action="store_true", help="Do nothing, without an error, where the topic exists."
     )
+
+
+def _add_choices(parser: Parser) -> None:
+    """Topics and partitions that are told of."""
     parser.add_argument("--exclude-internal", action="store_true", help="Leave Kafka's own topics out.")
     parser.add_argument(
         "--under-replicated-partitions", action="store_true", help="Only partitions with a replica out of sync."
@@ -150,12 +170,6 @@ def _parser() -> Parser:
         metavar="N",
         help="Most partitions in one answer of the broker (2000).",
     )
-    parser.add_argument(
-        "--disable-rack-aware", action="store_true", help="Place replicas without looking at racks (with --zookeeper)."
-    )
-    parser.add_argument("--force", action="store_true", help=argparse.SUPPRESS)
-    add_output(parser)
-    return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -112,7 +112,12 @@ class Requests:
                     slot, messages.write(bytearray(), PathResponse(*path)) if error is None else code_of(error)
                 )
             )
-        elif kind is OpCode.AUTH:
+        else:
+            self._take_of_session(kind, reader, slot, client)
+
+    def _take_of_session(self, kind: OpCode, reader: Reader, slot: Slot, client: ServedConnection) -> None:
+        """Takes a request about the session itself (who it is, its watches, its end), or one that is not served."""
+        if kind is OpCode.AUTH:
             self._authenticate(slot, *messages.read(messages.AuthPacket, reader))
         elif kind in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
             body = messages.read(REQUESTS[kind], reader)
@@ -136,7 +141,7 @@ class Requests:
         elif kind is OpCode.CLOSE_SESSION:
             client.is_closing_session = True
             slot.closes = True
-            server.close_session(
+            self._server.close_session(
                 self._caller.session_id, lambda error: client.done(slot, b"" if error is None else code_of(error))
             )
         elif kind in _KNOWN:

@@ -31,6 +31,7 @@ from jesenska.pipeline.streams.dsl.processing import (
     check_supplier,
 )
 from jesenska.pipeline.streams.dsl.repartitions import Partitioner, repartition_node
+from jesenska.pipeline.streams.dsl.stream_joins import StreamJoinNames, StreamJoinStores
 from jesenska.pipeline.streams.dsl.stream_sources import stream_source
 from jesenska.pipeline.streams.dsl.table_operations import GlobalKTable, TableOperations
 from jesenska.pipeline.streams.dsl.windows import JoinWindows
@@ -53,7 +54,6 @@ from jesenska.pipeline.streams.plan import (
     Repartition,
     SelectKey,
     Sink,
-    Store,
     StreamGlobalTableJoin,
     StreamStreamJoin,
     StreamTableJoin,
@@ -67,7 +67,8 @@ StreamT = TypeVar("StreamT")
 
 
 class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
-    """A stream of records: the operations of KStream. The construction has the classes of tables and groups."""
+    """A stream of records: the operations of KStream. The construction has the classes of tables and groups. It has
+    more than 500 lines, since KStream has that many operations, and each is looked for here."""
 
     _INSTEAD: ClassVar[dict[str, str]] = {
         name: f"group_by_key().{name}(…)" for name in ("count", "reduce", "aggregate", "windowed_by")
@@ -575,70 +576,27 @@ class StreamOperations(SaysOurName, Generic[TableT, GroupedT]):
                 other.name if name is None else checked(f"{name}-right"), key, other_value
             )
         sources = self._construction.copartition(this.sources | other.sources)
-        left, right = kind != "inner", kind == "outer"
-        names = self._names
-        this_windowed = names.named(name, "KSTREAM-WINDOWED-", "-this-windowed")
-        other_windowed = names.named(name, "KSTREAM-WINDOWED-", "-other-windowed")
-        this_generated = names.processor("KSTREAM-OUTERTHIS-" if right else "KSTREAM-JOINTHIS-")
-        other_generated = names.processor("KSTREAM-OUTEROTHER-" if left else "KSTREAM-JOINOTHER-")
-        this_suffix = "-outer-this-join" if right else "-this-join"
-        other_suffix = "-outer-other-join" if left else "-other-join"
-        this_join = this_generated if name is None else checked(name + this_suffix)
-        other_join = other_generated if name is None else checked(name + other_suffix)
-        merge_name = names.named(name, "KSTREAM-MERGE-", "-merge")
-        key_serde, this_value, other_value = (
-            key or this.key_serde,
-            value or this.value_serde,
-            other_value or other.value_serde,
-        )
-
-        def window_store(generated: str, suffix: str, values: Serde | None) -> Store:
-            return Store(
-                name=(generated if store is None else store + suffix) + "-store",
-                kind="window",
-                key=key_serde,
-                value=values,
-                timestamped=False,
-                retention_ms=windows.size_ms + windows.grace_ms,
-                window_size_ms=windows.size_ms,
-                retain_duplicates=True,
-                given_name=store is not None,
-            )
-
-        outer_store = None
-        if left:
-            number = this_generated.rpartition("-")[2]
-            base = (
-                f"KSTREAM-OUTERSHARED-{number}"
-                if store is None
-                else store + ("-outer-shared-join" if right else "-left-shared-join")
-            )
-            outer_store = Store(
-                name=f"{base}-store",
-                kind="outer-join",
-                key=key_serde,
-                timestamped=False,
-                retention_ms=windows.size_ms + windows.grace_ms,
-                given_name=store is not None,
-            )
+        names = StreamJoinNames.of(kind, self._names, name)
+        key_serde = key or this.key_serde
+        stores = StreamJoinStores(kind, names, store, windows, key_serde)
         node = StreamStreamJoin(
-            name=merge_name,
+            name=names.merge,
             inputs=(this.name, other.name),
             made_at=here(),
             key=key_serde,
             joiner=joiner,
             kind=kind,
             windows=windows,
-            this_windowed_name=this_windowed,
-            other_windowed_name=other_windowed,
-            this_join_name=this_join,
-            other_join_name=other_join,
-            this_store=window_store(this_generated, this_suffix, this_value),
-            other_store=window_store(other_generated, other_suffix, other_value),
-            outer_store=outer_store,
+            this_windowed_name=names.this.windowed,
+            other_windowed_name=names.other.windowed,
+            this_join_name=names.this.join,
+            other_join_name=names.other.join,
+            this_store=stores.of(names.this, value or this.value_serde),
+            other_store=stores.of(names.other, other_value or other.value_serde),
+            outer_store=stores.unmatched(),
         )
         self._construction.add(node)
-        return type(self)(self._construction, merge_name, key=key_serde, value=None, sources=sources)
+        return type(self)(self._construction, names.merge, key=key_serde, value=None, sources=sources)
 
     def _join_table(
         self,

@@ -7,6 +7,7 @@ only if a later operation needs it.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from jesenska.pipeline.streams.dsl import shown
@@ -17,7 +18,7 @@ from jesenska.pipeline.streams.dsl.processing import ValueTransformerWithKey, ch
 from jesenska.pipeline.streams.dsl.windows import Suppressed
 from jesenska.pipeline.streams.kafka_names import SaysOurName
 from jesenska.pipeline.streams.locations import here, refused
-from jesenska.pipeline.streams.names import checked
+from jesenska.pipeline.streams.names import NameCounter, checked
 from jesenska.pipeline.streams.plan import (
     ForeignKeyJoin,
     Node,
@@ -380,34 +381,17 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
     ) -> Self:
         other.facts.send_old_values(True)
         self.facts.send_old_values(True)
-        names = self._names
-
-        def named(prefix: str, suffix: str) -> str:
-            return names.named(name, prefix, suffix)
-
-        # In the order in which Kafka Streams counts.
-        subscription_topic = named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration") + "-topic"
-        send = named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration-processor")
-        subscription_sink = named("KTABLE-SINK-", "-subscription-registration-sink")
-        subscription_source = named("KTABLE-SOURCE-", "-subscription-registration-source")
-        subscription_store = named(f"{_FK}SUBSCRIPTION-STATE-STORE-", "-subscription-store")
-        receive = named(f"{_FK}SUBSCRIPTION-PROCESSOR-", "-subscription-receive")
+        names = _ForeignKeyNames.of(self._names, name)
         other.facts.look_up()
-        subscription_join = named(f"{_FK}SUBSCRIPTION-PROCESSOR-", "-subscription-join-foreign")
-        foreign_join = named(f"{_FK}SUBSCRIPTION-PROCESSOR-", "-foreign-join-subscription")
-        response_topic = named(f"{_FK}SUBSCRIPTION-RESPONSE-", "-subscription-response") + "-topic"
-        response_sink = named("KTABLE-SINK-", "-subscription-response-sink")
-        response_source = named("KTABLE-SOURCE-", "-subscription-response-source")
         self.facts.look_up()
-        resolver = named(f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-", "-subscription-response-resolver")
-        result = named(f"{_FK}OUTPUT-", "-result")
-        store_name = materialized.named(names, f"{_FK}OUTPUT-")
-        self._construction.copartition(other.sources | {subscription_source})
-        sources = self._construction.copartition(self.sources | {response_source})
+        store_name = materialized.named(self._names, f"{_FK}OUTPUT-")
+        of_nodes = dict(names.of_nodes)
+        self._construction.copartition(other.sources | {of_nodes["subscription_source"]})
+        sources = self._construction.copartition(self.sources | {of_nodes["response_source"]})
         kept_in = materialized.key_value_store(store_name, self.key_serde, None)
         facts = TableFacts("source", kept=materialized.store is not None)
         node = ForeignKeyJoin(
-            name=result,
+            name=names.result,
             inputs=(self.name, other.name),
             made_at=here(),
             key=kept_in.key,
@@ -416,27 +400,60 @@ class TableOperations(SaysOurName, Generic[StreamT, GroupedT]):
             foreign_key=foreign_key,
             joiner=joiner,
             kind=kind,
-            names=(
-                ("send", send),
-                ("subscription_sink", subscription_sink),
-                ("subscription_source", subscription_source),
-                ("receive", receive),
-                ("subscription_join", subscription_join),
-                ("foreign_join", foreign_join),
-                ("response_sink", response_sink),
-                ("response_source", response_source),
-                ("resolver", resolver),
-            ),
-            subscription_topic=subscription_topic,
-            response_topic=response_topic,
-            subscription_store=Store(name=subscription_store, kind="subscription", given_name=name is not None),
+            names=names.of_nodes,
+            subscription_topic=names.subscription_topic,
+            response_topic=names.response_topic,
+            subscription_store=Store(name=names.subscription_store, kind="subscription", given_name=name is not None),
             left_key=self.key_serde,
             left_value=self.value_serde,
             foreign_key_serde=other.key_serde,
             right_value=other.value_serde,
         )
         self._construction.add(node, facts)
-        return type(self)(self._construction, result, facts, key=node.key, value=node.value, sources=sources)
+        return type(self)(self._construction, names.result, facts, key=node.key, value=node.value, sources=sources)
+
+
+@dataclass(frozen=True, slots=True)
+class _ForeignKeyNames:
+    """Names of a join on a foreign key; `of_nodes` has those of its nodes but the last one, which is the result."""
+
+    subscription_topic: str
+    subscription_store: str
+    response_topic: str
+    of_nodes: tuple[tuple[str, str], ...]
+    result: str
+
+    @classmethod
+    def of(cls, names: NameCounter, name: str | None) -> Self:
+        """Names in the order in which Kafka Streams counts."""
+
+        def named(prefix: str, suffix: str) -> str:
+            return names.named(name, prefix, suffix)
+
+        subscription_topic = named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration") + "-topic"
+        send = named(f"{_FK}SUBSCRIPTION-REGISTRATION-", "-subscription-registration-processor")
+        subscription_sink = named("KTABLE-SINK-", "-subscription-registration-sink")
+        subscription_source = named("KTABLE-SOURCE-", "-subscription-registration-source")
+        subscription_store = named(f"{_FK}SUBSCRIPTION-STATE-STORE-", "-subscription-store")
+        receive = named(f"{_FK}SUBSCRIPTION-PROCESSOR-", "-subscription-receive")
+        subscription_join = named(f"{_FK}SUBSCRIPTION-PROCESSOR-", "-subscription-join-foreign")
+        foreign_join = named(f"{_FK}SUBSCRIPTION-PROCESSOR-", "-foreign-join-subscription")
+        response_topic = named(f"{_FK}SUBSCRIPTION-RESPONSE-", "-subscription-response") + "-topic"
+        response_sink = named("KTABLE-SINK-", "-subscription-response-sink")
+        response_source = named("KTABLE-SOURCE-", "-subscription-response-source")
+        resolver = named(f"{_FK}SUBSCRIPTION-RESPONSE-RESOLVER-PROCESSOR-", "-subscription-response-resolver")
+        of_nodes = (
+            ("send", send),
+            ("subscription_sink", subscription_sink),
+            ("subscription_source", subscription_source),
+            ("receive", receive),
+            ("subscription_join", subscription_join),
+            ("foreign_join", foreign_join),
+            ("response_sink", response_sink),
+            ("response_source", response_source),
+            ("resolver", resolver),
+        )
+        return cls(subscription_topic, subscription_store, response_topic, of_nodes, named(f"{_FK}OUTPUT-", "-result"))
 
 
 class GlobalKTable:

@@ -1,0 +1,91 @@
+"""Names and stores of a join of two streams, as Kafka Streams gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from jesenska.pipeline.streams.dsl.windows import JoinWindows
+from jesenska.pipeline.streams.names import NameCounter, checked
+from jesenska.pipeline.streams.plan import Store
+from jesenska.pipeline.streams.serdes.serde import Serde
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedSide:
+    """Names of one of the two streams. `generated` is that of the join without a given name, which numbers stores;
+    `suffix` is what follows a given name."""
+
+    windowed: str
+    generated: str
+    suffix: str
+    join: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoinNames:
+    this: JoinedSide
+    other: JoinedSide
+    merge: str
+
+    @classmethod
+    def of(cls, kind: str, names: NameCounter, name: str | None) -> Self:
+        """Names of an inner, left or outer join, generated in the order in which Kafka Streams counts."""
+        left, right = kind != "inner", kind == "outer"
+        this_windowed = names.named(name, "KSTREAM-WINDOWED-", "-this-windowed")
+        other_windowed = names.named(name, "KSTREAM-WINDOWED-", "-other-windowed")
+        this_generated = names.processor("KSTREAM-OUTERTHIS-" if right else "KSTREAM-JOINTHIS-")
+        other_generated = names.processor("KSTREAM-OUTEROTHER-" if left else "KSTREAM-JOINOTHER-")
+        this_suffix = "-outer-this-join" if right else "-this-join"
+        other_suffix = "-outer-other-join" if left else "-other-join"
+        this_join = this_generated if name is None else checked(name + this_suffix)
+        other_join = other_generated if name is None else checked(name + other_suffix)
+        return cls(
+            JoinedSide(this_windowed, this_generated, this_suffix, this_join),
+            JoinedSide(other_windowed, other_generated, other_suffix, other_join),
+            names.named(name, "KSTREAM-MERGE-", "-merge"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StreamJoinStores:
+    """Stores of a join; `given` is their name if it has one."""
+
+    kind: str
+    names: StreamJoinNames
+    given: str | None
+    windows: JoinWindows
+    key: Serde | None
+
+    def of(self, side: JoinedSide, value: Serde | None) -> Store:
+        """The store of one stream's records, for those of the other one."""
+        return Store(
+            name=(side.generated if self.given is None else self.given + side.suffix) + "-store",
+            kind="window",
+            key=self.key,
+            value=value,
+            timestamped=False,
+            retention_ms=self.windows.size_ms + self.windows.grace_ms,
+            window_size_ms=self.windows.size_ms,
+            retain_duplicates=True,
+            given_name=self.given is not None,
+        )
+
+    def unmatched(self) -> Store | None:
+        """The store of records that are joined with nothing when their window is over; None for an inner join."""
+        if self.kind == "inner":
+            return None
+        number = self.names.this.generated.rpartition("-")[2]
+        base = (
+            f"KSTREAM-OUTERSHARED-{number}"
+            if self.given is None
+            else self.given + ("-outer-shared-join" if self.kind == "outer" else "-left-shared-join")
+        )
+        return Store(
+            name=f"{base}-store",
+            kind="outer-join",
+            key=self.key,
+            timestamped=False,
+            retention_ms=self.windows.size_ms + self.windows.grace_ms,
+            given_name=self.given is not None,
+        )
