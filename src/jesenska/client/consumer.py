@@ -666,7 +666,8 @@ class Consumer:
             await asyncio.sleep(self.cluster.retry_pause_seconds(1))
 
     def _take_records(self, key: TopicPartition, asked: int, item: FetchResponsePartition) -> None:
-        """Keeps the records fetched at an offset if they are the next ones; CorruptMessageError for less than a batch."""
+        """Keeps the records fetched at an offset if they are the next ones; CorruptMessageError for less than one
+        batch."""
         self.high_watermarks[key] = item.high_watermark
         if not item.records or asked != self._expected(key):
             return  # nothing, or the position was moved (seek, another assignment) meanwhile
