@@ -37,9 +37,9 @@ class BrokerIdTaken(Exception):
         )
 
 
-async def ensure_paths(store: Store) -> None:
-    """Makes the nodes that every broker expects, where they are missing."""
-    for path in paths.PERSISTENT_PATHS:
+async def ensure_paths(store: Store, *, with_acls: bool = False) -> None:
+    """Makes the nodes that every broker expects, where they are missing; `with_acls`: those of access rules, too."""
+    for path in (*paths.PERSISTENT_PATHS, *(paths.ACL_PATHS if with_acls else ())):
         if await store.exists(path) is None:
             try:
                 await store.create(path, None)  # null, as Kafka: its brokers tell that from no bytes
