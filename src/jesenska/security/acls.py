@@ -110,7 +110,7 @@ _IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
     _O.DESCRIBE_CONFIGS: frozenset((_O.ALTER_CONFIGS,)),
 }
 
-#: The operations that a resource of each type has: CreateAcls takes no others.
+#: The operations that a resource of each type has, beside ALL.
 OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
     ResourceType.TOPIC: (
         _O.READ, _O.WRITE, _O.CREATE, _O.DESCRIBE, _O.DELETE, _O.ALTER, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
