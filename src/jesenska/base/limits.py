@@ -133,3 +133,5 @@ SINK_WAITING_BYTES = 32 * 1024 * 1024
 SINK_WAITING_BATCHES_MAX = 64
 #: Characters of a pattern of topics.
 TOPIC_PATTERN_MAX_CHARS = 10_000
+#: Decisions of the authorizer that are remembered until the access rules change.
+ACL_DECISIONS_MAX = 10_000

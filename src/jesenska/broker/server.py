@@ -49,6 +49,7 @@ from jesenska.broker.requests.families import (
     TransactionFamily,
 )
 from jesenska.broker.shared_parts import SharedParts
+from jesenska.broker.stages.authorization import Authorization, authorization
 from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
@@ -99,6 +100,7 @@ class Serving:
     coordinators: Coordinators
     dispatcher: Dispatcher
     listeners: tuple[Listener, ...]
+    authorization: Authorization | None = None
 
 
 class Broker:
@@ -259,11 +261,13 @@ class Broker:
             set(),
         )
         replication = await load(core, place, storage, self._security.peers, on_progress)
+        rules = await authorization(core, place)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
-        dispatcher = self._dispatcher(core, self._families(core, place, replication, controlling, coordinating))
+        families = self._families(core, place, replication, controlling, coordinating, rules)
+        dispatcher = self._dispatcher(core, families, rules)
         listeners = tuple(self._listener(dispatcher, port) for port in ports)
-        self._serving = Serving(place, core, replication, controlling, coordinating, dispatcher, listeners)
+        self._serving = Serving(place, core, replication, controlling, coordinating, dispatcher, listeners, rules)
         storage.bell.listen(replication.failures.look)
         await self._join(self._serving, on_progress)
 
@@ -285,6 +289,8 @@ class Broker:
         if home.is_shared:
             await home.serve()
             settings.look(EVERYTHING)
+            if serving.authorization is not None:
+                serving.authorization.rules.look(EVERYTHING)
         else:
             # The controller, too, writes settings: that a branch is made.
             settings.look(tree_paths.CONFIG_CHANGES)
@@ -305,6 +311,7 @@ class Broker:
         replication: Replication,
         controlling: Control,
         coordinating: Coordinators,
+        access: Authorization | None,
     ) -> Families:
         """The values of the families for the handlers."""
         clock, pool, view, waiting, in_force = core.clock, core.pool, core.view, core.waiting, core.in_force
@@ -324,11 +331,11 @@ class Broker:
             PeerFamily(
                 clock, coordinating.marker_writer, place.home.is_shared, controlling.orders, producer_ids, controller
             ),
-            SecurityFamily(controller, replication.settings),
+            SecurityFamily(controller, replication.settings, None if access is None else access.rules),
         )
         return {type(value): value for value in values}
 
-    def _dispatcher(self, core: SharedParts, families: Families) -> Dispatcher:
+    def _dispatcher(self, core: SharedParts, families: Families, rules: Authorization | None) -> Dispatcher:
         view, max_request_bytes = core.view, core.config.integer("socket.request.max.bytes")
         dispatcher = Dispatcher(
             families,
@@ -338,6 +345,7 @@ class Broker:
             max_request_bytes,
             self._limits,
             self._security.listeners,
+            None if rules is None else rules.authorizer,
         )
 
         def limit(config: BrokerConfig) -> None:
@@ -404,6 +412,8 @@ class Broker:
         if state is SessionState.CONNECTED and self._serving is not None:
             self._serving.replication.settings.look(EVERYTHING)
             self._serving.control.controllership.look(EVERYTHING)
+            if self._serving.authorization is not None:
+                self._serving.authorization.rules.look(EVERYTHING)
 
     # --- running and stopping ----------------------------------------------------------------------------------------
 
@@ -448,6 +458,8 @@ class Broker:
             serving.replication.links.close()
             serving.control.controllership.stop_watching()
             serving.replication.settings.stop_watching()
+            if serving.authorization is not None:
+                serving.authorization.rules.stop_watching()
         self.waiting.close()
         if serving is not None:
             await self._stop_rooms(serving)
@@ -474,7 +486,10 @@ class Broker:
         await controlling.isr_changes.close()
         await serving.dispatcher.close(_STOP_GRACE_SECONDS)
         await controlling.controllership.close()
-        await asyncio.gather(*serving.replication.settings.close(), return_exceptions=True)
+        ending = serving.replication.settings.close()
+        if serving.authorization is not None:
+            ending += serving.authorization.rules.close()
+        await asyncio.gather(*ending, return_exceptions=True)
         await controlling.orders.close()
 
     async def _leave_to_others(self, serving: Serving) -> None:

@@ -12,6 +12,7 @@ from jesenska.base.identifiers import TopicPartition
 from jesenska.controller.plans.config_changes import ConfigOp
 from jesenska.controller.plans.topics import TopicCreation
 from jesenska.metadata.nodes import BrokerRegistration
+from jesenska.security.acls import AclBinding, AclFilter
 
 #: The object of a look: a path, a topic's node, or everything.
 TOPIC, EVERYTHING = "topic ", "everything"
@@ -66,6 +67,27 @@ class AlterUserSettings(NamedTuple):
     token: int
     user: str
     changes: Mapping[str, str | None]
+
+
+class ReadAcls(NamedTuple):
+    """A broker starts. Answered when it knows all access rules of the tree."""
+
+    token: int
+
+
+class CreateAcls(NamedTuple):
+    """A client adds access rules. Answered with a list: an error or None for each of them."""
+
+    token: int
+    bindings: tuple[AclBinding, ...]
+
+
+class DeleteAcls(NamedTuple):
+    """A client takes away the access rules that filters choose. Answered with a list for each filter, of the rules
+    that it chose, each with an error or None. A rule that several filters choose counts for the first."""
+
+    token: int
+    filters: tuple[AclFilter, ...]
 
 
 class TopicsNew(NamedTuple):
@@ -185,6 +207,9 @@ Change = (
     | AlterTopicSettings
     | AlterBrokerSettings
     | AlterUserSettings
+    | ReadAcls
+    | CreateAcls
+    | DeleteAcls
     | ElectUncleanly
     | ElectPreferred
     | BalanceLeaders

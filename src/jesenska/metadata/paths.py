@@ -16,6 +16,10 @@
 /log_dir_event_notification/log_dir_event_<n>       a broker has lost a directory             sequential
 /latest_producer_id_block                           the last block of producer ids that was claimed
 /feature                                            features of the cluster
+/kafka-acl/<Type>/<name>                            access rules of one resource, or of all (`*`)
+/kafka-acl-extended/prefixed/<Type>/<name>          access rules of resources whose names begin so
+/kafka-acl-changes/acl_changes_<n>                  says that one of the first changed        sequential
+/kafka-acl-extended-changes/acl_changes_<n>         says that one of the second changed       sequential
 /consumers/...                                      groups of the 0.8 era"""
 
 from __future__ import annotations
@@ -43,6 +47,10 @@ LOG_DIR_EVENTS = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 FEATURE = "/feature"
+ACLS = "/kafka-acl"
+ACL_CHANGES = "/kafka-acl-changes"
+PREFIXED_ACLS = "/kafka-acl-extended/prefixed"
+PREFIXED_ACL_CHANGES = "/kafka-acl-extended-changes"
 
 DEFAULT_ENTITY = "<default>"
 
@@ -66,6 +74,19 @@ PERSISTENT_PATHS = (
     "/config/brokers",
     "/config/ips",
     "/cluster",
+)
+
+#: The types of resources that have access rules, as they stand in paths.
+ACL_TYPES = ("Topic", "Group", "Cluster", "TransactionalId", "DelegationToken", "User")
+#: Nodes that a broker with an authorizer makes beside the others.
+ACL_PATHS = (
+    ACLS,
+    ACL_CHANGES,
+    *(f"{ACLS}/{kind}" for kind in ACL_TYPES),
+    "/kafka-acl-extended",
+    PREFIXED_ACLS,
+    PREFIXED_ACL_CHANGES,
+    *(f"{PREFIXED_ACLS}/{kind}" for kind in ACL_TYPES),
 )
 
 

@@ -37,9 +37,10 @@ class BrokerIdTaken(Exception):
         )
 
 
-async def ensure_paths(store: Store) -> None:
-    """Creates the nodes that every broker expects, if they are missing."""
-    for path in paths.PERSISTENT_PATHS:
+async def ensure_paths(store: Store, *, with_acls: bool = False) -> None:
+    """Creates the nodes that every broker expects, if they are missing; with `with_acls` those of access rules,
+    too."""
+    for path in (*paths.PERSISTENT_PATHS, *(paths.ACL_PATHS if with_acls else ())):
         if await store.exists(path) is None:
             try:
                 await store.create(path, None)  # null, as Kafka: its brokers distinguish it from no bytes

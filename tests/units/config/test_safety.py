@@ -10,7 +10,7 @@ REFUSED = [
     ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
     ({"listeners": "ODD://:9092"}, "listeners"),
     ({"listener.security.protocol.map": "PLAINTEXT:TRUSTME"}, "listener.security.protocol.map"),
-    ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "authorizer.class.name"),
+    ({"authorizer.class.name": "a.B"}, "authorizer.class.name"),
     ({"create.topic.policy.class.name": "a.B"}, "create.topic.policy.class.name"),
     ({"alter.config.policy.class.name": "a.B"}, "alter.config.policy.class.name"),
     ({"config.providers": "file"}, "config.providers"),

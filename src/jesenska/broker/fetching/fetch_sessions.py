@@ -131,6 +131,7 @@ class FetchSession:
         "epoch",
         "is_privileged",
         "replaceable",
+        "rules_version",
         "session_id",
         "size",
         "used_ms",
@@ -155,6 +156,8 @@ class FetchSession:
         self.epoch = next_epoch(INITIAL_EPOCH)
         self.closed = False
         self.size = 0
+        #: The version of the access rules by which all its partitions were looked at.
+        self.rules_version = -1
         #: Called when a partition becomes ready.
         self.wake = wake
         #: For the cache: the session's worth in its lists, and the lists that it is in.
@@ -247,6 +250,13 @@ class FetchSession:
     def ready(self) -> list[SessionPartition]:
         """The partitions that the next answer has to look at, in the session's order."""
         return sorted(self._ready, key=_order) if len(self._ready) > 1 else list(self._ready)
+
+    def look_again(self, rules_version: int) -> None:
+        """Makes all partitions ready if the access rules have changed."""
+        if rules_version != self.rules_version:
+            self.rules_version = rules_version
+            for parts in self._topics.values():
+                self._ready.update(parts.values())
 
     def patience_ms(self, max_wait_ms: int, now_ms: int) -> int:
         """How long a request of this session with this `max_wait_ms` may wait."""

@@ -26,6 +26,7 @@ from jesenska.base.errors import (
     InconsistentTopicIdError,
     KafkaError,
     RequestTimedOutError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -55,6 +56,7 @@ from jesenska.broker.fetching.fetch_states import (
     after_read,
     waits_for_disk,
 )
+from jesenska.broker.requests.authorization.access import Access
 from jesenska.broker.requests.connection import Context
 from jesenska.broker.requests.families import FetchFamily
 from jesenska.log.disk.files import probe_cold, read_ahead
@@ -92,6 +94,7 @@ class Fetch:
     """A fetch in work (a `waiting.Waiter`). Subclasses know the partitions and the form of the answer."""
 
     __slots__ = (
+        "_access",
         "_cold",
         "_context",
         "_conversions",
@@ -118,6 +121,7 @@ class Fetch:
     def __init__(self, uses: FetchFamily, request: FetchRequest, context: Context) -> None:
         self._uses = uses
         self._context = context
+        self._access = context.access
         self.max_bytes = min(request.max_bytes, uses.rules.max_bytes)
         self.min_bytes = min(request.min_bytes, self.max_bytes)
         #: The leaders that the answer names; None if there are none.
@@ -316,6 +320,9 @@ class Fetch:
     def refused(self, wanted: WantedPartition, answer: FetchResponsePartition, error: KafkaError) -> bool:
         """Puts an error into a partition's answer; True if it ends the wait."""
         answer.error_code = error.code
+        if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            answer.aborted_transactions = []
+            return False
         partition = wanted.partition
         if partition is None:
             if error.code in _UNKNOWN:
@@ -467,7 +474,7 @@ class FullFetch(Fetch):
 
     def read(self) -> FetchState:
         left, total, ends = self.max_bytes, 0, self._knows_none
-        rack = self._rack
+        rack, access, may_read_any = self._rack, self._access, False
         self._moved = None
         self._regions = []
         self._responses = responses = []
@@ -480,6 +487,10 @@ class FullFetch(Fetch):
                 partitions.append(answer)
                 partition = wanted.partition
                 try:
+                    if access is not None:
+                        name = asked.topic if partition is None else partition.topic_partition.topic
+                        require_read(access, name)
+                        may_read_any = may_read_any or partition is not None
                     if partition is None:
                         assert wanted.error is not None
                         raise wanted.error
@@ -498,6 +509,8 @@ class FullFetch(Fetch):
                 total += size_bytes
                 left -= size_bytes
             responses.append(FetchResponseTopic(topic=asked.topic, topic_id=asked.topic_id, partitions=partitions))
+        if access is not None and not may_read_any:
+            ends = True
         return after_read(bool(self._cold), total, self.min_bytes, ends, self._time_is_up)
 
     def response(self) -> FetchResponse:
@@ -552,7 +565,7 @@ class SessionFetch(Fetch):
     def read(self) -> FetchState:
         session, view = self._session, self._uses.view
         left, total, ends = self.max_bytes, 0, session.closed or session.epoch != self._epoch
-        rack = self._rack
+        rack, access = self._rack, self._access
         self._moved = None
         self._regions = []
         self._found = []
@@ -566,9 +579,11 @@ class SessionFetch(Fetch):
                 if partition is None or not partition.has_log:
                     resolve(view, wanted, session.uses_topic_ids)
                     partition = wanted.partition
-                    if partition is None:
-                        assert wanted.error is not None
-                        raise wanted.error
+                if access is not None:
+                    require_read(access, wanted.topic)
+                if partition is None:
+                    assert wanted.error is not None
+                    raise wanted.error
                 self._found.append((wanted, answer))
                 if rack and self.sends_elsewhere(wanted, partition, answer):
                     ends = True
@@ -623,6 +638,12 @@ class SessionFetch(Fetch):
         for wanted in self._session.ready():
             if wanted.partition is not None:
                 wanted.partition.watch(wanted)
+
+
+def require_read(access: Access, topic: str) -> None:
+    """TopicAuthorizationFailedError if the user may not read the topic. The empty name is a topic by an unknown id."""
+    if topic and not access.may_read(topic):
+        raise TopicAuthorizationFailedError(f"{access.principal} may not read the topic")
 
 
 def resolve(view: MetadataCache, wanted: SessionPartition, by_id: bool) -> None:

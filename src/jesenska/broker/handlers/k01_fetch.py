@@ -21,6 +21,9 @@ partition a batch that exceeds them is left for the next answer. Until there are
 Without a session, and in the first request of one, partitions are read in the order of the request, which clients
 rotate themselves. In a session only partitions with something new are read, in the session's order.
 
+With an authorizer, a consumer may read a topic or gets TOPIC_AUTHORIZATION_FAILED, at each look at a partition: also
+in a session, and after a wait. A topic that it may not read is refused by name even if there is none.
+
 An unknown topic: by name UNKNOWN_TOPIC_OR_PARTITION, by id UNKNOWN_TOPIC_ID. A session remembers the name of an id; if
 that name belongs to another topic now, INCONSISTENT_TOPIC_ID.
 
@@ -78,6 +81,8 @@ def handle(uses: FetchFamily, request: FetchRequest, context: Context) -> Outcom
         if isinstance(session, ErrorCode):
             return FetchResponse(error_code=session)
         if not session.closed:
+            if context.access is not None:
+                session.look_again(context.access.rules_version)
             answer = SessionFetch(uses, request, context, session).go_on(READING)
             return LATER if answer is None else answer
     plan, knows_none = _named(uses.view, request, by_id, epoch == INITIAL_EPOCH)

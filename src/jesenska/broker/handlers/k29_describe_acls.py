@@ -1,22 +1,50 @@
-"""DescribeAcls (key 29), versions 0-3: SECURITY_DISABLED, as a broker without an authorizer answers.
+"""DescribeAcls (key 29), versions 0-3: the access rules that a filter chooses, by resource (KIP-140).
+
+    0      literal patterns only
+    1      prefixed patterns (KIP-290)
+    2      compact
+    3      user resources
 
 A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
-Version 0 has no pattern types. Left out: access rules, until there is an authorizer.
+Without an authorizer: SECURITY_DISABLED.
 """
 
 from __future__ import annotations
 
 from jesenska.base.errors import ErrorCode
-from jesenska.broker.requests.acl_requests import require_known
+from jesenska.broker.requests.acl_requests import filter_of, require_known
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
-from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from jesenska.security.acls import ResourcePattern
+from jesenska.wire.messages.k29_describe_acls import (
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeAclsResponseAcl,
+    DescribeAclsResponseResource,
+)
 
 
 @handles(DescribeAclsRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: DescribeAclsRequest, context: Context) -> Outcome:
     require_known(request.resource_type_filter, request.pattern_type_filter, request.operation, request.permission_type)
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
-    )
+    if uses.acls is None:
+        return DescribeAclsResponse(
+            error_code=ErrorCode.SECURITY_DISABLED, error_message="No Authorizer is configured on the broker"
+        )
+    resources: dict[ResourcePattern, DescribeAclsResponseResource] = {}
+    for pattern, entry in uses.acls.acls.bindings(filter_of(request)):
+        resource = resources.get(pattern)
+        if resource is None:
+            resource = resources[pattern] = DescribeAclsResponseResource(
+                resource_type=pattern.resource_type, resource_name=pattern.name, pattern_type=pattern.pattern_type
+            )
+        resource.acls.append(
+            DescribeAclsResponseAcl(
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+        )
+    return DescribeAclsResponse(error_message=None, resources=list(resources.values()))

@@ -1,16 +1,27 @@
-"""CreateAcls (key 30), versions 0-3: SECURITY_DISABLED for each rule, as a broker without an authorizer answers.
+"""CreateAcls (key 30), versions 0-3: adds access rules (KIP-140). Every broker can do it, and the rules hold there
+when the answer leaves; other brokers hear of them from the tree.
 
-A rule whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
-Version 0 has no pattern types. Left out: access rules, until there is an authorizer.
+    0      literal patterns only
+    1      prefixed patterns (KIP-290)
+    2      compact
+    3      user resources
+
+Each rule is checked for itself (INVALID_REQUEST): the cluster has one name, and nothing may be ANY or empty. A rule
+that is there is added again without an error. A rule whose resource type, pattern type, operation or permission is
+UNKNOWN (0) closes the connection, as in Kafka. Without an authorizer: SECURITY_DISABLED for each rule.
 """
 
 from __future__ import annotations
 
-from jesenska.base.errors import ErrorCode
-from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, require_known
+from jesenska.base.errors import ErrorCode, InvalidRequestError, shortened
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, binding_of, require_known, shown
+from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
+from jesenska.broker.settings.acls_runtime import AclsRuntime
+from jesenska.security.acls import AclBinding
 from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsResponse, CreateAclsResponseResult
 
 
@@ -18,5 +29,34 @@ from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAcls
 def handle(uses: SecurityFamily, request: CreateAclsRequest, context: Context) -> Outcome:
     for item in request.creations:
         require_known(item.resource_type, item.resource_pattern_type, item.operation, item.permission_type)
-    refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return CreateAclsResponse(results=[refused] * len(request.creations))
+    if uses.acls is None:
+        refused = CreateAclsResponseResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+        return CreateAclsResponse(results=[refused] * len(request.creations))
+    return _create(uses.acls, request, context)
+
+
+async def _create(acls: AclsRuntime, request: CreateAclsRequest, context: Context) -> CreateAclsResponse:
+    results: list[Exception | None] = []
+    wanted: dict[int, AclBinding] = {}
+    for number, item in enumerate(request.creations):
+        try:
+            wanted[number] = binding_of(item)
+            results.append(None)
+        except InvalidRequestError as error:
+            results.append(error)
+    try:
+        outcomes = await acls.create(list(wanted.values()))
+    except Exception as error:
+        outcomes = [error] * len(wanted)
+    for (number, binding), outcome in zip(wanted.items(), outcomes, strict=True):
+        results[number] = outcome
+        if outcome is None:
+            log_change(context, f"the access rule {shown(binding)} was added")
+    return CreateAclsResponse(results=[_result(error) for error in results])
+
+
+def _result(error: Exception | None) -> CreateAclsResponseResult:
+    if error is None:
+        return CreateAclsResponseResult(error_message=None)
+    refused = as_kafka_error(error)
+    return CreateAclsResponseResult(error_code=refused.code, error_message=shortened(refused.message) or None)

@@ -1,22 +1,75 @@
-"""DeleteAcls (key 31), versions 0-3: SECURITY_DISABLED for each filter, as a broker without an authorizer answers.
+"""DeleteAcls (key 31), versions 0-3: takes away the access rules that filters choose, and answers them (KIP-140). A
+rule that several filters choose is answered for the first.
+
+    0      literal patterns only
+    1      prefixed patterns (KIP-290)
+    2      compact
+    3      user resources
 
 A filter whose resource type, pattern type, operation or permission is UNKNOWN (0) closes the connection, as in Kafka.
-Version 0 has no pattern types. Left out: access rules, until there is an authorizer.
+Without an authorizer: SECURITY_DISABLED for each filter.
 """
 
 from __future__ import annotations
 
-from jesenska.base.errors import ErrorCode
-from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, require_known
+from jesenska.base.errors import ErrorCode, shortened
+from jesenska.broker.controlling.controller_client import as_kafka_error
+from jesenska.broker.requests.acl_requests import NO_AUTHORIZER, filter_of, require_known, shown
+from jesenska.broker.requests.change_log import log_change
 from jesenska.broker.requests.connection import Context, Outcome
 from jesenska.broker.requests.families import SecurityFamily
 from jesenska.broker.requests.gate import handles
-from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsResponse, DeleteAclsResponseFilterResult
+from jesenska.broker.settings.acls_runtime import AclsRuntime
+from jesenska.security.acls import AclBinding, AclFilter
+from jesenska.wire.messages.k31_delete_acls import (
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+    DeleteAclsResponseFilterResult,
+    DeleteAclsResponseMatchingAcl,
+)
 
 
 @handles(DeleteAclsRequest, SecurityFamily)
 def handle(uses: SecurityFamily, request: DeleteAclsRequest, context: Context) -> Outcome:
     for item in request.filters:
         require_known(item.resource_type_filter, item.pattern_type_filter, item.operation, item.permission_type)
-    refused = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
-    return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    if uses.acls is None:
+        refused = DeleteAclsResponseFilterResult(error_code=ErrorCode.SECURITY_DISABLED, error_message=NO_AUTHORIZER)
+        return DeleteAclsResponse(filter_results=[refused] * len(request.filters))
+    return _delete(uses.acls, [filter_of(item) for item in request.filters], context)
+
+
+async def _delete(acls: AclsRuntime, filters: list[AclFilter], context: Context) -> DeleteAclsResponse:
+    try:
+        found = await acls.delete(filters)
+    except Exception as error:
+        refused = as_kafka_error(error)
+        failed = DeleteAclsResponseFilterResult(error_code=refused.code, error_message=shortened(refused.message))
+        return DeleteAclsResponse(filter_results=[failed] * len(filters))
+    for binding, failure in [item for chosen in found for item in chosen]:
+        if failure is None:
+            log_change(context, f"the access rule {shown(binding)} was removed")
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsResponseFilterResult(
+                error_message=None, matching_acls=[_matching(binding, failure) for binding, failure in chosen]
+            )
+            for chosen in found
+        ]
+    )
+
+
+def _matching(binding: AclBinding, error: Exception | None) -> DeleteAclsResponseMatchingAcl:
+    (kind, name, pattern_type), (principal, host, operation, permission) = binding
+    refused = None if error is None else as_kafka_error(error)
+    return DeleteAclsResponseMatchingAcl(
+        error_code=ErrorCode.NONE if refused is None else refused.code,
+        error_message=None if refused is None else shortened(refused.message) or None,
+        resource_type=kind,
+        resource_name=name,
+        pattern_type=pattern_type,
+        principal=principal,
+        host=host,
+        operation=operation,
+        permission_type=permission,
+    )

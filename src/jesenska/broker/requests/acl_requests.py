@@ -1,10 +1,24 @@
-"""The common parts of the three requests about access rules on a broker without an authorizer."""
+"""The common parts of the three requests about access rules."""
 
 from __future__ import annotations
 
 from jesenska.base.errors import InvalidRequestError
+from jesenska.security.acls import (
+    CLUSTER_NAME,
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest
+from jesenska.wire.messages.k30_create_acls import CreateAclsRequestCreation
+from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequestFilter
 
-#: The answer for each rule or filter of a request that changes rules.
+#: The answer for each rule or filter of a request that changes rules, on a broker without an authorizer.
 NO_AUTHORIZER = "No Authorizer is configured."
 _UNKNOWN = 0
 
@@ -13,3 +27,55 @@ def require_known(*codes: int) -> None:
     """InvalidRequestError if a resource type, pattern type, operation or permission is UNKNOWN."""
     if _UNKNOWN in codes:
         raise InvalidRequestError("a rule or filter has an element of the type UNKNOWN")
+
+
+def filter_of(asked: DescribeAclsRequest | DeleteAclsRequestFilter) -> AclFilter:
+    """The filter of a request. InvalidRequestError for a number that is not known."""
+    kind, pattern_type = (
+        ResourceType.of_code(asked.resource_type_filter),
+        PatternType.of_code(asked.pattern_type_filter),
+    )
+    operation, permission = AclOperation.of_code(asked.operation), Permission.of_code(asked.permission_type)
+    require_known(kind, pattern_type, operation, permission)
+    return AclFilter(
+        kind,
+        asked.resource_name_filter,
+        pattern_type,
+        asked.principal_filter,
+        asked.host_filter,
+        operation,
+        permission,
+    )
+
+
+def binding_of(asked: CreateAclsRequestCreation) -> AclBinding:
+    """The rule of a request; InvalidRequestError with Kafka's sentence for one that cannot be added."""
+    kind, pattern_type = ResourceType.of_code(asked.resource_type), PatternType.of_code(asked.resource_pattern_type)
+    operation, permission = AclOperation.of_code(asked.operation), Permission.of_code(asked.permission_type)
+    if kind is ResourceType.CLUSTER and asked.resource_name != CLUSTER_NAME:
+        raise InvalidRequestError(f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}")
+    if not asked.resource_name:
+        raise InvalidRequestError("Invalid empty resource name")
+    if kind in (ResourceType.UNKNOWN, ResourceType.ANY):
+        raise InvalidRequestError(f"Invalid resourceType {kind.name}")
+    if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise InvalidRequestError(f"Invalid patternType {pattern_type.name}")
+    if operation in (AclOperation.UNKNOWN, AclOperation.ANY):
+        raise InvalidRequestError(f"Invalid operation {operation.name}")
+    if permission not in (Permission.ALLOW, Permission.DENY):
+        raise InvalidRequestError(f"Invalid permissionType {permission.name}")
+    if ":" not in asked.principal:
+        raise InvalidRequestError(
+            f"Could not parse principal from `{asked.principal}` (no colon is present separating the principal type "
+            "from the principal name)"
+        )
+    return AclBinding(
+        ResourcePattern(kind, asked.resource_name, pattern_type),
+        AclEntry(asked.principal, asked.host, operation, permission),
+    )
+
+
+def shown(binding: AclBinding) -> str:
+    """A rule in words, for the log."""
+    (kind, name, pattern_type), (principal, host, operation, permission) = binding
+    return f"{permission.name} {principal} at {host} {operation.name} on {kind.name} {pattern_type.name} {name!a}"

@@ -17,9 +17,10 @@ Produce requests that are in the log and wait for replicas alone are the excepti
 are in work at once, so that a producer with five requests in flight is waited for once and not five times. Answers
 still leave in the order of the requests, and any other request waits until all of them have been answered.
 
-What each request passes before its handler, and where it is counted, is `gate`. Request bytes are views into the
-connection's buffer: a handler that answers LATER and still needs them calls `context.keep(view)` before it returns.
-All connections of a broker are with `dispatch`.
+What each request passes before its handler, and where it is counted, is `gate`. If the broker has an authorizer, its
+rule for the request comes next: it may refuse it, or amend its answer (`authorization.access`). Request bytes are
+views into the connection's buffer: a handler that answers LATER and still needs them calls `context.keep(view)` before
+it returns. All connections of a broker are with `dispatch`.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from jesenska.base.limits import (
 )
 from jesenska.base.regions import FileRegion
 from jesenska.broker.requests.authentication import Authentication, ListenerSecurity, State
+from jesenska.broker.requests.authorization.access import Access, Amend, Authorizer
 from jesenska.broker.requests.families import Families
 from jesenska.broker.requests.gate import Gate, Stages, UnknownApiVersionsError
 from jesenska.net.connection import FramedConnection, ReadBuffer
@@ -82,6 +84,8 @@ class Context:
     """One request in work: its client, and the way to answer."""
 
     __slots__ = (
+        "access",
+        "amend",
         "api",
         "begun_at",
         "client_id",
@@ -112,6 +116,10 @@ class Context:
         self.connection = connection
         #: The user that asks.
         self.principal = connection.principal
+        #: The user's rights; None on a broker without an authorizer.
+        self.access: Access | None = None
+        #: Puts what was refused into the answer.
+        self.amend: Amend | None = None
         self.api = api
         self.version = version
         self.correlation_id = correlation_id
@@ -167,7 +175,9 @@ class SharedByConnections:
         clock: Clock,
         max_request_bytes: int,
         closed: Callable[[Connection, str], None],
+        authorizer: Authorizer | None = None,
     ) -> None:
+        self.authorizer = authorizer
         self.families = families
         self.loop = loop
         self.monotonic = clock.monotonic
@@ -205,6 +215,7 @@ class Connection:
     """A client's connection: frames in, answers out in the same order."""
 
     __slots__ = (
+        "_access",
         "_in_work",
         "_lent_bytes",
         "_progress",
@@ -234,6 +245,8 @@ class Connection:
         self.listener = listener
         #: The user of the connection, as far as it is known.
         self.principal = ANONYMOUS
+        #: The user's rights, once they have been asked for.
+        self._access: Access | None = None
         #: None where the listener has no SASL.
         self.authentication = None if listener.mechanisms is None else Authentication(listener, shared.monotonic)
         #: Requests without an answer, or whose answers wait for earlier ones, in order.
@@ -269,6 +282,7 @@ class Connection:
     def authenticated(self, principal: Principal) -> None:
         """The user of the connection is known from now on."""
         self.principal = principal
+        self._access = None
         self.framed.limit_frames(self._shared.max_request_bytes)
 
     def failed_to_authenticate(self, error: SaslError) -> None:
@@ -318,7 +332,10 @@ class Connection:
         self._in_work.append(context)
         self._returning = True
         try:
-            outcome = served.handler(shared.families[served.family], request, context)
+            refusal = None if shared.authorizer is None else self._refusal(shared.authorizer, context, request)
+            outcome: Outcome = (
+                served.handler(shared.families[served.family], request, context) if refusal is None else refusal
+            )
         except KafkaError as failure:
             outcome = NO_ANSWER
             self.framed.close(f"{api.name} failed: {failure}")
@@ -342,6 +359,18 @@ class Connection:
         context.is_answered = True
         self._send_answers()
         return self._may_take_next()
+
+    def _refusal(self, authorizer: Authorizer, context: Context, request: Message) -> Message | None:
+        """The answer to a request that is refused as a whole; None if it is to be handled, as far as it is left."""
+        access = self._access
+        if access is None:
+            access = self._access = authorizer.access_for(self.principal, self.client_host)
+        context.access = access
+        verdict = authorizer.check(access, context.api.key, context.version, request)
+        if verdict is None or isinstance(verdict, Message):
+            return verdict
+        context.amend = verdict
+        return None
 
     def _may_take_next(self) -> bool:
         """True when the next request may be taken."""
@@ -393,8 +422,29 @@ class Connection:
         in_work = self._in_work
         while in_work and in_work[0].is_answered and self._sending_since is None:
             context = in_work.pop(0)
+            if context.amend is not None and not self._amended(context, context.amend):
+                return
             if context.response is not None:
                 self._send(context, context.response)
+
+    def _amended(self, context: Context, amend: Amend) -> bool:
+        """Puts refusals into an answer; False if the connection is closed instead: there is no answer, or it cannot be
+        amended."""
+        if context.response is None:
+            self.framed.close("a part of a request without an answer was refused")
+            return False
+        try:
+            amend(context.response)
+        except Exception:
+            logger.exception(
+                "the answer to %s version %d cannot be amended; the connection to %s is closed",
+                context.api.name,
+                context.version,
+                self.client_host,
+            )
+            self.framed.close("an internal error")
+            return False
+        return True
 
     def _send(self, context: Context, response: Message) -> None:
         """Encodes and sends; `_sending_since` is set if part of it has not left."""

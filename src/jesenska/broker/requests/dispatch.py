@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 
 from jesenska.base.clock import Clock
 from jesenska.broker.requests.authentication import ListenerSecurity
+from jesenska.broker.requests.authorization.access import Authorizer
 from jesenska.broker.requests.connection import Connection, SharedByConnections
 from jesenska.broker.requests.connection_limits import ConnectionLimits
 from jesenska.broker.requests.families import Families
@@ -22,7 +23,8 @@ _SECONDS_BETWEEN_WARNINGS = 10.0
 
 
 class Dispatcher:
-    """All connections of a broker, whose handlers get `families`. `security` has the listeners by name."""
+    """All connections of a broker, whose handlers get `families`. `security` has the listeners by name; without an
+    `authorizer` everyone may do everything."""
 
     def __init__(
         self,
@@ -33,10 +35,13 @@ class Dispatcher:
         max_request_bytes: int,
         limits: ConnectionLimits,
         security: Mapping[str, ListenerSecurity],
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.limits = limits
         self._security = security
-        self._shared = SharedByConnections(families, partition_count, loop, clock, max_request_bytes, self._forget)
+        self._shared = SharedByConnections(
+            families, partition_count, loop, clock, max_request_bytes, self._forget, authorizer
+        )
         self._monotonic = clock.monotonic
         self.gate = self._shared.gate
         #: The open connections, in the order of arrival.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from jesenska.broker.metadata_cache import MetadataCache
     from jesenska.broker.pool import Pool
     from jesenska.broker.replicas.order_receiver import OrderReceiver
+    from jesenska.broker.settings.acls_runtime import AclsRuntime
     from jesenska.broker.settings.settings_runtime import SettingsRuntime
     from jesenska.broker.waiting import WaitingRoom
     from jesenska.log.log_directories import LogDirectories
@@ -151,10 +152,11 @@ class PeerFamily:
 
 @dataclass(frozen=True, slots=True)
 class SecurityFamily:
-    """Users and their credentials."""
+    """Users, their credentials and rights. `acls`: None without an authorizer."""
 
     controller: ControllerClient
     settings: SettingsRuntime
+    acls: AclsRuntime | None = None
 
     async def alter_user(self, user: str, changes: Mapping[str, str | None]) -> None:
         """Changes settings of a user in the tree; None removes one."""

@@ -12,8 +12,8 @@ version 0.
 Each request is stamped at Kafka's boundaries (RULINGS): frame read, handler begins, handler ends, answer ready, last
 byte written. `Stages` adds them up per API.
 
-Left out, with their place here: authentication (SASL, TLS), authorization (ACLs), and quotas. Every client may do
-everything.
+Who asks is known before (`authentication`), and what is allowed is checked after (`authorization`). Left out, with
+their place here: quotas.
 """
 
 from __future__ import annotations

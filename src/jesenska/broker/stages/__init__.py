@@ -4,6 +4,7 @@
     storage         log directories are locked
     tree            the broker's place in the tree: cluster id, broker id, the content of the tree
     replication     logs are loaded; which replicas have lost data; connections to other brokers
+    authorization   the access rules, if there is an authorizer
     control         orders of controllers, the controller if this broker is elected, requests of handlers to it
     coordinators    groups and transactions
 

@@ -87,7 +87,7 @@ async def _settle(
     if found_id is not None and is_first:
         refuse_empty_tree(zip(paths, found, strict=True), home.name, is_own=isinstance(home, EmbeddedHome))
     await again(home.prepare)
-    await again(partial(ensure_paths, store))
+    await again(partial(ensure_paths, store, with_acls=bool(config.string("authorizer.class.name"))))
     cluster_id = await again(partial(ensure_cluster_id, store, found_id or uuid_to_text(machine.new_uuid())))
     if is_first and home.is_shared:
         logger.info("%s knew no cluster: cluster %s begins there", home.name, cluster_id)

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from jesenska.config.reasons import (
-    AUTHORIZER,
     BOOLEAN,
     CLASS,
     DOUBLE,
@@ -26,8 +25,8 @@ from jesenska.config.table import Between, OneOf, Setting
 
 # fmt: off
 SECURITY_SETTINGS: tuple[Setting, ...] = (
-    row("authorizer.class.name", STRING, "", LOW, effect=AUTHORIZER,
-        doc="Class that decides who may do what; not built yet, so a value stops the start."),
+    row("authorizer.class.name", STRING, "", LOW,
+        doc="Class that decides who may do what: each of Kafka's three means the same; another stops the start."),
     row("principal.builder.class", CLASS, "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder", MEDIUM,
         dynamic=PER_BROKER, effect=SECURITY, release="3.9",
         doc="Class that names the user of a connection."),
@@ -204,9 +203,9 @@ SECURITY_SETTINGS: tuple[Setting, ...] = (
         doc="Whether a new certificate may name another subject."),
     row("ssl.allow.san.changes", BOOLEAN, False, LOW, effect=SECURITY, release="3.9",
         doc="Whether a new certificate may name other hosts."),
-    row("super.users", STRING, None, LOW, effect=AUTHORIZER,
+    row("super.users", STRING, None, LOW,
         doc="Users to whom the authorizer allows everything."),
-    row("allow.everyone.if.no.acl.found", BOOLEAN, False, LOW, effect=AUTHORIZER,
+    row("allow.everyone.if.no.acl.found", BOOLEAN, False, LOW,
         doc="Whether the authorizer allows what no rule mentions."),
 )
 # fmt: on

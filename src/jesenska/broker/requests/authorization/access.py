@@ -1,0 +1,157 @@
+"""The authorizer of a broker, and the rights of one user at one host.
+
+A rule gets the rights of the user and the request before the request is handled. It gives
+
+    None        the request may be handled as it is
+    a Message   the request is refused, and this is the answer
+    an Amend    what is refused is taken out of the request; the Amend puts the refusals into the answer, and takes out
+                of it what the user may not see
+
+A refusal is logged by the logger `kafka.authorizer.logger`, once a minute for each user, operation and resource. What
+is only looked for, and left out of an answer, is not logged.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Iterable, Mapping
+from ipaddress import IPv6Address
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from jesenska.security.acls import CLUSTER_NAME, AclOperation, Acls, ResourceType
+from jesenska.security.principal import Principal
+from jesenska.wire.language import Message
+from jesenska.wire.registry import APIS
+
+if TYPE_CHECKING:
+    from jesenska.broker.metadata_cache import MetadataCache
+
+logger = logging.getLogger("kafka.authorizer.logger")
+
+T = TypeVar("T")
+
+Amend = Callable[[Any], None]
+Verdict = Message | Amend | None
+
+TOPIC: Final = ResourceType.TOPIC
+GROUP: Final = ResourceType.GROUP
+CLUSTER: Final = ResourceType.CLUSTER
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+
+
+class Access:
+    """The rights of one user at one host, as they are at each call. `request`: the API key of the request in work."""
+
+    __slots__ = ("_acls", "_authorizer", "host", "principal", "request")
+
+    def __init__(self, authorizer: Authorizer, principal: Principal, host: str) -> None:
+        self._authorizer = authorizer
+        self._acls = authorizer.acls
+        self.principal = str(principal)
+        self.host = host_text(host)
+        self.request = -1
+
+    @property
+    def view(self) -> MetadataCache:
+        return self._authorizer.view
+
+    @property
+    def creates_topics(self) -> bool:
+        """auto.create.topics.enable"""
+        return self._authorizer.creates_topics()
+
+    @property
+    def rules_version(self) -> int:
+        """Grows with each change of the access rules."""
+        return self._acls.version
+
+    def allows(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """True if the user may do that; a refusal is logged."""
+        allowed = self._acls.allows(self.principal, self.host, operation, kind, name)
+        if not allowed:
+            self._log(operation, kind, name)
+        return allowed
+
+    def may(self, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """The same without a line in the log."""
+        return self._acls.allows(self.principal, self.host, operation, kind, name)
+
+    def may_read(self, topic: str) -> bool:
+        """True if the user may read a topic; a refusal is logged."""
+        return self.allows(AclOperation.READ, TOPIC, topic)
+
+    def cluster(self, operation: AclOperation) -> bool:
+        """True if the user may do that with the cluster; a refusal is logged."""
+        return self.allows(operation, CLUSTER, CLUSTER_NAME)
+
+    def may_any(self, operation: AclOperation, kind: ResourceType) -> bool:
+        """True if the user may do that with some resource of the type."""
+        return self._acls.allows_any(self.principal, self.host, operation, kind)
+
+    def operations(self, kind: ResourceType, name: str) -> int:
+        """The operations that the user may do with a resource, as the bit set of KIP-430."""
+        return self._acls.operations(self.principal, self.host, kind, name)
+
+    def split(
+        self, operation: AclOperation, kind: ResourceType, items: Iterable[T], name_of: Callable[[T], str | None]
+    ) -> tuple[list[T], list[T]]:
+        """The items that are allowed, and those that are refused. Without a name: allowed, as unknown to everyone."""
+        kept: list[T] = []
+        refused: list[T] = []
+        for item in items:
+            name = name_of(item)
+            (kept if name is None or self.allows(operation, kind, name) else refused).append(item)
+        return kept, refused
+
+    def _log(self, operation: AclOperation, kind: ResourceType, name: str) -> None:
+        api = APIS.get(self.request)
+        logger.info(
+            "Principal = %s is Denied operation = %s from host = %s on resource = %s:LITERAL:%s for request = %s",
+            self.principal,
+            operation.name,
+            self.host,
+            kind.name,
+            name,
+            api.name if api is not None else self.request,
+            extra={"once_a_minute": (self.principal, operation, kind, name)},
+        )
+
+
+Rule = Callable[[Access, Any, int], Verdict]
+
+
+class Authorizer:
+    """The authorizer of one broker. `creates_topics` returns True if topics are created automatically; `rules` has the
+    rule of each API key (`authorization.table`)."""
+
+    def __init__(
+        self, acls: Acls, view: MetadataCache, creates_topics: Callable[[], bool], rules: Mapping[int, Rule]
+    ) -> None:
+        self.acls = acls
+        self.view = view
+        self.creates_topics = creates_topics
+        self._rules = rules
+
+    def access_for(self, principal: Principal, host: str) -> Access:
+        return Access(self, principal, host)
+
+    def check(self, access: Access, key: int, version: int, request: Message) -> Verdict:
+        """The verdict of the rule of the request's key; KafkaError if the connection is to be closed."""
+        access.request = key
+        return self._rules[key](access, request, version)
+
+
+def host_text(host: str) -> str:
+    """An address as access rules have it: IPv6 in Java's long form, as 0:0:0:0:0:0:0:1, and IPv4 as it is."""
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    scope = f"%{address.scope_id}" if address.scope_id else ""
+    groups = struct.unpack(">8H", address.packed)
+    return ":".join(f"{group:x}" for group in groups) + scope

@@ -1,0 +1,586 @@
+"""Requests about topics, their records and their settings.
+
+A topic that the user may not describe answers as if the user only lacked the right: no answer tells if it exists.
+Fetch is checked where it reads (`broker.fetching.fetches`), so that sessions and requests that wait are held to the
+rules of the moment; here only followers are checked."""
+
+from __future__ import annotations
+
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from jesenska.base.errors import ErrorCode, TopicAuthorizationFailedError
+from jesenska.base.identifiers import NO_UUID
+from jesenska.broker.requests.authorization.access import (
+    CLUSTER,
+    GROUP,
+    TOPIC,
+    TRANSACTIONAL_ID,
+    Access,
+    Rule,
+    Verdict,
+)
+from jesenska.broker.requests.authorization.cluster import cluster_operations
+from jesenska.security.acls import CLUSTER_NAME, AclOperation, ResourceType
+from jesenska.wire.messages.k00_produce import (
+    ProduceRequest,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseTopic,
+)
+from jesenska.wire.messages.k01_fetch import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
+from jesenska.wire.messages.k02_list_offsets import (
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsResponsePartition,
+    ListOffsetsResponseTopic,
+)
+from jesenska.wire.messages.k03_metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from jesenska.wire.messages.k19_create_topics import (
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    CreateTopicsResponseTopic,
+)
+from jesenska.wire.messages.k20_delete_topics import (
+    DeleteTopicsRequest,
+    DeleteTopicsRequestTopic,
+    DeleteTopicsResponse,
+    DeleteTopicsResponseTopic,
+)
+from jesenska.wire.messages.k21_delete_records import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsResponsePartition,
+    DeleteRecordsResponseTopic,
+)
+from jesenska.wire.messages.k23_offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderEpochResponsePartition,
+    OffsetForLeaderEpochResponseTopic,
+)
+from jesenska.wire.messages.k32_describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResponseResult,
+)
+from jesenska.wire.messages.k33_alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterConfigsResponseResult,
+)
+from jesenska.wire.messages.k37_create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsResponseResult,
+)
+from jesenska.wire.messages.k44_incremental_alter_configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    IncrementalAlterConfigsResponseResult,
+)
+from jesenska.wire.messages.k61_describe_producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeProducersResponsePartition,
+    DescribeProducersResponseTopic,
+)
+from jesenska.wire.messages.k75_describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsRequestTopic,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponseTopic,
+)
+
+_O = AclOperation
+_REFUSED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+_FIRST_PRODUCE_WITH_IDS: Final = 13
+_FIRST_METADATA_WITH_NULL, _FIRST_METADATA_WITH_CREATION_FLAG = 1, 4
+#: Metadata carries ids here, and a request by id is refused by its handler.
+_METADATA_WITHOUT_LOOK_UP_BY_ID: Final = (10, 11)
+_FIRST_DELETION_WITH_IDS: Final = 6
+_FIRST_CREATION_WITH_DETAILS: Final = 5
+#: The last bytes of a batch's header that say if it is a transaction's.
+_MAGIC, _LOW_ATTRIBUTES, _MAGIC_V2, _TRANSACTIONAL = 16, 22, 2, 0x10
+
+
+def name_by_id(access: Access, topic_id: uuid.UUID) -> str | None:
+    """The name of a topic; None if the id is unknown."""
+    topic = access.view.by_id.get(topic_id)
+    return None if topic is None else topic.name
+
+
+# --- records ---------------------------------------------------------------------------------------------------------
+
+
+def produce(access: Access, request: ProduceRequest, version: int) -> Verdict:
+    """WRITE on each topic, and on the transactional id for records of a transaction. A producer that wants no answer
+    learns of a refusal by the end of its connection."""
+
+    def answered(topics: Sequence[ProduceRequestTopic], error: ErrorCode) -> list[ProduceResponseTopic]:
+        return [
+            ProduceResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[
+                    ProduceResponsePartition(index=part.index, error_code=error, base_offset=-1)
+                    for part in topic.partition_data
+                ],
+            )
+            for topic in topics
+        ]
+
+    name = request.transactional_id
+    kept, refused = list(request.topic_data), []
+    error = _REFUSED
+    if (
+        name is not None
+        and any(_is_transactional(part.records) for topic in kept for part in topic.partition_data)
+        and not access.allows(_O.WRITE, TRANSACTIONAL_ID, name)
+    ):
+        kept, refused, error = [], kept, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    else:
+        by_id = version >= _FIRST_PRODUCE_WITH_IDS
+        kept, refused = access.split(
+            _O.WRITE, TOPIC, kept, lambda topic: name_by_id(access, topic.topic_id) if by_id else topic.name
+        )
+    if not refused:
+        return None
+    if not kept:
+        if request.acks == 0:
+            raise TopicAuthorizationFailedError(error.name)
+        return ProduceResponse(responses=answered(refused, error))
+    request.topic_data = kept
+    failed = answered(refused, error)
+
+    def amend(response: ProduceResponse) -> None:
+        response.responses = response.responses + failed
+
+    return amend
+
+
+def _is_transactional(records: Any) -> bool:
+    return (
+        isinstance(records, memoryview)
+        and len(records) > _LOW_ATTRIBUTES
+        and records[_MAGIC] == _MAGIC_V2
+        and bool(records[_LOW_ATTRIBUTES] & _TRANSACTIONAL)
+    )
+
+
+def fetch(access: Access, request: FetchRequest, version: int) -> Verdict:
+    """A follower needs CLUSTER_ACTION. One whose session began when it had that begins a new one, and learns of it."""
+    if max(request.replica_id, request.replica_state.replica_id) < 0 or access.cluster(_O.CLUSTER_ACTION):
+        return None
+    if request.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    return FetchResponse(
+        responses=[
+            FetchResponseTopic(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[
+                    FetchResponsePartition(
+                        partition_index=part.partition,
+                        error_code=_REFUSED,
+                        high_watermark=-1,
+                        aborted_transactions=[],
+                        records=b"",
+                    )
+                    for part in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def list_offsets(access: Access, request: ListOffsetsRequest, version: int) -> Verdict:
+    kept, refused = access.split(_O.DESCRIBE, TOPIC, request.topics, lambda topic: topic.name)
+    if not refused:
+        return None
+    request.topics = kept
+    failed = [
+        ListOffsetsResponseTopic(
+            name=topic.name,
+            partitions=[
+                ListOffsetsResponsePartition(partition_index=part.partition_index, error_code=_REFUSED)
+                for part in topic.partitions
+            ],
+        )
+        for topic in refused
+    ]
+
+    def amend(response: ListOffsetsResponse) -> None:
+        response.topics = response.topics + failed
+
+    return amend
+
+
+def delete_records(access: Access, request: DeleteRecordsRequest, version: int) -> Verdict:
+    kept, refused = access.split(_O.DELETE, TOPIC, request.topics, lambda topic: topic.name)
+    if not refused:
+        return None
+    request.topics = kept
+    failed = [
+        DeleteRecordsResponseTopic(
+            name=topic.name,
+            partitions=[
+                DeleteRecordsResponsePartition(
+                    partition_index=part.partition_index, low_watermark=-1, error_code=_REFUSED
+                )
+                for part in topic.partitions
+            ],
+        )
+        for topic in refused
+    ]
+
+    def amend(response: DeleteRecordsResponse) -> None:
+        response.topics = response.topics + failed
+
+    return amend
+
+
+def ends_of_epochs(access: Access, request: OffsetForLeaderEpochRequest, version: int) -> Verdict:
+    """Brokers need CLUSTER_ACTION, consumers DESCRIBE on each topic."""
+    if access.may(_O.CLUSTER_ACTION, CLUSTER, CLUSTER_NAME):
+        return None
+    kept, refused = access.split(_O.DESCRIBE, TOPIC, request.topics, lambda topic: topic.topic)
+    if not refused:
+        return None
+    request.topics = kept
+    failed = [
+        OffsetForLeaderEpochResponseTopic(
+            topic=topic.topic,
+            partitions=[
+                OffsetForLeaderEpochResponsePartition(partition=part.partition, error_code=_REFUSED)
+                for part in topic.partitions
+            ],
+        )
+        for topic in refused
+    ]
+
+    def amend(response: OffsetForLeaderEpochResponse) -> None:
+        response.topics = response.topics + failed
+
+    return amend
+
+
+def describe_producers(access: Access, request: DescribeProducersRequest, version: int) -> Verdict:
+    order = request.topics
+    kept, refused = access.split(_O.READ, TOPIC, order, lambda topic: topic.name)
+    if not refused:
+        return None
+    request.topics = kept
+    forbidden = {id(topic) for topic in refused}
+
+    def amend(response: DescribeProducersResponse) -> None:
+        found = iter(response.topics)
+        response.topics = [
+            DescribeProducersResponseTopic(
+                name=topic.name,
+                partitions=[
+                    DescribeProducersResponsePartition(partition_index=number, error_code=_REFUSED)
+                    for number in topic.partition_indexes
+                ],
+            )
+            if id(topic) in forbidden
+            else next(found)
+            for topic in order
+        ]
+
+    return amend
+
+
+# --- what there is ---------------------------------------------------------------------------------------------------
+
+
+def metadata(access: Access, request: MetadataRequest, version: int) -> Verdict:
+    """DESCRIBE on each topic; if all are asked for, the others are left out. A topic that would be created needs
+    CREATE on itself or on the cluster."""
+    asked = request.topics
+    wants_all = asked is None or (version < _FIRST_METADATA_WITH_NULL and not asked)
+    if version in _METADATA_WITHOUT_LOOK_UP_BY_ID and any(
+        item.name is None or item.topic_id != NO_UUID for item in asked or ()
+    ):
+        return None
+    failed: list[MetadataResponseTopic] = []
+    if asked and not wants_all:
+        kept, failed = _metadata_split(access, request, version)
+        # An empty list asks for all topics in version 0: the empty name stands for none, and its answer is left out.
+        request.topics = kept or [MetadataRequestTopic(name="")]
+
+    def amend(response: MetadataResponse) -> None:
+        topics = response.topics
+        if wants_all:
+            topics = [topic for topic in topics if topic.name and access.may(_O.DESCRIBE, TOPIC, topic.name)]
+        elif failed:
+            topics = [topic for topic in topics if topic.name != ""]
+        if request.include_topic_authorized_operations:
+            for topic in topics:
+                if topic.name:
+                    topic.topic_authorized_operations = access.operations(TOPIC, topic.name)
+        if request.include_cluster_authorized_operations:
+            response.cluster_authorized_operations = cluster_operations(access)
+        response.topics = topics + failed
+
+    return amend
+
+
+def _metadata_split(
+    access: Access, request: MetadataRequest, version: int
+) -> tuple[list[MetadataRequestTopic], list[MetadataResponseTopic]]:
+    """The topics of the request that may be answered, and the answers for the others."""
+    asked = request.topics or []
+    if any(item.topic_id != NO_UUID for item in asked):
+        # A request by id: names are ignored. An unknown id stays, and answers the same as a refused one.
+        by_id = list({item.topic_id: item for item in asked if item.topic_id != NO_UUID}.values())
+        kept, refused = access.split(_O.DESCRIBE, TOPIC, by_id, lambda item: name_by_id(access, item.topic_id))
+        return kept, [
+            MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=item.topic_id)
+            for item in refused
+        ]
+    named = list({item.name: item for item in asked}.values())
+    kept, refused = access.split(_O.DESCRIBE, TOPIC, named, lambda item: item.name or "")
+    may_create = access.creates_topics and (
+        version < _FIRST_METADATA_WITH_CREATION_FLAG or request.allow_auto_topic_creation
+    )
+    if may_create and not access.may(_O.CREATE, CLUSTER, CLUSTER_NAME):
+        missing = [item for item in kept if (item.name or "") not in access.view.topics]
+        _, uncreated = access.split(_O.CREATE, TOPIC, missing, lambda item: item.name or "")
+        forbidden = {item.name for item in uncreated}
+        kept = [item for item in kept if item.name not in forbidden]
+        refused += uncreated
+    return kept, [MetadataResponseTopic(error_code=_REFUSED, name=item.name or "") for item in refused]
+
+
+def describe_partitions(access: Access, request: DescribeTopicPartitionsRequest, version: int) -> Verdict:
+    """DESCRIBE on each topic. If all are asked for, the request names those that the user may describe, so that pages
+    and cursors are made of these."""
+    asked = list(dict.fromkeys(item.name for item in request.topics))
+    if asked:
+        names, refused = access.split(_O.DESCRIBE, TOPIC, asked, lambda name: name)
+    else:
+        names, refused = [name for name in access.view.topics if access.may(_O.DESCRIBE, TOPIC, name)], []
+    cursor = request.cursor
+    if cursor is not None and cursor.partition_index >= 0 and (not asked or cursor.topic_name in refused):
+        names = [name for name in names if name >= cursor.topic_name]
+        if cursor.topic_name not in names:
+            request.cursor = None
+    failed = [DescribeTopicPartitionsResponseTopic(error_code=_REFUSED, name=name) for name in refused]
+    if not names:
+        return DescribeTopicPartitionsResponse(topics=failed, next_cursor=None)
+    request.topics = [DescribeTopicPartitionsRequestTopic(name=name) for name in names]
+
+    def amend(response: DescribeTopicPartitionsResponse) -> None:
+        for topic in response.topics:
+            topic.topic_authorized_operations = access.operations(TOPIC, topic.name or "")
+        response.topics = response.topics + failed
+
+    return amend
+
+
+# --- topics that come and go -----------------------------------------------------------------------------------------
+
+
+def create(access: Access, request: CreateTopicsRequest, version: int) -> Verdict:
+    """CREATE on the cluster or on each topic; the settings of a new topic are answered with DESCRIBE_CONFIGS. A name
+    that is twice in the request is refused as such."""
+    counts = Counter(item.name for item in request.topics)
+    order = list(counts)
+    refused: list[str] = []
+    if not access.may(_O.CREATE, CLUSTER, CLUSTER_NAME):
+        once = [name for name, count in counts.items() if count == 1]
+        _, refused = access.split(_O.CREATE, TOPIC, once, lambda name: name)
+    hidden = {name for name in order if not access.may(_O.DESCRIBE_CONFIGS, TOPIC, name)}
+    if not refused and (not hidden or version < _FIRST_CREATION_WITH_DETAILS):
+        return None
+    forbidden = set(refused)
+
+    def failed(name: str) -> CreateTopicsResponseTopic:
+        answer = CreateTopicsResponseTopic(
+            name=name, error_code=_REFUSED, error_message="Authorization failed.", configs=[]
+        )
+        if name in hidden:
+            _hide(answer)
+        return answer
+
+    if len(forbidden) == len(order):
+        return CreateTopicsResponse(topics=[failed(name) for name in order])
+    request.topics = [item for item in request.topics if item.name not in forbidden]
+
+    def amend(response: CreateTopicsResponse) -> None:
+        answers = {answer.name: answer for answer in response.topics}
+        for name, answer in answers.items():
+            if name in hidden:
+                _hide(answer)
+        response.topics = [failed(name) if name in forbidden else answers[name] for name in order]
+
+    return amend
+
+
+def _hide(answer: CreateTopicsResponseTopic) -> None:
+    """Takes the settings out of the answer for a new topic."""
+    answer.num_partitions = answer.replication_factor = -1
+    answer.configs = None
+    answer.topic_config_error_code = _REFUSED
+
+
+def delete(access: Access, request: DeleteTopicsRequest, version: int) -> Verdict:
+    """DELETE on each topic. The name of a topic that is named by its id is not answered without DESCRIBE."""
+    failed: list[DeleteTopicsResponseTopic] = []
+    if version < _FIRST_DELETION_WITH_IDS:
+        names, refused = access.split(_O.DELETE, TOPIC, request.topic_names, lambda name: name)
+        failed = [DeleteTopicsResponseTopic(name=name, error_code=_REFUSED) for name in dict.fromkeys(refused)]
+        request.topic_names = names
+        is_empty = not names
+    else:
+
+        def name_of(item: DeleteTopicsRequestTopic) -> str | None:
+            return name_by_id(access, item.topic_id) if item.topic_id != NO_UUID else item.name
+
+        kept, refused_topics = access.split(_O.DELETE, TOPIC, request.topics, name_of)
+        for item in {(item.name, item.topic_id): item for item in refused_topics}.values():
+            name = name_of(item)
+            shown = item.name is not None or access.may(_O.DESCRIBE, TOPIC, name or "")
+            failed.append(
+                DeleteTopicsResponseTopic(
+                    name=(item.name or name) if shown else None, topic_id=item.topic_id, error_code=_REFUSED
+                )
+            )
+        request.topics = kept
+        is_empty = not kept
+    if not failed:
+        return None
+    if is_empty:
+        return DeleteTopicsResponse(responses=failed)
+
+    def amend(response: DeleteTopicsResponse) -> None:
+        response.responses = response.responses + failed
+
+    return amend
+
+
+def create_partitions(access: Access, request: CreatePartitionsRequest, version: int) -> Verdict:
+    kept, refused = access.split(_O.ALTER, TOPIC, request.topics, lambda topic: topic.name)
+    if not refused:
+        return None
+    request.topics = kept
+    names = dict.fromkeys(topic.name for topic in refused)
+    failed = [CreatePartitionsResponseResult(name=name, error_code=_REFUSED) for name in names]
+    if not kept:
+        return CreatePartitionsResponse(results=failed)
+
+    def amend(response: CreatePartitionsResponse) -> None:
+        response.results = response.results + failed
+
+    return amend
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
+
+#: What the settings of each resource type (2 topics, 4 brokers, 8 loggers, 16 client metrics, 32 groups) are checked
+#: on, and the error of a refusal. Other types are the handlers' to refuse.
+_CONFIGS: Final[dict[int, tuple[ResourceType, ErrorCode]]] = {
+    2: (TOPIC, _REFUSED),
+    4: (CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    8: (CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    16: (CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+    32: (GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+}
+
+
+def _split_resources(access: Access, operation: AclOperation, resources: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The resources of a request that are allowed, and those that are refused."""
+    kept: list[Any] = []
+    refused: list[Any] = []
+    for item in resources:
+        kind, _ = _CONFIGS.get(item.resource_type, (None, None))
+        allowed = kind is None or access.allows(
+            operation, kind, CLUSTER_NAME if kind is CLUSTER else item.resource_name
+        )
+        (kept if allowed else refused).append(item)
+    return kept, refused
+
+
+def _failed_resources(answer: Any, refused: list[Any]) -> list[Any]:
+    return [
+        answer(
+            error_code=_CONFIGS[item.resource_type][1],
+            error_message=None,
+            resource_type=item.resource_type,
+            resource_name=item.resource_name,
+        )
+        for item in refused
+    ]
+
+
+def describe_configs(access: Access, request: DescribeConfigsRequest, version: int) -> Verdict:
+    kept, refused = _split_resources(access, _O.DESCRIBE_CONFIGS, request.resources)
+    if not refused:
+        return None
+    request.resources = kept
+    failed = _failed_resources(DescribeConfigsResponseResult, refused)
+    if not kept:
+        return DescribeConfigsResponse(results=failed)
+
+    def amend(response: DescribeConfigsResponse) -> None:
+        response.results = response.results + failed
+
+    return amend
+
+
+def alter_configs(access: Access, request: AlterConfigsRequest, version: int) -> Verdict:
+    kept, refused = _split_resources(access, _O.ALTER_CONFIGS, request.resources)
+    if not refused:
+        return None
+    request.resources = kept
+    failed = _failed_resources(AlterConfigsResponseResult, refused)
+    if not kept:
+        return AlterConfigsResponse(responses=failed)
+
+    def amend(response: AlterConfigsResponse) -> None:
+        response.responses = response.responses + failed
+
+    return amend
+
+
+def alter_configs_in_part(access: Access, request: IncrementalAlterConfigsRequest, version: int) -> Verdict:
+    kept, refused = _split_resources(access, _O.ALTER_CONFIGS, request.resources)
+    if not refused:
+        return None
+    request.resources = kept
+    failed = _failed_resources(IncrementalAlterConfigsResponseResult, refused)
+    if not kept:
+        return IncrementalAlterConfigsResponse(responses=failed)
+
+    def amend(response: IncrementalAlterConfigsResponse) -> None:
+        response.responses = response.responses + failed
+
+    return amend
+
+
+TOPIC_RULES: Final[dict[int, Rule]] = {
+    0: produce,
+    1: fetch,
+    2: list_offsets,
+    3: metadata,
+    19: create,
+    20: delete,
+    21: delete_records,
+    23: ends_of_epochs,
+    32: describe_configs,
+    33: alter_configs,
+    37: create_partitions,
+    44: alter_configs_in_part,
+    61: describe_producers,
+    75: describe_partitions,
+}

@@ -1,0 +1,45 @@
+"""Runs a broker's access rules (`controller.acls`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jesenska.base.errors import BrokerNotAvailableError
+from jesenska.broker.effects_runtime import EffectsRuntime
+from jesenska.broker.shared_parts import SharedParts
+from jesenska.controller.acls import AclChanges
+from jesenska.controller.effects import Answer, Effect
+from jesenska.controller.events import CreateAcls, DeleteAcls, ReadAcls
+from jesenska.metadata.store import Store
+from jesenska.security.acls import AclBinding, AclFilter, Acls
+
+
+class AclsRuntime(EffectsRuntime):
+    """The runtime of one broker's access rules, which are in `acls`."""
+
+    def __init__(self, core: SharedParts, store: Store, acls: Acls, change_max_bytes: int | None) -> None:
+        super().__init__(core, store, AclChanges(core.broker_id, acls, core.config), change_max_bytes)
+        self.acls = acls
+
+    async def read(self) -> None:
+        """Reads all rules; TreeError if the tree cannot be reached, NodeFormatError if a rule cannot be read."""
+        await self.ask(ReadAcls)
+
+    async def create(self, bindings: Sequence[AclBinding]) -> list[Exception | None]:
+        """Adds rules; an error or None for each."""
+        found: list[Exception | None] = await self.ask(lambda token: CreateAcls(token, tuple(bindings)))
+        return found
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[list[tuple[AclBinding, Exception | None]]]:
+        """Takes away the rules that filters choose: for each filter the rules, each with an error or None."""
+        found: list[list[tuple[AclBinding, Exception | None]]] = await self.ask(
+            lambda token: DeleteAcls(token, tuple(filters))
+        )
+        return found
+
+    def _do(self, effect: Effect) -> None:
+        assert isinstance(effect, Answer)
+        self._answer(effect)
+
+    def _ended(self) -> Exception:
+        return BrokerNotAvailableError("The broker stops.")

@@ -1,0 +1,218 @@
+"""Access rules, as one broker knows them: changed by its clients or by other brokers in the tree, and announced to
+every broker by a node under /kafka-acl-changes or /kafka-acl-extended-changes.
+
+Every broker keeps all of them for itself and decides by them (`security.acls`). A change is written against the
+version of the node that was read, and planned again if another broker was faster. Rules that cannot be read stop a
+start; later the broker keeps those that it knew, as it does while the tree is out of reach. A decider: events in,
+effects out (`work`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from jesenska.base.errors import InvalidRequestError
+from jesenska.config.layers import BrokerConfig
+from jesenska.controller.changes.change_machine import ChangeMachine, Work
+from jesenska.controller.changes.change_state import Asking, ChangeState, Steps, refusal, write
+from jesenska.controller.context import ControllerContext
+from jesenska.controller.effects import Children, Get, Read
+from jesenska.controller.events import EVERYTHING, CreateAcls, DeleteAcls, Look, ReadAcls
+from jesenska.controller.plans.config_changes import ToldChanges
+from jesenska.metadata import paths
+from jesenska.metadata.acl_nodes import (
+    acl_path,
+    can_be_named,
+    change_prefix,
+    decode_acl_change,
+    decode_acls,
+    encode_acl_change,
+    encode_acls,
+)
+from jesenska.metadata.nodes import NodeFormatError
+from jesenska.metadata.tree_operations import (
+    BadVersionError,
+    Create,
+    Delete,
+    MultiError,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    SetData,
+    TreeError,
+)
+from jesenska.security.acls import AclBinding, Acls, Entries, PatternType, ResourcePattern, ResourceType
+
+#: How often a change is planned before it is given up.
+_ATTEMPTS_MAX: Final = 10
+#: How many old change nodes are deleted in one change of the tree.
+_OLD_AT_ONCE: Final = 1000
+#: The directories of change nodes; True for those of prefixed patterns.
+_CHANGES: Final = {paths.ACL_CHANGES: False, paths.PREFIXED_ACL_CHANGES: True}
+_TYPES: Final = tuple(kind for kind in ResourceType if kind.label in paths.ACL_TYPES)
+_STORES: Final = ((paths.ACLS, PatternType.LITERAL), (paths.PREFIXED_ACLS, PatternType.PREFIXED))
+
+
+class AclChanges(ChangeMachine):
+    """The access rules that one broker keeps in `acls`."""
+
+    def __init__(self, broker_id: int, acls: Acls, config: BrokerConfig) -> None:
+        self._shared = shared = ChangeState(broker_id, ControllerContext(), config)
+        self._acls = acls
+        self._last_change = dict.fromkeys(_CHANGES, -1)
+        self._told_changes = ToldChanges()
+        super().__init__(
+            shared, {ReadAcls: self._start, CreateAcls: self._create, DeleteAcls: self._delete, Look: self._look}
+        )
+
+    def _told(self, event: Work, error: Exception) -> Exception:
+        """A start tries again while the tree is out of reach: it gets the tree's own errors."""
+        return error if isinstance(event, ReadAcls) else super()._told(event, error)
+
+    # --- the content of the tree -------------------------------------------------------------------------------------
+
+    def _start(self, event: ReadAcls) -> Steps:
+        yield from self._everything()
+        self._shared.answer(event.token)
+
+    def _look(self, event: Look) -> Steps:
+        if event.at == EVERYTHING:
+            yield from self._everything()
+        else:
+            patterns, last = yield from self._changed(event.at)
+            yield from self._read(patterns)
+            self._last_change[event.at] = last
+
+    def _everything(self) -> Steps:
+        """Reads all rules. The change nodes come first: what changes after that leads to another look."""
+        last = {}
+        for directory in _CHANGES:
+            _, last[directory] = yield from self._changed(directory)
+        places = [(root, kind, pattern_type) for root, pattern_type in _STORES for kind in _TYPES]
+        found = yield Read(tuple(Children(f"{root}/{kind.label}") for root, kind, _ in places))
+        patterns = [
+            ResourcePattern(kind, name, pattern_type)
+            for (_, kind, pattern_type), names in zip(places, found, strict=True)
+            for name in names or ()
+        ]
+        known = set(patterns)
+        for gone in [pattern for pattern in self._acls.patterns() if pattern not in known]:
+            self._acls.put(gone, ())
+        yield from self._read(patterns)
+        self._last_change.update(last)
+
+    def _changed(self, directory: str) -> Asking:
+        """The patterns that new nodes in a directory of changes name, and the number of the last node; the directory
+        is watched from now on."""
+        (names,) = yield Read((Children(directory, directory),))
+        if names is None:
+            raise NoNodeError(directory)
+        new = sorted((number, name) for name in names if (number := _number(name)) > self._last_change[directory])
+        at = [f"{directory}/{name}" for _, name in new]
+        patterns: dict[ResourcePattern, None] = {}
+        for path, node in zip(at, (yield Read(tuple(map(Get, at)))), strict=True):
+            self._told_changes.add(path, self._shared.now_ms)
+            if node is None:
+                continue
+            try:
+                patterns[decode_acl_change(node[0], is_prefixed=_CHANGES[directory])] = None
+            except NodeFormatError as error:
+                self._shared.say("error", f"{path} is ignored: {error}")
+        return list(patterns), new[-1][0] if new else self._last_change[directory]
+
+    def _read(self, patterns: Sequence[ResourcePattern]) -> Steps:
+        """Reads the rules of these patterns. NodeFormatError for an unreadable one, once the others are read."""
+        nodes = yield Read(tuple(Get(acl_path(pattern)) for pattern in patterns))
+        failure: NodeFormatError | None = None
+        for pattern, node in zip(patterns, nodes, strict=True):
+            try:
+                self._acls.put(pattern, () if node is None else decode_acls(node[0]))
+            except NodeFormatError as error:
+                failure = NodeFormatError(f"{acl_path(pattern)} cannot be read: {error}")
+        if failure is not None:
+            raise failure
+
+    # --- what clients ask --------------------------------------------------------------------------------------------
+
+    def _create(self, event: CreateAcls) -> Steps:
+        errors: dict[ResourcePattern, Exception | None] = {}
+        for pattern, bindings in _by_pattern(event.bindings).items():
+            added = frozenset(binding.entry for binding in bindings)
+            try:
+                yield from self._change(pattern, added.union)
+                errors[pattern] = None
+            except Exception as error:
+                errors[pattern] = self._for_clients(error)
+        self._shared.answer(event.token, [errors[binding.pattern] for binding in event.bindings])
+        yield from self._take_old_away()
+
+    def _delete(self, event: DeleteAcls) -> Steps:
+        chosen: dict[AclBinding, int] = {}
+        for number, wanted in enumerate(event.filters):
+            for binding in self._acls.bindings(wanted):
+                chosen.setdefault(binding, number)
+        results: list[list[tuple[AclBinding, Exception | None]]] = [[] for _ in event.filters]
+        for pattern, bindings in _by_pattern(chosen).items():
+            removed = frozenset(binding.entry for binding in bindings)
+            failure: Exception | None = None
+            try:
+                yield from self._change(pattern, lambda entries, removed=removed: entries - removed)  # type: ignore[misc]
+            except Exception as error:
+                failure = self._for_clients(error)
+            for binding in bindings:
+                results[chosen[binding]].append((binding, failure))
+        self._shared.answer(event.token, results)
+        yield from self._take_old_away()
+
+    def _change(self, pattern: ResourcePattern, edit: Callable[[Entries], Entries]) -> Steps:
+        """Writes the edited entries of a pattern, and a change node, unless nothing changes."""
+        if not can_be_named(pattern):
+            raise InvalidRequestError(f"ACL binding contains invalid resource name: {pattern.name}")
+        path = acl_path(pattern)
+        for attempt in range(_ATTEMPTS_MAX):
+            (node,) = yield Read((Get(path),))
+            before = frozenset() if node is None else decode_acls(node[0])
+            after = edit(before)
+            if after == before:
+                break
+            tell = Create(change_prefix(pattern), encode_acl_change(pattern), sequential=True)
+            try:
+                results = yield from write((_written(path, node, after), tell))
+                self._told_changes.add(results[-1].path, self._shared.now_ms)
+                break
+            except (MultiError, TreeError) as error:
+                if attempt == _ATTEMPTS_MAX - 1 or not isinstance(
+                    refusal(error), BadVersionError | NodeExistsError | NoNodeError
+                ):
+                    raise
+        self._acls.put(pattern, after)
+
+    def _take_old_away(self) -> Steps:
+        old = self._told_changes.due(self._shared.now_ms)
+        for start in range(0, len(old), _OLD_AT_ONCE):
+            try:
+                yield from write(old[start : start + _OLD_AT_ONCE])
+            except (MultiError, TreeError) as error:
+                self._shared.say(
+                    "warning", f"old nodes under {paths.ACL_CHANGES} could not be deleted: {error}; they do no harm"
+                )
+
+
+def _written(path: str, node: tuple[bytes, int] | None, entries: Entries) -> Operation:
+    """The operation that brings a pattern's node to these entries."""
+    if node is None:
+        return Create(path, encode_acls(entries))
+    return SetData(path, encode_acls(entries), node[1]) if entries else Delete(path, node[1])
+
+
+def _by_pattern(bindings: Iterable[AclBinding]) -> dict[ResourcePattern, list[AclBinding]]:
+    found: dict[ResourcePattern, list[AclBinding]] = {}
+    for binding in bindings:
+        found.setdefault(binding.pattern, []).append(binding)
+    return found
+
+
+def _number(name: str) -> int:
+    """The number of a sequential node; -1 for another name."""
+    digits = name[-10:]
+    return int(digits) if digits.isascii() and digits.isdigit() else -1

@@ -1,0 +1,344 @@
+"""Access control lists: who may do what with which resource, and the decisions that follow from them.
+
+    binding     a pattern of resources with an entry: principal, host, operation, allow or deny
+    LITERAL     the resource of that name; `*` matches every resource of the type
+    PREFIXED    every resource whose name begins with the pattern's
+
+    1  a super user may do everything
+    2  without any entry for the resource: allow.everyone.if.no.acl.found decides
+    3  an entry that denies the operation wins over all that allow it
+    4  an entry that allows it is enough; without one it is refused
+
+An entry matches a principal by its text or as `User:*`, a host by its text or as `*`, an operation by itself or as
+ALL. Who may read, write, delete or alter may describe; who may alter settings may describe them. That holds for
+entries that allow only: a denied READ does not deny DESCRIBE. These are the rules of Kafka's AclAuthorizer.
+
+`Acls` finds the patterns of a name by its prefixes of the lengths that exist, so that a decision does not look at
+every pattern, and remembers decisions until the next change. It knows neither the tree nor the network.
+
+Left out: resources and operations of releases after 4.0 (TWO_PHASE_COMMIT is read and listed, and nothing needs it).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple, TypeVar
+
+from jesenska.base.limits import ACL_DECISIONS_MAX
+from jesenska.security.principal import Principal
+
+WILDCARD: Final = "*"
+ANY_PRINCIPAL: Final = "User:*"
+CLUSTER_NAME: Final = "kafka-cluster"
+
+N = TypeVar("N", bound="_Named")
+
+
+class _Named(IntEnum):
+    """A number of the protocol with the name that Kafka's nodes and tools have for it: TOPIC is Topic."""
+
+    @property
+    def label(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+    @classmethod
+    def of_code(cls: type[N], code: int) -> N:
+        """The value of a number in a request; UNKNOWN for others."""
+        try:
+            return cls(code)
+        except ValueError:
+            return cls(0)
+
+    @classmethod
+    def of_label(cls: type[N], text: str) -> N | None:
+        """The value of a name, in any case, with or without underscores; None if there is none."""
+        wanted = text.replace("_", "").upper()
+        return next((item for item in cls if item.name.replace("_", "") == wanted), None)
+
+
+class ResourceType(_Named):
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(_Named):
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(_Named):
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(_Named):
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+_O = AclOperation
+#: The operations whose permission allows another one as well.
+_IMPLIED_BY: Final[Mapping[AclOperation, frozenset[AclOperation]]] = {
+    _O.DESCRIBE: frozenset((_O.READ, _O.WRITE, _O.DELETE, _O.ALTER)),
+    _O.DESCRIBE_CONFIGS: frozenset((_O.ALTER_CONFIGS,)),
+}
+
+#: The operations that a resource of each type has, beside ALL.
+OPERATIONS: Final[Mapping[ResourceType, tuple[AclOperation, ...]]] = {
+    ResourceType.TOPIC: (
+        _O.READ, _O.WRITE, _O.CREATE, _O.DESCRIBE, _O.DELETE, _O.ALTER, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS
+    ),
+    ResourceType.GROUP: (_O.READ, _O.DESCRIBE, _O.DELETE, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS),
+    ResourceType.CLUSTER: (
+        _O.CREATE, _O.CLUSTER_ACTION, _O.DESCRIBE_CONFIGS, _O.ALTER_CONFIGS, _O.IDEMPOTENT_WRITE, _O.ALTER, _O.DESCRIBE
+    ),
+    ResourceType.TRANSACTIONAL_ID: (_O.DESCRIBE, _O.WRITE, _O.TWO_PHASE_COMMIT),
+    ResourceType.DELEGATION_TOKEN: (_O.DESCRIBE,),
+    ResourceType.USER: (_O.CREATE_TOKENS, _O.DESCRIBE_TOKENS),
+}  # fmt: skip
+
+
+class ResourcePattern(NamedTuple):
+    """The resources that an entry is about."""
+
+    resource_type: ResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+
+class AclEntry(NamedTuple):
+    """A permission or a denial of one operation, for a principal at a host."""
+
+    principal: str
+    host: str
+    operation: AclOperation
+    permission: Permission
+
+    def decides(self, principal: str, host: str) -> bool:
+        """True if it is about this principal at this host."""
+        return self.principal in (principal, ANY_PRINCIPAL) and self.host in (host, WILDCARD)
+
+
+class AclBinding(NamedTuple):
+    pattern: ResourcePattern
+    entry: AclEntry
+
+
+class AclFilter(NamedTuple):
+    """Chooses bindings. None and ANY match everything. The pattern type MATCH chooses all patterns that a resource of
+    the name matches."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission: Permission = Permission.ANY
+
+    def matches_pattern(self, pattern: ResourcePattern) -> bool:
+        if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
+            return False
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
+            return False
+        if self.name is None or self.name == pattern.name:
+            return True
+        if self.pattern_type is not PatternType.MATCH:
+            return False
+        if pattern.pattern_type is PatternType.LITERAL:
+            return pattern.name == WILDCARD
+        return self.name.startswith(pattern.name)
+
+    def matches_entry(self, entry: AclEntry) -> bool:
+        return (
+            self.principal in (None, entry.principal)
+            and self.host in (None, entry.host)
+            and self.operation in (AclOperation.ANY, entry.operation)
+            and self.permission in (Permission.ANY, entry.permission)
+        )
+
+    def matches(self, binding: AclBinding) -> bool:
+        return self.matches_pattern(binding.pattern) and self.matches_entry(binding.entry)
+
+
+Entries = frozenset[AclEntry]
+_NO_ENTRIES: Final[Entries] = frozenset()
+
+
+class _Prefixes:
+    """The prefixed patterns of one resource type."""
+
+    __slots__ = ("entries", "lengths")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Entries] = {}
+        #: How many patterns there are of each length.
+        self.lengths: Counter[int] = Counter()
+
+    def put(self, name: str, entries: Entries) -> None:
+        known = self.entries.pop(name, None)
+        if known is not None:
+            self.lengths[len(name)] -= 1
+            if not self.lengths[len(name)]:
+                del self.lengths[len(name)]
+        if entries:
+            self.entries[name] = entries
+            self.lengths[len(name)] += 1
+
+    def of(self, name: str) -> Iterator[Entries]:
+        """The entries of the patterns that a name begins with."""
+        for length in self.lengths:
+            if length <= len(name):
+                found = self.entries.get(name[:length])
+                if found is not None:
+                    yield found
+
+
+class Acls:
+    """All bindings, and the decisions. `put` replaces the entries of a pattern; `version` grows with each change."""
+
+    def __init__(self, super_users: Collection[Principal] = (), *, allow_everyone_if_none: bool = False) -> None:
+        self.version = 0
+        self._super_users = frozenset(map(str, super_users))
+        self._allow_everyone_if_none = allow_everyone_if_none
+        self._literal: dict[ResourceType, dict[str, Entries]] = {kind: {} for kind in ResourceType}
+        self._prefixed: dict[ResourceType, _Prefixes] = {kind: _Prefixes() for kind in ResourceType}
+        self._decisions: dict[tuple[str, str, AclOperation, ResourceType, str], bool] = {}
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    def put(self, pattern: ResourcePattern, entries: Collection[AclEntry]) -> None:
+        """Sets the entries of a pattern; without any it is removed."""
+        kept = frozenset(entries)
+        if pattern.pattern_type is PatternType.PREFIXED:
+            self._prefixed[pattern.resource_type].put(pattern.name, kept)
+        elif kept:
+            self._literal[pattern.resource_type][pattern.name] = kept
+        else:
+            self._literal[pattern.resource_type].pop(pattern.name, None)
+        self._decisions.clear()
+        self.version += 1
+
+    def entries(self, pattern: ResourcePattern) -> Entries:
+        """The entries of a pattern itself."""
+        if pattern.pattern_type is PatternType.PREFIXED:
+            return self._prefixed[pattern.resource_type].entries.get(pattern.name, _NO_ENTRIES)
+        return self._literal[pattern.resource_type].get(pattern.name, _NO_ENTRIES)
+
+    def patterns(self) -> Iterator[ResourcePattern]:
+        """The patterns that have entries."""
+        for kind, literal in self._literal.items():
+            for name in literal:
+                yield ResourcePattern(kind, name)
+        for kind, prefixed in self._prefixed.items():
+            for name in prefixed.entries:
+                yield ResourcePattern(kind, name, PatternType.PREFIXED)
+
+    def bindings(self, wanted: AclFilter) -> Iterator[AclBinding]:
+        """The bindings that a filter chooses, those of a pattern one after the other."""
+        for pattern in self.patterns():
+            if wanted.matches_pattern(pattern):
+                for entry in sorted(self.entries(pattern)):
+                    if wanted.matches_entry(entry):
+                        yield AclBinding(pattern, entry)
+
+    # --- decisions ---------------------------------------------------------------------------------------------------
+
+    def is_super_user(self, principal: str) -> bool:
+        return principal in self._super_users
+
+    def allows(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        """True if a principal at a host may do that with the resource."""
+        if principal in self._super_users:
+            return True
+        key = (principal, host, operation, kind, name)
+        decision = self._decisions.get(key)
+        if decision is None:
+            if len(self._decisions) >= ACL_DECISIONS_MAX:
+                self._decisions.clear()
+            decision = self._decisions[key] = self._decide(principal, host, operation, kind, name)
+        return decision
+
+    def _decide(self, principal: str, host: str, operation: AclOperation, kind: ResourceType, name: str) -> bool:
+        literal = self._literal[kind]
+        found = [entries for text in {name, WILDCARD} if (entries := literal.get(text)) is not None]
+        found += self._prefixed[kind].of(name)
+        if not found:
+            return self._allow_everyone_if_none
+        allowing = {operation, AclOperation.ALL, *_IMPLIED_BY.get(operation, ())}
+        is_allowed = False
+        for entries in found:
+            for entry in entries:
+                if not entry.decides(principal, host):
+                    continue
+                if entry.permission is Permission.DENY:
+                    if entry.operation in (operation, AclOperation.ALL):
+                        return False
+                elif entry.operation in allowing:
+                    is_allowed = True
+        return is_allowed
+
+    def allows_any(self, principal: str, host: str, operation: AclOperation, kind: ResourceType) -> bool:
+        """True if the principal may do that with some resource of the type, which need not exist."""
+        if principal in self._super_users:
+            return True
+
+        def names(found: Mapping[str, Entries], permission: Permission) -> set[str]:
+            return {
+                name
+                for name, entries in found.items()
+                for entry in entries
+                if entry.permission is permission
+                and entry.operation in (operation, AclOperation.ALL)
+                and entry.decides(principal, host)
+            }
+
+        literal, prefixed = self._literal[kind], self._prefixed[kind].entries
+        denied = names(literal, Permission.DENY)
+        if WILDCARD in denied:
+            return False
+        if self._allow_everyone_if_none:
+            return True
+        denied_prefixes = names(prefixed, Permission.DENY)
+
+        def is_free(name: str) -> bool:
+            return not any(name.startswith(prefix) for prefix in denied_prefixes)
+
+        return any(is_free(name) for name in names(literal, Permission.ALLOW) - denied) or any(
+            is_free(name) for name in names(prefixed, Permission.ALLOW)
+        )
+
+    def operations(self, principal: str, host: str, kind: ResourceType, name: str) -> int:
+        """The operations that a principal may do with a resource, as the bit set of KIP-430."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[kind]
+            if operation is not AclOperation.TWO_PHASE_COMMIT and self.allows(principal, host, operation, kind, name)
+        )
