@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 
 from jesenska.config.layers import BrokerConfig
-from jesenska.config.safety import StartRefused, refusals, refuse_unsafe
+from jesenska.config.safety import AUTHORIZERS, StartRefused, refusals, refuse_unsafe
 
 REFUSED = [
     ({"zookeeper.connect": "localhost:2181", "zookeeper.ssl.client.enable": "true"}, "zookeeper.ssl.client.enable"),
     ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
     ({"listeners": "ODD://:9092"}, "listeners"),
     ({"listener.security.protocol.map": "PLAINTEXT:TRUSTME"}, "listener.security.protocol.map"),
-    ({"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}, "authorizer.class.name"),
+    ({"authorizer.class.name": "a.B"}, "authorizer.class.name"),
     ({"create.topic.policy.class.name": "a.B"}, "create.topic.policy.class.name"),
     ({"alter.config.policy.class.name": "a.B"}, "alter.config.policy.class.name"),
     ({"config.providers": "file"}, "config.providers"),
@@ -55,6 +55,7 @@ def test_what_would_not_be_served_as_it_was_meant_stops_the_start(settings: dict
         {"replica.selector.class": "org.apache.kafka.common.replica.LeaderSelector"},
         {"zookeeper.connect": "localhost:2181/jesenska"},
         {"authorizer.class.name": ""},
+        *({"authorizer.class.name": name} for name in AUTHORIZERS),
         {"listeners": "SSL://:9093"},
         {"listeners": "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093"},
         {"listeners": "CLIENTS://:9092", "listener.security.protocol.map": "CLIENTS:SASL_SSL"},
