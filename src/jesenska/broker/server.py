@@ -49,7 +49,7 @@ from jesenska.broker.requests.families import (
     TransactionFamily,
 )
 from jesenska.broker.shared_parts import SharedParts
-from jesenska.broker.stages.authorization import Authorization, authorization
+from jesenska.broker.stages.authorization import Authorization, authorization, super_users_of
 from jesenska.broker.stages.control import Control, control
 from jesenska.broker.stages.coordinators import Coordinators, coordinators
 from jesenska.broker.stages.ports import Port, bind, endpoints_of
@@ -113,6 +113,7 @@ class Broker:
         self._loop = asyncio.get_running_loop()
         self._listeners_config = listeners_of(config)
         self._limits = ConnectionLimits(config)
+        self._super_users = super_users_of(config)
         self._security = security = security_of(
             config, self._listeners_config, os.environ, self._credential_of, self.machine.secret_bytes
         )
@@ -261,7 +262,7 @@ class Broker:
             set(),
         )
         replication = await load(core, place, storage, self._security.peers, on_progress)
-        rules = await authorization(core, place)
+        rules = await authorization(core, place, self._super_users)
         controlling = control(core, place, replication, config)
         coordinating = coordinators(core, place, replication, controlling)
         families = self._families(core, place, replication, controlling, coordinating, rules)

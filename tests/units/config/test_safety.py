@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from jesenska.config.layers import BrokerConfig
-from jesenska.config.safety import StartRefused, refusals, refuse_unsafe
+from jesenska.config.safety import AUTHORIZERS, StartRefused, refusals, refuse_unsafe
 
 REFUSED = [
     ({"zookeeper.connect": "localhost:2181", "zookeeper.ssl.client.enable": "true"}, "zookeeper.ssl.client.enable"),
@@ -55,6 +55,7 @@ def test_what_would_not_be_served_as_it_was_meant_stops_the_start(settings: dict
         {"replica.selector.class": "org.apache.kafka.common.replica.LeaderSelector"},
         {"zookeeper.connect": "localhost:2181/jesenska"},
         {"authorizer.class.name": ""},
+        *({"authorizer.class.name": name} for name in AUTHORIZERS),
         {"listeners": "SSL://:9093"},
         {"listeners": "PLAINTEXT://:9092,SASL_PLAINTEXT://:9093"},
         {"listeners": "CLIENTS://:9092", "listener.security.protocol.map": "CLIENTS:SASL_SSL"},

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from jesenska.broker.requests.authorization.access import Authorizer
 from jesenska.broker.shared_parts import SharedParts
 from jesenska.broker.stages.tree import TreePlace
-from jesenska.security.principal import parse_super_users
+from jesenska.config.layers import BrokerConfig
+from jesenska.security.principal import Principal, parse_super_users
 
 if TYPE_CHECKING:
     from jesenska.broker.settings.acls_runtime import AclsRuntime
@@ -22,21 +23,28 @@ class Authorization:
     authorizer: Authorizer
 
 
-async def authorization(core: SharedParts, place: TreePlace) -> Authorization | None:
-    """The authorizer with its rules; None if everyone may do everything. TreeError, NodeFormatError if the rules
-    cannot be read, InvalidConfigError for wrong super.users."""
-    config, in_force = core.config, core.in_force
+def super_users_of(config: BrokerConfig) -> frozenset[Principal] | None:
+    """The users to whom the authorizer allows everything, which must be right before a start; None without an
+    authorizer. InvalidConfigError for a text that is not a principal."""
     if not config.string("authorizer.class.name"):
+        return None
+    return parse_super_users(config.string("super.users"))
+
+
+async def authorization(
+    core: SharedParts, place: TreePlace, super_users: frozenset[Principal] | None
+) -> Authorization | None:
+    """The authorizer with its rules; None if everyone may do everything. TreeError, NodeFormatError if the rules
+    cannot be read."""
+    if super_users is None:
         return None
     # The table knows the messages of every API: a broker without an authorizer starts without it.
     from jesenska.broker.requests.authorization.table import RULES
     from jesenska.broker.settings.acls_runtime import AclsRuntime
     from jesenska.security.acls import Acls
 
-    acls = Acls(
-        parse_super_users(config.string("super.users")),
-        allow_everyone_if_none=config.boolean("allow.everyone.if.no.acl.found"),
-    )
+    in_force = core.in_force
+    acls = Acls(super_users, allow_everyone_if_none=core.config.boolean("allow.everyone.if.no.acl.found"))
     rules = AclsRuntime(core, place.store, acls, place.home.change_max_bytes)
     await place.until_reached(rules.read)
     return Authorization(

@@ -1,0 +1,115 @@
+"""Administration of access rules (KIP-140): list, add and remove. Any broker answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jesenska.base.errors import ErrorCode, KafkaError, error_name
+from jesenska.client.cluster import Cluster
+from jesenska.security.acls import (
+    AclBinding,
+    AclEntry,
+    AclFilter,
+    AclOperation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+from jesenska.wire.messages.k29_describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from jesenska.wire.messages.k30_create_acls import CreateAclsRequest, CreateAclsRequestCreation, CreateAclsResponse
+from jesenska.wire.messages.k31_delete_acls import DeleteAclsRequest, DeleteAclsRequestFilter, DeleteAclsResponse
+
+
+class AclAdmin:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+
+    async def describe(self, wanted: AclFilter) -> list[AclBinding]:
+        """The rules that a filter chooses, those of a resource one after the other. KafkaError if they are not
+        told."""
+        request = DescribeAclsRequest(
+            resource_type_filter=wanted.resource_type,
+            resource_name_filter=wanted.name,
+            pattern_type_filter=wanted.pattern_type,
+            principal_filter=wanted.principal,
+            host_filter=wanted.host,
+            operation=wanted.operation,
+            permission_type=wanted.permission,
+        )
+        answer = await self.cluster.ask_any(request, DescribeAclsResponse)
+        _require(answer.error_code, answer.error_message)
+        return [
+            _binding(
+                (resource.resource_type, resource.resource_name, resource.pattern_type),
+                (acl.principal, acl.host, acl.operation, acl.permission_type),
+            )
+            for resource in answer.resources
+            for acl in resource.acls
+        ]
+
+    async def create(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
+        """Adds rules; an error or None for each."""
+        creations = [
+            CreateAclsRequestCreation(
+                resource_type=pattern.resource_type,
+                resource_name=pattern.name,
+                resource_pattern_type=pattern.pattern_type,
+                principal=entry.principal,
+                host=entry.host,
+                operation=entry.operation,
+                permission_type=entry.permission,
+            )
+            for pattern, entry in bindings
+        ]
+        answer = await self.cluster.ask_any(CreateAclsRequest(creations=creations), CreateAclsResponse)
+        return [_error(item.error_code, item.error_message) for item in answer.results]
+
+    async def delete(self, filters: Sequence[AclFilter]) -> list[AclBinding]:
+        """Removes the rules that filters choose, and gives them; KafkaError for the first that is not removed."""
+        wanted = [
+            DeleteAclsRequestFilter(
+                resource_type_filter=item.resource_type,
+                resource_name_filter=item.name,
+                pattern_type_filter=item.pattern_type,
+                principal_filter=item.principal,
+                host_filter=item.host,
+                operation=item.operation,
+                permission_type=item.permission,
+            )
+            for item in filters
+        ]
+        answer = await self.cluster.ask_any(DeleteAclsRequest(filters=wanted), DeleteAclsResponse)
+        removed = []
+        for result in answer.filter_results:
+            _require(result.error_code, result.error_message)
+            for acl in result.matching_acls:
+                _require(acl.error_code, acl.error_message)
+                removed.append(
+                    _binding(
+                        (acl.resource_type, acl.resource_name, acl.pattern_type),
+                        (acl.principal, acl.host, acl.operation, acl.permission_type),
+                    )
+                )
+        return removed
+
+
+def _binding(resource: tuple[int, str, int], rule: tuple[str, str, int, int]) -> AclBinding:
+    kind, name, pattern_type = resource
+    principal, host, operation, permission = rule
+    return AclBinding(
+        ResourcePattern(ResourceType.of_code(kind), name, PatternType.of_code(pattern_type)),
+        AclEntry(principal, host, AclOperation.of_code(operation), Permission.of_code(permission)),
+    )
+
+
+def _error(code: int, message: str | None) -> KafkaError | None:
+    if code == ErrorCode.NONE:
+        return None
+    return KafkaError.of(code, message or f"The broker refuses: {error_name(code)}.")
+
+
+def _require(code: int, message: str | None) -> None:
+    error = _error(code, message)
+    if error is not None:
+        raise error
