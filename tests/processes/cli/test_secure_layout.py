@@ -12,6 +12,7 @@ import pytest
 
 from jesenska.cli.commands.secure_layout import lay_out_secured, sign
 from jesenska.cli.jesenska import main as jesenska
+from jesenska.cli.kafka.cluster.kafka_acls import main as kafka_acls
 from jesenska.cli.kafka.records.kafka_console_consumer import main as console_consumer
 from jesenska.cli.kafka.topics.kafka_configs import main as kafka_configs
 from jesenska.cli.kafka.topics.kafka_topics import main as kafka_topics
@@ -100,6 +101,9 @@ def test_the_tools_work_with_the_files_as_they_are(directory: Path, broker: Secu
     checked = tool(jesenska, "status", *where)
     assert (checked.code, "topics:                       1" in checked.out) == (0, True)
     of_anna = ["--bootstrap-server", broker.address, "--command-config", str(anna)]
+    assert tool(kafka_topics, *of_anna, "--list").out == "\n"
+    allowed = ["--add", "--allow-principal", "User:anna", "--operation", "Read", "--topic", "t", "--force"]
+    assert tool(kafka_acls, *where, *allowed).code == 0
     assert tool(kafka_topics, *of_anna, "--list").out == "t\n"
     assert tool(kafka_configs, *where, "--alter", "--entity-type", "users", "--entity-name", "anna",
                 "--delete-config", "SCRAM-SHA-512").code == 0  # fmt: skip

@@ -24,8 +24,8 @@ class Authorization:
 
 
 def super_users_of(config: BrokerConfig) -> frozenset[Principal] | None:
-    """The users to whom the authorizer allows everything, which must be right before a start; None without an
-    authorizer. InvalidConfigError for a text that is not a principal."""
+    """The users that may do everything, checked before a start; None without an authorizer. InvalidConfigError for a
+    text that is not a principal."""
     if not config.string("authorizer.class.name"):
         return None
     return parse_super_users(config.string("super.users"))

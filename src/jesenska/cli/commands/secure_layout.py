@@ -1,4 +1,4 @@
-"""`jesenska init DIR --secure`: a broker with TLS and logins, and clients that know it.
+"""`jesenska init DIR --secure`: a broker with TLS, logins and access rules, and clients that know it.
 
     security/ca.pem, ca.key         a certificate authority; the key signs certificates (`jesenska cert`)
     security/broker-0.pem           the broker's key and certificate, for the hosts that were named
@@ -50,6 +50,12 @@ sasl.enabled.mechanisms=SCRAM-SHA-512,SCRAM-SHA-256,PLAIN
 sasl.mechanism.inter.broker.protocol=PLAIN
 listener.name.sasl_ssl.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\
   username="{admin}" password="{password}" user_{admin}="{password}";
+
+# The administrator may do everything; others may do what access rules allow:
+#   kafka-acls --bootstrap-server {host}:{port} --command-config {config}/client.properties \\
+#     --add --allow-principal User:anna --operation Read --operation Write --topic orders
+authorizer.class.name=kafka.security.authorizer.AclAuthorizer
+super.users=User:{admin}
 
 # Where records are kept, and the broker's own metadata.
 log.dirs={data}
