@@ -146,7 +146,7 @@ class _PartitionQueue:
 
 
 def _check_acks(acks: int, is_idempotent: bool, transactions: Transactions | None) -> None:
-    """InvalidRequestError if fewer acknowledgements are asked for than are needed."""
+    """Raises InvalidRequestError if there are fewer acknowledgements than idempotence needs."""
     if transactions is not None and not is_idempotent:
         raise InvalidRequestError("Transactions need idempotence and acks=all: leave enable.idempotence and acks out.")
     if is_idempotent and acks != -1:

@@ -72,7 +72,7 @@ from jesenska.log.segments.segment_file import OpenFiles
 
 
 class LogDirectories:
-    """The logs of a broker, and which directory has each. It has more than 500 lines, since all that changes this
+    """The logs of a broker, by directory. It has more than 500 lines, since all that changes this
     (a start, new logs, moves, branches, deletions, a directory that fails) changes the same tables."""
 
     def __init__(
@@ -469,7 +469,7 @@ class LogDirectories:
         return origin, directory
 
     def _check_unused(self, path: Path) -> None:
-        """KafkaStorageError if the directory of a new log has data."""
+        """Raises KafkaStorageError if the directory of a new log has data."""
         if path.is_dir() and self._files.names(path):
             raise KafkaStorageError(
                 f"{path} holds data of a topic that is not known to the metadata: move it away, then create the "

@@ -71,6 +71,9 @@ class Striking(Protocol):
     def hosts(self) -> Sequence[BrokerHost]: ...
 
     @property
+    def has_tree_apart(self) -> bool: ...
+
+    @property
     def tree(self) -> TreeProgram | None: ...
 
     @property
@@ -134,7 +137,7 @@ class Disasters:
         if self.is_under_way:
             return
         if len(simulation.hosts) == 1:
-            if simulation.tree is None:
+            if not simulation.has_tree_apart:
                 self._empty_metadata()
             return
         kinds: list[Callable[[], None]] = [self._disk_replaced, self._log_cut, self._wrong_chroot]

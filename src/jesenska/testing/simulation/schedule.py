@@ -486,6 +486,11 @@ class Simulation:
         return self._tree is not None and self._tree.is_ready
 
     @property
+    def has_tree_apart(self) -> bool:
+        """True if the tree is its own program, also while that is down."""
+        return self._tree_apart
+
+    @property
     def tree(self) -> TreeProgram | None:
         """The tree's program if it is its own program and serves; else None."""
         return self._tree if self._tree_is_ready() else None

@@ -114,7 +114,7 @@ def _add_actions(parser: Parser) -> None:
 
 
 def _add_changes(parser: Parser) -> None:
-    """The topic, and what becomes of it."""
+    """Adds the options that name a topic, create it or change it."""
     parser.add_argument(
         "--topic", metavar="TOPIC", help="The topic; for all actions but --create a regular expression."
     )
@@ -146,7 +146,7 @@ def _add_changes(parser: Parser) -> None:
 
 
 def _add_choices(parser: Parser) -> None:
-    """Topics and partitions that are told of."""
+    """Adds the options that select topics and partitions to show."""
     parser.add_argument("--exclude-internal", action="store_true", help="Leave Kafka's own topics out.")
     parser.add_argument(
         "--under-replicated-partitions", action="store_true", help="Only partitions with a replica out of sync."
