@@ -24,6 +24,7 @@ from tests.peers.apache_kafka import ApacheKafka, free_port, tool_command
 
 from bench.brokers import KAFKA
 from bench.figures import cpu
+from bench.needs import kafka, require
 from bench.raw_clients import create_topic
 from jesenska.cli.shared.authority import new_authority
 from jesenska.testing import BrokerProcess
@@ -133,6 +134,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0)
     options = parser.parse_args()
+    require("tls_bench", kafka(KAFKA))
     found: dict[tuple[str, str], list[Outcome]] = {}
     with tempfile.TemporaryDirectory() as directory, _sides(Path(directory)) as sides:
         for number in range(options.rounds + 1):
