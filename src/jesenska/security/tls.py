@@ -81,7 +81,7 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     shown = _key(settings)
     if shown is None:
         raise InvalidConfigError(
-            "A listener with TLS has no certificate: set ssl.keystore.location, or ssl.keystore.key and "
+            "There is no certificate: set ssl.keystore.location, or ssl.keystore.key and "
             "ssl.keystore.certificate.chain with ssl.keystore.type=PEM."
         )
     _show(context, shown)

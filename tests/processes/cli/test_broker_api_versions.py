@@ -17,7 +17,8 @@ def test_each_api_has_its_line(at: Tool) -> None:
     assert "\tProduce(0): 0 to 13 [usable: 13]," in found.lines
     assert "\tOffsetDelete(47): 0 [usable: 0]," in found.lines
     assert "\tSaslHandshake(17): 0 to 1 [usable: 1]," in found.lines
-    assert "\tSaslAuthenticate(36): UNSUPPORTED," in found.lines
+    assert "\tSaslAuthenticate(36): 0 to 2 [usable: 2]," in found.lines
+    assert "\tCreateDelegationToken(38): UNSUPPORTED," in found.lines
     assert found.lines[-2] == ")"
 
 

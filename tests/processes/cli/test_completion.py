@@ -102,6 +102,7 @@ def test_each_tool_is_registered_under_both_names(bash_script: Path) -> None:
             "jesenska ",
             [
                 "branch",
+                "cert",
                 "completion",
                 "export",
                 "forget-broker",

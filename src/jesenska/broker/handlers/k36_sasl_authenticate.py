@@ -17,6 +17,8 @@ from jesenska.broker.requests.gate import handles
 from jesenska.security.sasl import SaslError
 from jesenska.wire.messages.k36_sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
+#: Some clients take an answer for lost if the connection ends together with it.
+_CLOSED_AFTER_SECONDS = 0.2
 _NOT_HERE = "SaslAuthenticate request received after successful authentication"
 
 
@@ -36,7 +38,7 @@ def handle(uses: SecurityFamily, request: SaslAuthenticateRequest, context: Cont
 
 async def _refused(authentication: Authentication, context: Context, error: SaslError) -> SaslAuthenticateResponse:
     await asyncio.sleep(authentication.listener.failure_delay_ms / 1000)
-    asyncio.get_running_loop().call_soon(context.connection.failed_to_authenticate, error)
+    asyncio.get_running_loop().call_later(_CLOSED_AFTER_SECONDS, context.connection.failed_to_authenticate, error)
     return SaslAuthenticateResponse(
         error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=authentication.failure
     )

@@ -14,11 +14,12 @@ A SASL connection, by what it sends (KIP-43, KIP-152, KIP-368):
     TOKENS       -              -                  -                  -                   next step  -
     DONE         answered       refused            -> AGAIN           refused             -          served
     AGAIN        answered       refused            refused            next step           -          refused
+    FAILED       refused        refused            refused            refused             -          refused
 
 Refused means that the connection is closed. A step that ends the exchange leads to DONE; in AGAIN it keeps the user
 and the mechanism, or the connection is closed. Until DONE, requests are small and one at a time. A failed exchange is
-answered after connection.failed.authentication.delay.ms with one sentence for all reasons, then the connection is
-closed. A session that has a lifetime serves nothing after it but authentication.
+answered after connection.failed.authentication.delay.ms with one sentence for all reasons. The connection is closed a
+moment later, when the client has read that. A session that has a lifetime serves nothing after it but authentication.
 """
 
 from __future__ import annotations
@@ -104,6 +105,7 @@ class State(Enum):
     TOKENS = "tokens"
     DONE = "done"
     AGAIN = "again"
+    FAILED = "failed"
 
 
 #: The requests that each state takes; DONE takes all but those of an exchange.
@@ -112,6 +114,7 @@ _TAKES: Final[Mapping[State, frozenset[int]]] = {
     State.MESSAGES: frozenset({API_VERSIONS, SASL_AUTHENTICATE}),
     State.AGAIN: frozenset({API_VERSIONS, SASL_AUTHENTICATE}),
     State.TOKENS: frozenset(),
+    State.FAILED: frozenset(),
 }
 
 
@@ -160,6 +163,13 @@ class Authentication:
 
     def step(self, message: bytes) -> bytes:
         """The answer to the next message of the exchange; SaslError if it has failed."""
+        try:
+            return self._next(message)
+        except SaslError:
+            self.state, self._server = State.FAILED, None
+            raise
+
+    def _next(self, message: bytes) -> bytes:
         server = self._server
         if server is None:
             raise SaslError("no exchange has begun")

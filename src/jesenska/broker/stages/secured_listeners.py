@@ -151,7 +151,10 @@ def _secured(
         return PLAINTEXT
     contexts = None
     if protocol in ("SSL", "SASL_SSL"):
-        contexts = TlsContexts(settings.tls(), lambda sentence: logger.error("listener %s: %s", name, sentence))
+        try:
+            contexts = TlsContexts(settings.tls(), lambda sentence: logger.error("listener %s: %s", name, sentence))
+        except InvalidConfigError as error:
+            raise InvalidConfigError(f"Listener {name} ({protocol}) cannot be opened: {error}") from error
     mechanisms = None
     if protocol.startswith("SASL_"):
         mechanisms = _mechanisms(settings, credential_of, random_bytes, secret)
