@@ -22,6 +22,8 @@ CHURNED: Final = "churned"
 _PARTITIONS: Final = 2
 #: Pauses between two changes, and before one that was refused is tried again.
 _PAUSES_SECONDS, _AGAIN_SECONDS = (0.5, 2.0, 5.0), 0.5
+#: A deletion that takes longer may have been sent more than once.
+_ANSWERED_SECONDS: Final = 1.0
 
 
 class Churner:
@@ -31,6 +33,8 @@ class Churner:
     def __init__(self, process: Process, bootstrap: str, brokers: Callable[[], Sequence[Broker | None]]) -> None:
         self.process = process
         self.is_stopping = self.is_there = False
+        #: A deletion was sent again, or was not answered: the first one may be carried out later, on a newer topic.
+        self._deleted_twice = False
         self._bootstrap = bootstrap
         self._brokers = brokers
 
@@ -57,25 +61,42 @@ class Churner:
         # No event reports it, so it polls.
         while True:
             await asyncio.sleep(_AGAIN_SECONDS)
-            if self.is_settled:
+            if self.is_settled or self.is_deleted_late:
                 return
 
     async def _change(self, admin: Admin) -> bool:
         """Makes the topic, or deletes it. Returns True if that is done."""
         replicas = self.process.world.random.randrange(1, len(self._brokers()) + 1)
+        began = asyncio.get_running_loop().time()
         try:
             if self.is_there:
                 (error,) = (await admin.delete_topics([CHURNED])).values()
+                self._note_deletion(began)
                 is_done = error is None or isinstance(error, UnknownTopicOrPartitionError)
             else:
                 (error,) = (await admin.create_topics([NewTopic(CHURNED, _PARTITIONS, replicas)])).values()
                 # A topic that is still being deleted exists, too.
                 is_done = error is None or (isinstance(error, TopicAlreadyExistsError) and "marked" not in str(error))
         except KafkaError:
+            if self.is_there:
+                self._note_deletion(began)
             return False
         if is_done:
             self.is_there = not self.is_there
         return is_done
+
+    def _note_deletion(self, began: float) -> None:
+        if asyncio.get_running_loop().time() - began > _ANSWERED_SECONDS:
+            self._deleted_twice = True
+
+    @property
+    def is_deleted_late(self) -> bool:
+        """True if a deletion that was sent twice has deleted the topic that was made after it: no broker reports it."""
+        return (
+            self._deleted_twice
+            and self.is_there
+            and all(broker is not None and CHURNED not in broker.view.topics for broker in self._brokers())
+        )
 
     @property
     def is_settled(self) -> bool:

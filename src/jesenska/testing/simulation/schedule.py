@@ -286,7 +286,7 @@ class Simulation:
         churner.is_stopping = True
         (churning,) = (task for process, task in self._tasks if process is churner.process)
         self._go_on(
-            lambda: churning.done() and churner.is_settled,
+            lambda: churning.done() and (churner.is_settled or churner.is_deleted_late),
             _CHURN_SECONDS,
             "not all brokers agree on the topic that was made and deleted, or nobody leads it",
         )
