@@ -44,7 +44,7 @@ class _Broker:
     async def start(
         self, *directories: Path, lacking: Collection[TopicPartition] = ()
     ) -> tuple[Starts, LogDirectories]:
-        """A start that goes on until the broker is registered."""
+        """Runs a start until the broker is registered."""
         opened = LogDirectories(list(directories))
         opened.lock()
         opened.claim(CLUSTER, 3)

@@ -27,7 +27,7 @@ def given_back() -> Iterator[None]:
 def test_a_signal_at_any_moment_of_the_end_is_ignored(
     given_back: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Each change of what a signal does is followed by all signals."""
+    """After each change of a signal's handling all signals are sent."""
     change, changed = signal.signal, []
 
     def changes(number: int, handler: object) -> object:

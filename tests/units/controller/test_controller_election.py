@@ -1,5 +1,5 @@
-"""Several brokers and one place: whatever becomes of sessions, answers and the node, two are never controller in one
-epoch, a controller of an older epoch is found out, and somebody is controller in the end."""
+"""Several brokers and one controller: with any loss of sessions, answers and the node, two brokers are never
+controller in one epoch, a controller of an older epoch is detected, and in the end there is a controller."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Broker:
     election: Election = field(default_factory=Election)
     #: Which session it has in the tree; None without one. Sessions of all brokers are counted together.
     session: int | None = None
-    #: What its election wants, in order, and what it has not been told.
+    #: The effects that its election wants, in order, and the answers that it has not got.
     wanted: list[Effect] = field(default_factory=list)
     untold: list[Event] = field(default_factory=list)
     #: In which epoch it acts as controller.
@@ -50,7 +50,7 @@ class Broker:
 
 
 class Electing(RuleBasedStateMachine):
-    """A tree with the place in it, and brokers whose requests and answers take their time."""
+    """A tree with the controller's node, and brokers whose requests and answers are delayed."""
 
     @initialize()
     def begin(self) -> None:

@@ -1,5 +1,5 @@
-"""What Apache Kafka 3.9.1 and 4.3.1 do at the edges of groups: static leaders, full groups, groups that go,
-subscriptions of unusual clients, and what a member's request costs in a large group."""
+"""The behaviour of Apache Kafka 3.9.1 and 4.3.1 in special cases of groups: static leaders, full groups, groups that
+are removed, subscriptions of unusual clients, and the cost of a member's request in a large group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Segments of formats v0 and v1 written anew: the same records at the same offsets, and whole at every moment."""
+"""Segments of formats v0 and v1 are rewritten: the same records at the same offsets, and whole at every moment."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PIECES = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(OLD_CODECS), _RO
 
 
 def _segment(pieces: list[tuple[int, Codec, list[Row]]]) -> tuple[bytes, list[Record]]:
-    """A segment's content, and what is in it."""
+    """Returns a segment's content, and its records."""
     content, records = bytearray(), list[Record]()
     offset = 0
     for magic, codec, rows in pieces:
@@ -92,7 +92,7 @@ class _Stops(Exception):
 
 
 class _StopsAt(FileLayer):
-    """Goes down at one of its operations."""
+    """A disk that fails at one of its operations."""
 
     def __init__(self, operation: int) -> None:
         super().__init__()

@@ -128,7 +128,7 @@ def test_damage_in_the_middle_is_refused(tmp_path: Path) -> None:
 
 
 def test_numbers_that_no_transaction_has(tmp_path: Path) -> None:
-    """A tree that goes on from there would run out of them."""
+    """A tree that continues from such numbers would run out of them."""
     whole = writer.snapshot(_BASE)
     _write(
         tmp_path,
@@ -186,7 +186,7 @@ _CHANGES = st.lists(
 def test_a_snapshot_taken_at_any_moment_with_the_log_is_the_tree(
     changes: list[tuple[str, str, bytes | None]], begun: int, ended: int
 ) -> None:
-    """A snapshot is written while changes go on: some that come after its number are in it."""
+    """A snapshot is written during changes: some changes after its number are in it."""
     model: dict[str, Node] = {"/brokers": Node(None)}
     history = [dict(model)]
     entries: list[bytes] = []

@@ -1,4 +1,5 @@
-"""A consumer of committed records, as Kafka's clients are: it passes over what the answers to its fetches name."""
+"""A consumer of committed records, like Kafka's clients: it skips the aborted transactions that the answers to its
+fetches name."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def consume(log: PartitionLog, from_offset: int, max_bytes: int) -> list[int]:
     while offset < log.last_stable_offset:
         result = read_log(log, offset, max_bytes, log.last_stable_offset)
         if result.region is None:
-            # Compaction has left nothing behind the offset.
+            # Compaction has left no batch after the offset.
             break
         aborted = aborted_transactions(log, offset, result)
         records = FileLayer().pread(result.region.file.fileno(), result.region.size_bytes, result.region.position)

@@ -1,4 +1,4 @@
-"""A follower's log whose flushes and queued writes run when the test says so, and batches as a leader writes them."""
+"""A follower's log whose flushes and queued writes run on the test's request, and batches as a leader writes them."""
 
 from __future__ import annotations
 

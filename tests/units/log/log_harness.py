@@ -86,7 +86,7 @@ class LogHarness:
         return self.open(clean=True, log_start_offset=start)
 
     def crash(self, recovery_point: int | None = None) -> PartitionLog:
-        """The process dies (what was written is in the files) and a new one starts."""
+        """The process dies (written data stays in the files) and a new one starts."""
         point = self.log.recovery_point if recovery_point is None else recovery_point
         close_log(self.log, clean=False)
         return self.open(clean=False, recovery_point=point)

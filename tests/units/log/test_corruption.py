@@ -1,4 +1,4 @@
-"""What a disk has damaged of synced records is refused and never served, whichever file it was; what is good is
+"""Synced records that a disk has damaged are refused and never served, whichever file was damaged; good records are
 served. `corruption_model` has the rules, and runs thousands of seeds by command."""
 
 from __future__ import annotations

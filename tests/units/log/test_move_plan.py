@@ -1,4 +1,4 @@
-"""What is copied next: whatever a log becomes while it is copied, the copy becomes that, too."""
+"""The next data to copy: for any change of a log while it is copied, the copy becomes the same."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from jesenska.records.encode import encode_batch
 from jesenska.records.header import BatchHeader, read_header
 from tests.units.log.log_harness import NOW_MS, LogHarness, make_batch
 
-# What Apache Kafka 3.9.1 wrote for one producer: last offset 167, sequence 167, 8 records.
+# The snapshot of Apache Kafka 3.9.1 for one producer: last offset 167, sequence 167, 8 records.
 KAFKA_SNAPSHOT = bytes.fromhex(
     "0001 15068535 000000010000000000000000 0000 000000a7 00000000000000a7 00000007 000001a1fbea9267 ffffffff "
     "ffffffffffffffff"

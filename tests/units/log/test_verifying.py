@@ -1,4 +1,4 @@
-"""What `jesenska verify` finds in the files of a directory, and what it leaves to the broker that is at work there."""
+"""The findings of `jesenska verify` in the files of a directory, and the parts that it leaves to a running broker."""
 
 from __future__ import annotations
 

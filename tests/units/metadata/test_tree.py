@@ -1,5 +1,5 @@
-"""The tree against a naive model that keeps a plain dictionary and says in the simplest way what ZooKeeper's data
-model is."""
+"""The tree against a naive model that keeps a plain dictionary and defines ZooKeeper's data model in the simplest
+way."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ class TreeAgainstModel(RuleBasedStateMachine):
             assert data == node.data
             assert [name for name in self.tree.children(path)[0] if name != "zookeeper"] == children
             assert self.tree.acl(path)[0] == node.acl
-            extra = 1 if path == "/" else 0  # /zookeeper, a child that nobody created
+            extra = 1 if path == "/" else 0  # /zookeeper, a child that was not created
             assert (stat.version, stat.aversion, stat.cversion, stat.num_children) == (
                 node.version, node.aversion, node.created + node.deleted - extra, len(children) + extra,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The client by itself: where it connects to, and servers that do not keep to the protocol. What it does as a store is
+"""The client by itself: its addresses, and servers that do not follow the protocol. Its behaviour as a store is tested
 in tests/conformance."""
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def test_what_is_asked_for_in_one_turn_is_sent_in_two_pieces_in_its_order() -> N
 
 
 def test_a_server_that_takes_sessions_and_ends_their_connections_is_asked_ever_more_seldom() -> None:
-    """Seven connections in a row: the pauses between them are half of what they may be, at least."""
+    """Seven connections in a row: the pauses between them are at least half of their maximum."""
 
     async def body() -> None:
         times: list[float] = []

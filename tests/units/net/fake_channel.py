@@ -1,4 +1,4 @@
-"""A connection to a broker that is a function of the test's. What goes over it goes as bytes, each way."""
+"""A connection to a broker that is a function of the test. Requests and answers are sent as bytes."""
 
 from __future__ import annotations
 
@@ -63,4 +63,4 @@ class FakeChannel:
     @staticmethod
     def _fail(future: asyncio.Future[Any], reason: str) -> None:
         future.set_exception(NetworkException(reason))
-        future.exception()  # whoever does not await it needs no warning
+        future.exception()  # a caller that does not await it needs no warning

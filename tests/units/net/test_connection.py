@@ -40,7 +40,7 @@ class _File:
 
 
 class _Server:
-    """One end of a socket pair as a framed connection that keeps what it got; the test holds the other end."""
+    """One end of a socket pair as a framed connection that keeps its frames; the test has the other end."""
 
     def __init__(
         self, *, max_frame_bytes: int = 100_000_000, buffer: ReadBuffer | None = None, pause: bool = False
@@ -328,7 +328,7 @@ def test_a_peer_that_does_not_take_its_answers_is_not_read_until_it_does() -> No
 
 
 def test_frames_too_large_for_the_shared_buffer_keep_their_own_while_the_handler_says_so() -> None:
-    """Their buffers are used again, but not while somebody holds a view."""
+    """Their buffers are used again, but not while there is a view of them."""
 
     async def scenario() -> None:
         server = _Server()

@@ -1,4 +1,4 @@
-"""TLS between two frames' ends over a socket pair of the machine: what is sent arrives, whatever its size and kind."""
+"""TLS between two framed connections over a socket pair: all data arrives, whatever its size and kind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(name: str, *hosts: str, trusted: str = _AUTHORITY.pem, **more: Any)
 
 
 class OpenFile:
-    """A file of which a region is sent."""
+    """A file whose region is sent."""
 
     def __init__(self, path: Path) -> None:
         self.file = path.open("rb")

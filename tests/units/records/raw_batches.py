@@ -1,5 +1,5 @@
-"""Batches put together by hand, so that each field can lie; and random ones for property tests. Shares no code with
-what it tests."""
+"""Batches put together by hand, so that each field can be wrong; and random ones for property tests. Shares no code
+with the tested modules."""
 
 from __future__ import annotations
 

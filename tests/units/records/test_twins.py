@@ -26,7 +26,7 @@ both = pytest.mark.skipif(COMPILED is None, reason="the compiled codec is not bu
 
 
 def outcome(function: Any, *arguments: Any) -> Any:
-    """What a call gives, or what can be seen of its error."""
+    """Returns the result of a call, or the visible parts of its error."""
     try:
         return function(*arguments)
     except KafkaError as error:

@@ -79,13 +79,13 @@ class Leading:
 
 
 class UncertainStore:
-    """A session whose next changes are lost: on the way there, or on the way back. It may be suspended."""
+    """A session whose next changes are lost: the requests, or the answers. It may be suspended."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.lost_there = self.lost_back = 0
         self.state = SessionState.CONNECTED
-        #: Changes that somebody has asked for.
+        #: Number of requested changes.
         self.asked = 0
 
     def __getattr__(self, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""A partition with several replicas: what it answers when, and whom it tells."""
+"""A partition with several replicas: its answers, and its notifications."""
 
 from __future__ import annotations
 

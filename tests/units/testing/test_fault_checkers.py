@@ -510,7 +510,7 @@ def test_faults_of_every_kind_are_planted() -> None:
 
 
 def test_a_long_history_is_checked_soon(told: Told) -> None:
-    """Time in proportion: what grows with the square would take hours here."""
+    """The time is proportional: a quadratic check would take hours here."""
     count = 60_000
     for offset in range(count):
         told.acknowledged(b"%d" % offset, offset)

@@ -124,7 +124,7 @@ class Driver:
     # --- requests ----------------------------------------------------------------------------------------------------
 
     def answer(self, token: int) -> ProducerAnswer | None:
-        """What was answered; None if nothing yet."""
+        """Returns the answer; None if there is none yet."""
         found = self.answers.get(token, [])
         assert len(found) <= 1, "answered twice"
         return found[0] if found else None

@@ -1,4 +1,4 @@
-"""Random messages of any declared kind, limited to what a version can carry."""
+"""Random messages of any declared kind, limited to the fields of a version."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def topologies(count: int, seed: int = 0) -> list[Json]:
 
 
 def named(name: str, seed: int = 0) -> Json:
-    """The description of that name; KeyError if there is none among those that are written down, and the first 100,000
+    """Returns the description of that name; KeyError if it is neither a written one nor one of the first 100,000
     random ones."""
     number = name.removeprefix("random ")
     if name.startswith("random ") and number.isdigit():
@@ -56,7 +56,7 @@ def _written_down(seed: int) -> Iterator[Json]:
 
 
 def _with_headers(description: Json) -> Json:
-    """Every record of the input has a header that says which it is."""
+    """Gives every record of the input a header with its number."""
     records = [
         record if "advance_ms" in record else {**record, "headers": [["number", str(number)]]}
         for number, record in enumerate(description["input"])
@@ -398,7 +398,7 @@ def _windows_joined(sketch: Sketch, chance: random.Random) -> None:
 
 
 def _join_of_joins(sketch: Sketch, chance: random.Random) -> None:
-    """Nothing is kept but the sources: what a join looks up is worked out from them."""
+    """Only the sources are stored: a join computes its look-ups from them."""
     left, right, third = (sketch.table(topic) for topic in ("left", "right", "third"))
     pairs = sketch.join(
         "outer", sketch.step("filter", left, predicate="odd length"), sketch.step("map_values", right, function="upper")
@@ -624,7 +624,7 @@ def _nulls(chance: random.Random, null: str, key: str, start: int, right: str) -
 
 
 def _empty_foreign_values(seed: int) -> Json:
-    """What a table gives under a foreign key may be an empty value, or none."""
+    """A table's value under a foreign key may be empty, or missing."""
     sketch = Sketch("foreign values that are empty")
     sketch.end(_joined(sketch, "table", "foreign", "left", {}, "joined"), "out")
     rights = [_record("right", "a", "", 1), _record("right", "b", "B", 1)]
@@ -634,7 +634,8 @@ def _empty_foreign_values(seed: int) -> Json:
 
 
 def _without_empty_values(sketch: Sketch, records: list[Json]) -> list[Json]:
-    """An empty value under a foreign key is a known difference, whose effects are hard to tell in a large topology."""
+    """Replaces empty values under a foreign key: they are a known difference, whose effects are hard to find in a
+    large topology."""
     if not any("foreign_key" in step for step in sketch.steps):
         return records
     return [{**record, "value": "e"} if record.get("value") == "" else record for record in records]
@@ -723,7 +724,8 @@ def _by_letter(sketch: Sketch, stream: Node) -> Node:
 
 
 def _late_input(chance: random.Random) -> list[Json]:
-    """Records of few keys whose time goes on and falls back, to the edge of windows and of their grace and beyond."""
+    """Returns records of few keys whose time advances and falls back, to the edge of windows and of their grace and
+    beyond."""
     records, now = [], 0
     for _ in range(30):
         now += chance.choice((0, 1, 1, 2, 3, 5, 10))
@@ -877,7 +879,7 @@ PROGRAMS = (
 
 
 def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> Node:
-    """A step with one of PROGRAMS, on a stream of strings, and what it needs."""
+    """A step with one of PROGRAMS, on a stream of strings, and the stores that it needs."""
     store = sketch.fresh("store-")
     match processor:
         case "count seen" | "count seen values":
@@ -921,7 +923,7 @@ def program(sketch: Sketch, of: Node, processor: str, chance: random.Random) -> 
             return sketch.step("process", of, processor=processor)
 
 
-# ---- what cannot be built, or not run ----
+# ---- topologies that cannot be built, or not run ----
 
 
 def _mistakes(seed: int) -> Iterator[Json]:
@@ -959,7 +961,7 @@ def _final_results_without_windows(sketch: Sketch, chance: random.Random) -> Non
 
 
 def _two_sinks_on_a_source(sketch: Sketch, chance: random.Random) -> None:
-    """This one can be built, and is a circle: what is written is read again."""
+    """This one can be built, and is a circle: written records are read again."""
     sketch.to(
         sketch.step(
             "filter",
@@ -1029,7 +1031,7 @@ def _source(sketch: Sketch, chance: random.Random) -> Node:
 
 
 def _stage(sketch: Sketch, chance: random.Random, nodes: list[Node]) -> list[Node]:
-    # The newer ones are taken more often, so that stages stand one after the other.
+    # The newer ones are chosen more often, so that stages follow one another.
     of = nodes[-1] if chance.random() < 0.7 else chance.choice(nodes)
     if of.kind == "table":
         return _table_stage(sketch, chance, nodes, of)

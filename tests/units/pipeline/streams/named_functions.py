@@ -1,7 +1,7 @@
-"""The functions that descriptions of topologies name. `StreamsJudge.java` has the same ones.
+"""The functions that descriptions of topologies name. `StreamsJudge.java` has the same functions.
 
 A predicate takes key and value. A function takes two arguments: key and value, two values, or an aggregate and a
-value, as the step says that names it. Null is None, and "null" in a text. Keys of windows are written as
+value, depending on the step that names it. Null is None, and "null" in a text. Keys of windows are written as
 key@start/end.
 """
 

@@ -43,7 +43,7 @@ THREE_HUNDRED = topologies(300)
 
 
 def check(description: Json, cuts: Cuts, partitions: int, directory: Path, titles: Counter[str]) -> StateFiles:
-    """Fails with what differs, if it is no known difference."""
+    """Raises an error with the differences, except known ones."""
     chance = Random(description["name"])
     files = StateFiles(directory / description["name"], chance)
     try:

@@ -1,4 +1,4 @@
-"""What of a program travels to workers that do not have its modules."""
+"""The parts of a program that are sent to workers without its modules."""
 
 from __future__ import annotations
 
