@@ -1,4 +1,4 @@
-"""Sets of tests: each file is in one, a failure is told, and Ctrl-C leaves no process behind."""
+"""Sets of tests: each file is in one set, a failure is reported, and Ctrl-C leaves no process running."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def _is_in(path: str, name: str) -> bool:
 
 
 def _sets_of_files(tier: str) -> dict[str, list[str]]:
-    """For each file of tests, the sets of a tier that collect it. The rotation collects what others have left out."""
+    """For each file of tests, the sets of a tier that collect it. The rotation collects the files that the others
+    leave out."""
     commands = {
         what.name: list(what.command) for what in sets(tier) if "pytest" in what.command and what.name != "rotation"
     }

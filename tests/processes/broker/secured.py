@@ -72,7 +72,7 @@ def login(user: str, secret: str, mechanism: str = "PLAIN") -> dict[str, str]:
 
 
 def config(protocol: str, settings: Mapping[str, str] | None = None) -> ClientConfig:
-    """A client's configuration from Kafka's settings. Whoever speaks TLS trusts the authority."""
+    """A client's configuration from Kafka's settings. A client with TLS trusts the authority."""
     trusted = {"ssl.truststore.certificates": AUTHORITY.pem}
     return client_config(ADMIN_SETTINGS, {"security.protocol": protocol, **trusted, **(settings or {})})
 

@@ -1,5 +1,5 @@
-"""AlterReplicaLogDirs against a running broker: replicas move under load, and what is asked for wrongly is answered as
-Apache Kafka does (tests/conformance/test_moves.py asks it)."""
+"""AlterReplicaLogDirs against a running broker. Replicas move under load, and wrong requests get the answers of Apache
+Kafka (tests/conformance/test_moves.py sends the same requests to it)."""
 
 from __future__ import annotations
 
@@ -333,7 +333,8 @@ def test_nothing_comes_into_a_cordoned_directory(tmp_path: Path, broker: BrokerP
 
 
 def test_a_directory_that_goes_in_the_middle_takes_no_record_along(tmp_path: Path, broker: BrokerProcess) -> None:
-    """The target disappears: the replica stays where it is. It is back with the next start, and the move goes on."""
+    """The target disappears, and the replica stays in its directory. After the next start the target is back, and the
+    move goes on."""
     filled(broker, "t")
     home = home_of(broker, "t")
     target = next(name for name in "abc" if name != home)

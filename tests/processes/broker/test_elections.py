@@ -1,5 +1,5 @@
-"""Who leads partitions of a tree in which other brokers have led: nobody who lacks what was committed, unless that is
-allowed."""
+"""The election of leaders in a tree in which other brokers have led. A broker that lacks committed records is not
+elected, unless that is allowed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.processes.broker.test_shared_tree import broker_on, goes_round, on, t
 from tests.raw_connection import RawConnection
 from tests.served_tree import served
 
-#: The broker that led and does not come back, and the one that starts.
+#: The broker that led and does not return, and the broker that starts.
 GONE, HERE = 5, 0
 
 

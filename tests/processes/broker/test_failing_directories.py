@@ -1,5 +1,5 @@
-"""One of a broker's log directories fails: its partitions answer KAFKA_STORAGE_ERROR, the others go on, everybody is
-told, and nothing is lost once it is mended."""
+"""One of a broker's log directories fails. Its partitions answer KAFKA_STORAGE_ERROR, the others go on, the other
+brokers and the clients learn of it, and nothing is lost when the directory is mended."""
 
 from __future__ import annotations
 

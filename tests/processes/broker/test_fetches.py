@@ -1,5 +1,5 @@
-"""The rows of a fetch's table (`broker/fetching/fetch_states.py`) on a broker. Its pool works when the test says so,
-and nothing of its disk is in memory for as long as the test says so. In the end no answer holds a file."""
+"""The rows of the fetch table (`broker/fetching/fetch_states.py`) on a broker. The test decides when its pool works
+and when data of its disk is in memory. At the end no answer holds a file."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Files(FileLayer):
 
 
 class HeldPool(Pool):
-    """While it `holds`, work waits for `run`; while it `is_full`, there is none taken."""
+    """While it `holds`, work waits for `run`. While it `is_full`, it takes no work."""
 
     holds = False
     is_full = False
@@ -120,7 +120,7 @@ class Room:
         self.version = version
 
     def roll(self) -> None:
-        """The partition goes on in a new segment."""
+        """Starts a new segment of the partition."""
         for log in self.broker.directories.logs.values():
             log.roll(self.broker.clock.now_ms())
 

@@ -1,8 +1,8 @@
-"""A disk without room: KAFKA_STORAGE_ERROR, nothing half-written is shown, reads go on, and writes resume when there
-is room, without a restart.
+"""A disk without room. Writes are answered with KAFKA_STORAGE_ERROR, no half-written data are shown, and reads go on.
+Writes resume when there is room, without a restart.
 
-Two ways to have no room: a limit on the size of the running broker's files (Linux), and a file system of a few
-megabytes (where the machine lets tests mount one)."""
+There are two ways to have no room: a limit on the size of the running broker's files (Linux), and a file system of a
+few megabytes (where the machine lets tests mount one)."""
 
 from __future__ import annotations
 
@@ -174,7 +174,8 @@ def test_a_start_on_a_full_file_system_is_refused_in_one_sentence(small_disk: Sm
 
 
 def test_topics_are_not_created_half_when_there_is_no_room(small_disk: SmallDisk) -> None:
-    """What cannot be created is told so, and once there is room the broker goes on without a restart."""
+    """A topic that cannot be created is answered with an error. When there is room, the broker goes on without a
+    restart."""
     with BrokerProcess(small_disk.path / "data") as broker, RawConnection(broker.bootstrap) as connection:
         small_disk.fill()
         wanted = CreateTopicsRequestTopic(name="late", num_partitions=3, replication_factor=1)

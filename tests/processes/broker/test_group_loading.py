@@ -1,5 +1,5 @@
-"""What a broker makes of `__consumer_offsets` when it starts: damaged batches, a disk that fails, transactions, topics
-that were deleted meanwhile."""
+"""Loads `__consumer_offsets` at the start of a broker: with damaged batches, a disk that fails, transactions, and
+topics that were deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def committed(broker: Broker, group: str, topic: str = "t") -> int | None:
 
 
 async def committed_by_all(data: Path) -> None:
-    """A stopped broker whose groups have committed, each in a batch of its own, in several segments."""
+    """Fills and stops a broker whose groups have committed, each in a batch of its own, in several segments."""
     async with running(data, offsets_topic_segment_bytes=str(_LAST)) as broker:
         await broker.coordinators.groups.ensure_topic()
         for number, name in enumerate(_NAMES):

@@ -1,5 +1,5 @@
-"""Leader epochs as a consumer asks for them: what ListOffsets hands out OffsetForLeaderEpoch knows, whatever happened
-to the broker in between."""
+"""Leader epochs that a consumer asks for: OffsetForLeaderEpoch knows every epoch that ListOffsets returns, also after
+restarts and other events."""
 
 from __future__ import annotations
 

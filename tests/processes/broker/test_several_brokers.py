@@ -1,5 +1,5 @@
-"""Several brokers on one loop and one tree: the settings of their life together. What becomes of processes that are
-killed is asked in tests/cluster."""
+"""Several brokers on one loop and one tree: the settings of a cluster. tests/cluster has the tests of killed
+processes."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ def test_a_partition_number_that_is_far_away_takes_no_memory(tmp_path: Path) -> 
     async def work(brokers: Cluster) -> None:
         await brokers.create(1, 1)
         other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)
-        leader = brokers.controller.broker_id  # what a broker has replicas of itself, it is told by another order
+        leader = brokers.controller.broker_id  # a broker learns of the replicas that it has itself by another order
         orderer = Orderer(leader, other.control.orders.fence.controller_epoch)
         state = PartitionView(PartitionStateNode(leader, 0, (leader,), 1))
         far, near = (

@@ -1,5 +1,5 @@
-"""A producer that sends several requests before the first is answered, where replicas take their time: the requests
-are written without waiting for one another, and are answered in their order."""
+"""A producer that sends several requests before the first is answered, with slow replicas. The requests are written
+without waiting for one another, and are answered in their order."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Thousands of connections that are silent, slow, or do not read what they asked for: another client is served all the
-time, and memory stays within bounds."""
+"""Thousands of connections that are silent, slow, or do not read their answers. Another client is served all the time,
+and memory stays within bounds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOPIC = "read-by-all"
 _ROUNDS = 5
 _EXCHANGES = 20
 _AT_ONCE = 25
-#: What the broker may take: for all buffers of what has not arrived whole, and for each connection.
+#: The memory that the broker may use: for all buffers of incomplete requests, and for each connection.
 _MAX_KB, _MAX_KB_EACH = 64 * 1024, 12
 
 pytestmark = pytest.mark.timeout(300)
@@ -125,7 +125,7 @@ class Client(threading.Thread):
 
 def _connect(broker: BrokerProcess) -> socket.socket:
     connection = socket.socket()
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # what it does not read stays with the broker
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # bytes that it does not read stay at the broker
     connection.connect((broker.host, broker.port))
     connection.setblocking(False)
     return connection
@@ -147,7 +147,7 @@ def test_thousands_of_silent_slow_and_deaf_connections_harm_nobody(many_files: N
         for _ in range(50):
             _produce(first, 50_000)
         beginnings = [
-            b"",  # says nothing
+            b"",  # sends nothing
             struct.pack(">i", 60_000),  # a small request, byte by byte
             struct.pack(">i", 900_000) + b"\0\0\0\x09",  # a larger one
             struct.pack(">i", 104_857_600) + b"\0\0\0\x09",  # the largest that is allowed

@@ -1,7 +1,7 @@
-"""A disk that does not answer for a while: whoever asked for what is on it waits, everybody else is served.
+"""A disk that does not answer for a while. Requests for its data wait, and all other requests are served.
 
-The file layer holds every call that may wait for the disk until the test lets it go, and notes those that come from
-the loop's own thread."""
+The file layer holds every call that may wait for the disk until the test releases it, and notes the calls from the
+loop's own thread."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Client:
         return ErrorCode(answer.responses[0].partition_responses[0].error_code)
 
     async def fetch(self, offset: int) -> int:
-        """The base offset of the first batch that comes."""
+        """The base offset of the first batch in the answer."""
         asked = FetchRequestTopic(
             topic=_TOPIC, partitions=[FetchRequestPartition(fetch_offset=offset, partition_max_bytes=1000)]
         )

@@ -1,4 +1,4 @@
-"""Transactions of one broker: its settings, its restarts, what is listed, what hangs."""
+"""Transactions of one broker: its settings, its restarts, lists of transactions, and hanging transactions."""
 
 from __future__ import annotations
 
@@ -312,7 +312,7 @@ def test_with_transaction_version_2_a_late_marker_does_not_end_the_transaction_t
         told = client.end(asked, asked.producer, 5, commits=True)
         client.settled("a")
         following = Who(told.producer_id, told.producer_epoch)
-        # The marker of that end has this epoch; it comes once more.
+        # The marker of that end has this epoch. It is sent a second time.
         assert client.marker(following, commits=True, transaction_version=2) == ErrorCode.NONE
         assert client.produce(asked, following, 12) == ErrorCode.NONE
         assert client.marker(following, commits=True, transaction_version=2) == ErrorCode.INVALID_PRODUCER_EPOCH
@@ -364,7 +364,8 @@ def test_without_verification_old_clients_write_unasked(tmp_path: Path) -> None:
 def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partition_is_in_the_transaction(
     tmp_path: Path, version: int
 ) -> None:
-    """Nobody coordinates yet. Old clients try this error again, and not those of coordinators."""
+    """There is no coordinator yet. Old clients repeat the request after this error, but not after the errors of
+    coordinators."""
     with started(tmp_path / "data") as process, Client(process) as client:
         client.ask(
             CreateTopicsRequest(topics=[CreateTopicsRequestTopic(name=TOPIC, num_partitions=1, replication_factor=1)]),

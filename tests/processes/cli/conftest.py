@@ -35,7 +35,7 @@ class Tool(Protocol):
 
 @pytest.fixture
 def tool(capsys: pytest.CaptureFixture[str]) -> Tool:
-    """Runs a tool; the exit code, and what it wrote on stdout and stderr."""
+    """Runs a tool. Returns the exit code and the output on stdout and stderr."""
 
     def run(main: Main, *arguments: str) -> Result:
         capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What tests of groups look at from outside, through our own client."""
+"""Groups as tests see them from outside, through our own client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 class Reachable(Protocol):
-    """A broker, ours or another's."""
+    """A broker, ours or Apache Kafka's."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -37,7 +37,7 @@ def ask(broker: Reachable, work: Callable[[Cluster], Awaitable[Value]]) -> Value
 
 
 async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
-    """Apache Kafka listens before it has registered: where no broker is there yet, it is asked again."""
+    """Apache Kafka listens before it has registered. Repeats the request while there is no broker yet."""
     while True:
         (error,) = (await Admin(cluster).create_topics([NewTopic(topic, partitions, 1)])).values()
         if error is None or isinstance(error, TopicAlreadyExistsError):

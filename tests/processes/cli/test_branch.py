@@ -1,4 +1,4 @@
-"""`jesenska branch`, and the setting that every client can ask for a branch with, against a broker of ours."""
+"""`jesenska branch`, and the setting with which every client can request a branch, against a broker of ours."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_branch_has_partitions_settings_and_records_of_its_source(
     assert [len(records) for records in values(fast_broker, "trial", 3).values()] == [201] * 3
     assert [len(records) for records in values(fast_broker, "orders", 3).values()] == [202] * 3
     assert values(fast_broker, "trial", 3)[1][-1] == b"601"
-    # The source goes, and the branch stays; also through a start of the broker.
+    # The source is deleted, and the branch stays, also after a restart of the broker.
     assert tool(kafka_topics.main, *at, "--delete", "--topic", "orders").code == 0
     assert [len(records) for records in values(fast_broker, "trial", 3).values()] == [201] * 3
 
@@ -253,7 +253,7 @@ def test_a_group_with_members_gets_its_offsets_in_a_branch_once_and_goes_on(
                 TopicPartition(topic, 0)
             ]
 
-        # Neither what it has already, nor a topic that it reads, nor one that is no branch.
+        # Not a topic that it has already, not a topic that it reads, and not a topic that is not a branch.
         for topic in ("beside", "in-use", "no-branch"):
             assert isinstance(ask(fast_broker, partial(alter, topic=topic)), UnknownMemberIdError), topic
         until_shared(fast_broker, "at-work", 1, 1)

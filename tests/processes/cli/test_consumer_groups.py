@@ -1,5 +1,5 @@
-"""kafka-consumer-groups against a broker of ours. What Kafka 4.3.1's tool prints for the same was compared by hand;
-the columns stand here."""
+"""kafka-consumer-groups against a broker of ours. The output was compared with that of Kafka 4.3.1's tool by hand. The
+columns are in these tests."""
 
 from __future__ import annotations
 

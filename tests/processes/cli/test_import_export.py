@@ -1,5 +1,5 @@
-"""`jesenska import` and `jesenska export`: where they refuse, what they leave then, and the way there and back between
-a tree of its own and a ZooKeeper. With Apache Kafka on the other side: tests/conformance/test_interchange.py."""
+"""`jesenska import` and `jesenska export`: their refusals, the files that they leave then, and the way from a tree of
+a broker's own to a ZooKeeper and back. tests/conformance/test_interchange.py has the tests with Apache Kafka."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _partition(directory: Path) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """What Kafka left: one partition of one record, and its tree in a ZooKeeper's files beside it."""
+    """Data of Kafka: one partition of one record, and its tree in a ZooKeeper's files beside it."""
     directory = tmp_path / "kafka"
     _partition(directory)
     (directory / "meta.properties").write_text(_PROPERTIES)
@@ -482,7 +482,7 @@ def test_a_directory_that_does_not_say_whose_it_is(data: Path, tool: Tool) -> No
 
 
 def test_a_broker_takes_its_number_from_its_directory(data: Path, tool: Tool) -> None:
-    """Kafka's first broker is 0, ours 1 where nothing says otherwise."""
+    """Without a setting, Kafka's first broker is 0 and ours is 1."""
     (data / "meta.properties").write_text(_PROPERTIES.replace("broker.id=1", "broker.id=4"))
     nodes = _nodes((4,))
     data_directory(data.parent / "four", nodes)

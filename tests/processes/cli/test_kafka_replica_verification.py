@@ -1,4 +1,4 @@
-"""kafka-replica-verification: what it compares, with batches made by hand; the tool itself against a broker of
+"""kafka-replica-verification: its comparisons, with batches made by hand, and the tool itself against a broker of
 ours."""
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def test_many_small_fetches_come_to_the_end(at: Tool, broker: BrokerProcess) -> 
 
 
 def test_a_topic_that_is_made_anew_is_read_from_its_end(tool: Tool, broker: BrokerProcess) -> None:
-    """It is shorter than where the tool reads."""
+    """The log is shorter than the offset that the tool reads."""
     fill(broker, "anew", 1, 10)
     arguments = (
         "--topics-include",
@@ -258,7 +258,7 @@ def test_a_topic_that_is_made_anew_is_read_from_its_end(tool: Tool, broker: Brok
 def test_offsets_that_are_not_there_any_more_are_passed_over(
     broker: BrokerProcess, capsys: pytest.CaptureFixture[str], offset: int, following: int
 ) -> None:
-    """What was deleted up to 5, and what ends at 10."""
+    """Deleted offsets up to 5, and a log that ends at 10."""
     key = TopicPartition(f"trimmed-{offset}", 0)
     fill(broker, key.topic, 1, 10)
 
@@ -283,7 +283,7 @@ def verification(
 
 
 def two_replicas(monkeypatch: pytest.MonkeyPatch, on_1: FetchedReplica, on_2: FetchedReplica, *arguments: str) -> int:
-    """What the tool does with what two brokers answer, whatever it asks for."""
+    """Runs the tool with these answers of two brokers to every fetch."""
 
     async def fetch(
         _: Cluster, broker: int, offsets: Mapping[TopicPartition, int], **__: object

@@ -26,7 +26,7 @@ topology = builder.build()
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program that imports a file beside it; what it adds to the path goes again."""
+    """A program that imports a file beside it. Its additions to the path are removed afterwards."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "beside.py").write_text("topic = 'in'\n")
     file = tmp_path / "a_program_of_streams.py"

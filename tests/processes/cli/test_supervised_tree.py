@@ -23,7 +23,7 @@ from jesenska.net.listener import listening_socket
 from tests.on_a_loop import on_a_loop
 from tests.session_holder import SESSION_TIMEOUT_MS
 
-#: For what is waited for: less than a session's timeout.
+#: The limit for waits. It is less than a session's timeout.
 _SECONDS = 50.0
 
 
@@ -40,7 +40,7 @@ class Tree:
         self.address = ""
 
     def hear(self) -> dict[str, Any]:
-        """The next thing that it says."""
+        """The next line of its output."""
         assert self.process.stdout is not None
         said = json.loads(self.process.stdout.readline())
         assert isinstance(said, dict)
@@ -201,7 +201,7 @@ async def test_it_serves_at_the_socket_that_it_is_given_again_and_again(tmp_path
             tree.address = address
             store, ended = await tree.session()
             before = (await store.create("/a", ephemeral=True)).stat
-        # Who connects while nobody serves waits.
+        # A client that connects while there is no server waits.
         waiting = asyncio.create_task(connect(address, session_timeout_ms=SESSION_TIMEOUT_MS))
         with serving(tmp_path, str(descriptor), descriptors=(descriptor,)) as again:
             assert again.address == address

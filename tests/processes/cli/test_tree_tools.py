@@ -26,7 +26,7 @@ from tests.processes.cli.conftest import Main, Result, Tool
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BrokerProcess, str]]:
-    """A broker, and where its tree is."""
+    """A broker, and the address of its tree."""
     address = f"127.0.0.1:{free_port()}"
     with BrokerProcess(
         tmp_path_factory.mktemp("tree") / "data", settings={"jesenska.zookeeper.listener": address}

@@ -1,5 +1,5 @@
-"""What a consumer does where leaders change (KIP-320): which leader epochs it names, whom it believes, and where it
-goes on when the log is not the one that it has read."""
+"""A consumer's behaviour when leaders change (KIP-320): the leader epochs that it names, the metadata that it
+believes, and the offset from which it continues when the log differs from the one that it has read."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _RESETS = ["earliest", "latest", "none"]
 
 @dataclass
 class Replica:
-    """A broker: the leader epoch in which it takes itself for the leader, its log as the leader epochs of the records,
-    what it tells of the leader (broker and epoch), and what it was asked."""
+    """A broker: the leader epoch in which it believes that it leads, its log as the leader epochs of the records, the
+    leader that it names (broker and epoch), and the requests that it received."""
 
     epoch: int
     log: list[int]
@@ -74,14 +74,14 @@ class Replica:
     before: Callable[[], None] = lambda: None
     #: How many records an answer may have.
     batches: int = 1
-    #: How many partitions there are, each with this log, and those of which no records are given.
+    #: The number of partitions, each of which has this log, and the partitions for which it returns no records.
     partitions: int = 1
     refused: frozenset[int] = frozenset()
-    #: Whether it looks at the epochs of requests.
+    #: True if it checks the epochs of requests.
     fences: bool = True
     #: The replica that it sends consumers to.
     near: int = -1
-    #: Partitions that nobody leads.
+    #: Partitions that have no leader.
     leaderless: frozenset[int] = frozenset()
 
     def refuses(self, current_leader_epoch: int) -> ErrorCode:
@@ -189,7 +189,7 @@ async def consumer_of(
     timeout_seconds: float = 60.0,
     at_most: dict[type[Message], int] | None = None,
 ) -> AsyncIterator[Consumer]:
-    """A consumer that knows these brokers, the first of which it asks first."""
+    """A consumer that knows these brokers and asks the first one first."""
     ports: list[int] = []
     async with asyncio.timeout(20), contextlib.AsyncExitStack() as stack:
         for replica in replicas:
@@ -213,7 +213,7 @@ async def read(consumer: Consumer, count: int) -> list[int]:
 
 
 async def moved(consumer: Consumer, goes: Callable[[], bool]) -> None:
-    """Polls until something has come about."""
+    """Polls until a condition is true."""
     while not goes():
         assert await consumer.poll(0.01) == {}
 
@@ -285,7 +285,7 @@ async def test_the_leader_checks_a_position_that_is_read_on_from_at_a_near_repli
         await consumer.assign({KEY: 0})
         assert await read(consumer, 2) == [0, 1]
         for replica in (leader, near):
-            # Nobody refuses: the metadata alone tell of the new epoch.
+            # No broker refuses the fetch: only the metadata contain the new epoch.
             replica.epoch, replica.tells, replica.fences = 2, (0, 2), False
         consumer.cluster.forget_topic("t")
         await moved(consumer, lambda: bool(leader.checks or near.checks))
@@ -339,8 +339,8 @@ async def test_where_the_leader_does_not_know_the_epoch_auto_offset_reset_holds(
 
 @on_a_loop
 async def test_a_leader_before_the_one_that_was_read_does_not_throw_a_consumer_back() -> None:
-    """A consumer has metadata of epoch 0 and reads on while their leader leads again in epoch 2. Then it is told of
-    the leader of epoch 1, which stood still and has less."""
+    """A consumer has metadata of epoch 0 and continues to read while their leader leads again in epoch 2. Then a
+    broker names the leader of epoch 1, which was paused and has fewer records."""
     between = Replica(epoch=1, log=[0, 0, 1], tells=(1, 0))
     leader = Replica(epoch=2, log=[0, 0, 2, 2, 2], tells=(1, 2), fences=False)
     async with consumer_of(between, leader) as consumer:
@@ -529,7 +529,7 @@ async def test_what_becomes_of_a_position_that_was_moved_meanwhile_is_nobodys_er
 
 @on_a_loop
 async def test_a_broker_that_knows_no_topic_ids_is_not_believed_a_leader_before_either() -> None:
-    """An older release, of which one is left, and which was cut off."""
+    """One broker still has an older release, and it was cut off."""
     old, new = Replica(epoch=1, log=[1], tells=(1, 2)), Replica(epoch=2, log=[1, 2, 2], tells=(1, 2))
     async with consumer_of(old, new) as consumer:
         await consumer.assign({KEY: 0})

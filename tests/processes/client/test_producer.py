@@ -126,7 +126,7 @@ def test_a_batch_is_sent_again_as_often_as_retries_says(broker: BrokerProcess) -
 
 
 class _Drawn(random.Random):
-    """Draws the partition behind the one that the key would have."""
+    """Draws the partition after the one that the key would get."""
 
     def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
         return (partition_of_key(b"k", 3) + 1) % 3
@@ -220,7 +220,7 @@ def test_the_first_record_waits_no_longer_than_max_block() -> None:
                 with pytest.raises(error, match=message):
                     await producer.send("first", b"value")
 
-    # That nobody answers is known only once one attempt has ended.
+    # The producer knows that no broker answers only when one attempt has ended.
     asyncio.run(run(False, 2.0, NetworkException, "No broker answers"))
     asyncio.run(run(True, 0.2, RequestTimedOutError, "No broker has told the partitions of topic first within 0.2"))
 

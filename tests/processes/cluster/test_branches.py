@@ -143,7 +143,7 @@ def test_a_branch_outlives_its_source_and_its_leader(cluster: BrokerCluster) -> 
 
 
 def test_a_leader_without_a_source_begins_no_empty_log(cluster: BrokerCluster) -> None:
-    """A branch whose source went before it was made, as another controller may leave it."""
+    """A branch whose source was deleted before the branch was made. Another controller may leave such a branch."""
     point = BranchPoint("vanished", 3, uuid_from_text("9tbXHgBvRzO0K-63RUy5HQ"))
     node = TopicNode({0: (1, 2, 3)}, uuid_from_text("AAAAAAAAAAAAAAAAAAAAAQ"))
 

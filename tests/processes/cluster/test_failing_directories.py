@@ -1,5 +1,5 @@
-"""A broker of several loses one of its log directories under load: others lead what was there, everything else stays
-where it is, and nothing acknowledged is lost."""
+"""A broker of several loses one of its log directories under load. Other brokers lead the partitions of that
+directory, all other partitions stay in place, and no acknowledged record is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients are told of a cluster is the same whichever broker they ask, and only leaders serve partitions."""
+"""The metadata of a cluster are the same at every broker, and only leaders serve partitions."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_leaders_and_followers_are_spread_evenly(cluster: BrokerCluster) -> None
     assert [partition.leader for partition in partitions] == [partition.replicas[0] for partition in partitions]
     assert Counter(partition.leader for partition in partitions) == {1: 10, 2: 10, 3: 10}
     assert {tuple(sorted(partition.replicas)) for partition in partitions} == {(1, 2, 3)}
-    # Who follows first is who leads when the leader is gone.
+    # The first follower leads when the leader has failed.
     pairs = Counter(partition.replicas[:2] for partition in partitions)
     assert set(pairs.values()) == {5}
 

@@ -1,4 +1,4 @@
-"""What leaders acknowledge stands in every replica, byte for byte."""
+"""All acknowledged records are in every replica, byte for byte."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that cannot join a cluster say why in one sentence, end with 1, and disturb nobody."""
+"""Brokers that cannot join a cluster print the reason in one sentence, end with 1, and disturb no other broker."""
 
 from __future__ import annotations
 

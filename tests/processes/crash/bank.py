@@ -18,8 +18,8 @@ _SECONDS = 180.0
 
 
 def command(kind: str) -> list[str]:
-    """What runs a client of that kind: ours, librdkafka, or a release of Apache Kafka's. Skips, or fails in CI, where
-    something is missing for it."""
+    """The command that runs a client of this kind: ours, librdkafka, or a release of Apache Kafka's. Skips, or fails
+    in CI, where a program for it is missing."""
     if kind == LIBRDKAFKA:
         need_modules("confluent_kafka")
         return [sys.executable, "-m", "tests.processes.crash.transfer_client"]
@@ -64,8 +64,8 @@ class Client(Process):
 
 
 class Bank:
-    """A load of `faults.apply`: workers of the named kinds, and those that watch. It gets on by transfers that were
-    seen. `kinds`: ours, librdkafka, or releases of Apache Kafka's client."""
+    """A load of `faults.apply`: workers of the named kinds, and watchers. Its progress is the number of transfers that
+    were seen. `kinds`: ours, librdkafka, or releases of Apache Kafka's client."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class Bank:
                 raise watcher.failure(f"has ended with {watcher.code}")
 
     def until(self, is_so: Callable[[], bool], what: str) -> None:
-        """Returns when it is so; LoadFailedError with what all have said last otherwise."""
+        """Returns when the condition is true. Otherwise raises LoadFailedError with the last output of all clients."""
         deadline = time.monotonic() + _SECONDS
         while not is_so():
             self._keep_up()
@@ -153,5 +153,5 @@ class Bank:
             process.kill()
 
     def said(self, word: str) -> dict[str, int]:
-        """How often its clients have said what."""
+        """The number of times that its clients have printed each line that begins with this word."""
         return said([*self.workers.values(), *self.watchers], word)

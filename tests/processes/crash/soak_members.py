@@ -1,5 +1,5 @@
-"""Members of the group that the soak shakes: ours, as tasks of this process, and librdkafka's, as processes of their
-own. Each can leave and die, ours can lose its connections."""
+"""Members of the group in the soak: ours, as tasks of this process, and librdkafka's, as processes of their own. Each
+can leave and die, and ours can lose its connections."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SoakMember(ABC):
 
     @abstractmethod
     def owned(self) -> set[TopicPartition]:
-        """What it believes to be its own."""
+        """The partitions that it believes it owns."""
 
     @abstractmethod
     async def leave(self) -> None:

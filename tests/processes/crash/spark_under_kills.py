@@ -1,5 +1,5 @@
-"""What harnesses have in common that kill a program on Spark while its input grows: the driver as a process, the
-input, and what a reader of committed records finds."""
+"""The common parts of harnesses that kill a program on Spark while its input grows: the driver as a process, the
+input, and the records that a reader of committed records finds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def signal_all(processes: list[int], number: int) -> None:
 
 
 class SparkDriver(Process):
-    """A driver at work, which says "batch ..." for each micro-batch. `seconds` is how long something may take."""
+    """A driver at work, which prints "batch ..." for each micro-batch. `seconds` is the longest time that a wait may
+    take."""
 
     def __init__(self, command: list[str], place: Path, number: int, seconds: float) -> None:
         self._seconds = seconds
@@ -117,7 +118,7 @@ class GrowingInput(ABC):
 
     @abstractmethod
     def produce_some(self, producer: Producer) -> None:
-        """Produces the next records, with `self.told` for their delivery."""
+        """Produces the next records, with `self.told` as their delivery callback."""
 
     def __enter__(self) -> Self:
         self._thread.start()

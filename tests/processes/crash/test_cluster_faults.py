@@ -1,8 +1,8 @@
-"""Three brokers under load, while they are killed, stand still, and are cut off from each other, from their clients
-and from the tree: the history of the clients is clean, and all replicas have the same log.
+"""Three brokers under load are killed, paused, and cut off from each other, from their clients and from the tree. The
+history of the clients is clean, and all replicas have the same log.
 
-JESENSKA_SEED says which rounds there are. Our own clients are at work in one cluster, librdkafka's and Apache Kafka's
-in another. The long run has thirty rounds, and a third cluster with all of them at once:
+JESENSKA_SEED chooses the rounds. Our own clients are at work in one cluster, librdkafka's and Apache Kafka's in
+another. The long run has thirty rounds, and a third cluster with all of them at once:
 
     JESENSKA_TESTS=everything python -m pytest tests/processes/crash/test_cluster_faults.py -s
 """

@@ -1,8 +1,8 @@
-"""Load for the crash tests of the tree's server: sessions that write, number, watch and hold ephemeral nodes, notice
-every answer, and judge each one.
+"""Load for the crash tests of the tree's server: sessions that write, number, watch and hold ephemeral nodes, note
+every answer, and check each one.
 
-A change whose connection ended before its answer may have happened or not; whoever made it looks when the session is
-back, and goes on from there.
+A change whose connection ended before its answer may have happened or not. The client checks this when its session is
+back, and continues from there.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 
 T = TypeVar("T")
 
-#: Nodes that one order of changes is watched on at a time.
+#: The number of nodes that an ordered watcher watches at a time.
 _AHEAD = 100
 
 
 class Load:
-    """What all have in common: how much was answered, and when to stop."""
+    """The common state of all clients: the number of answers, and the sign to stop."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -52,7 +52,7 @@ class Load:
             self._reached.set()
 
     async def wait_for(self, more: int) -> None:
-        """Returns when so many more changes were answered; raises what went wrong."""
+        """Returns when this number of further changes was answered. Raises the error of a client that fails."""
         self._wanted = self.answered + more
         self._reached.clear()
         reached = asyncio.create_task(self._reached.wait())
@@ -104,7 +104,7 @@ class Session:
                 await self._connected.wait()
 
     async def until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again, for what may be asked twice, for as long as no answer comes."""
+        """Repeats a request while there is no answer. The request must be repeatable."""
         while True:
             await self.connected()
             try:
@@ -185,7 +185,8 @@ class Numberer:
 
 
 async def check_numbers(reader: Session, parent: str, numberers: list[Numberer], given: dict[str, str]) -> None:
-    """Every node that was answered and not deleted is there with its data, and no other but what was not answered."""
+    """Checks that every node that was answered and not deleted is there with its data. Other nodes may only be those
+    of unanswered requests."""
     names, stat = await reader.store.children(parent)
     found = {f"{parent}/{name}": (await reader.store.get(f"{parent}/{name}"))[0].decode() for name in names}
     for one in numberers:
@@ -301,7 +302,8 @@ class InOrder:
             return
 
     async def all_heard(self) -> None:
-        """What was changed is heard when the watcher's own answer shows it."""
+        """Checks that every change was reported. The watcher has received all events when its own request is
+        answered."""
         await self._watcher.until_answered(self._watcher.store.sync)
         assert len(self.events) == len(set(self.events)), "a watch was heard twice"
         assert self.events == self.changed, (

@@ -1,9 +1,9 @@
 """Kills a broker between the append of a request and its acknowledgement.
 
-A request is sent, and after some microseconds the broker is stopped (SIGSTOP). Then there are three cases: the file
-has not grown (too early), an answer has come (too late), or the file has grown and no answer has come: that one is
-killed. Otherwise the broker goes on, its answer is taken, and the delay of the next request is moved a little. Nothing
-in the broker knows of it.
+A request is sent, and after some microseconds the broker is paused (SIGSTOP). Then there are three cases: the file has
+not grown (too early), an answer has arrived (too late), or the file has grown and no answer has arrived. In the third
+case the broker is killed. Otherwise it is resumed, its answer is received, and the delay of the next request is
+changed a little. The broker's code contains nothing for this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def log_bytes(directory: Path) -> int:
 
 
 class Window:
-    """Finds the moment, and remembers about where it lies. `hits` and `attempts` are counted over all kills."""
+    """Finds the moment, and keeps its approximate delay. `hits` and `attempts` are counted over all kills."""
 
     def __init__(self, seed: int) -> None:
         self._chance = random.Random(seed)

@@ -31,7 +31,7 @@ _INTERESTING = (
     2**64 - 1,
 )
 _FRAME_MAX = 1 << 20
-#: Where a batch of format 2 has its parts: length at 8, magic at 16, CRC at 17, what the CRC covers from 21.
+#: The offsets of the parts of a batch of format 2: length at 8, magic at 16, CRC at 17, bytes under the CRC from 21.
 _BATCH_HEAD_BYTES, _MAGIC_AT, _CRC_AT, _COVERED_AT = 61, 16, 17, 21
 
 
@@ -123,7 +123,7 @@ _MUTATIONS: tuple[Callable[[bytearray, Sequence[bytes], random.Random], None], .
 
 
 def _seal(frame: bytearray) -> None:
-    """Makes the CRC of a batch in the frame right, so that what is wrong inside it is met behind the CRC's check."""
+    """Corrects the CRC of a batch in the frame, so that errors inside the batch are met after the check of the CRC."""
     at = frame.find(b"\x02", _MAGIC_AT)
     while at >= _MAGIC_AT:
         base = at - _MAGIC_AT

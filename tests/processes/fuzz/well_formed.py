@@ -1,5 +1,5 @@
-"""Well-formed requests whose values mean harm: counts, offsets, epochs, timeouts and sizes at their edges, names that
-exist and names that cannot."""
+"""Well-formed requests with harmful values: counts, offsets, epochs, timeouts and sizes at their limits, and names
+that exist or cannot exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The command for mutations, on a project with a tiny module: what is found, survives, is named and hangs is told."""
+"""The command for mutations, on a project with a tiny module. Mutants that are found, survive, are named or hang are
+reported."""
 
 from __future__ import annotations
 
@@ -77,7 +78,7 @@ def _project(root: Path, tests: str = TESTS) -> Project:
 def _outcomes(
     project: Project, named: Path, capsys: pytest.CaptureFixture[str], *arguments: str, code: int
 ) -> tuple[dict[tuple[int, str], tuple[str, str]], str]:
-    """By line and change: the outcome, and why; and what was said meanwhile."""
+    """The outcome and its reason by line and change, and the output meanwhile."""
     assert run(project, [*arguments, "--output", "json"], named) == code
     printed, said = capsys.readouterr()
     outcomes = {

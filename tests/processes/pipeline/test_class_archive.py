@@ -1,4 +1,4 @@
-"""Spark's JVM starts with an archive of its classes where there is one that fits, and as ever where there is none."""
+"""Spark's JVM starts with an archive of its classes where a matching one exists, and as usual otherwise."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""What happens to topics while a query runs: partitions and topics that come, topics that go, and how far the query is
-behind."""
+"""Changes of topics while a query runs: new partitions and topics, deleted topics, and the lag of the query."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Running:
     def until(self, wanted: dict[tuple[str, int], list[int]]) -> None:
         """Waits until it has read that; the test's time limit is the limit."""
         while any(len(self.found.get(key, [])) < len(offsets) for key, offsets in wanted.items()):
-            self.query.processAllAvailable()  # raises what the query failed with
+            self.query.processAllAvailable()  # raises the error of the query
         assert self.found == wanted
 
 

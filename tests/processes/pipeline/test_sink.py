@@ -1,4 +1,4 @@
-"""Rows into topics: columns, partitions, codecs, what is refused, streams."""
+"""Rows into topics: columns, partitions, codecs, refusals, streams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch queries over topics: rows, ranges, times, headers, what is gone."""
+"""Batch queries over topics: rows, ranges, times, headers, deleted records."""
 
 from __future__ import annotations
 

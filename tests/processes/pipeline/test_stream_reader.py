@@ -225,7 +225,7 @@ def test_an_available_now_query_from_the_end_does_not_go_back_behind_its_start(b
     assert reader.latestOffset(end, reader.getDefaultReadLimit()) == end
 
 
-# --- topics that were created anew, or are missing for a moment ------------------------------------------------------
+# --- topics that were created again, or are missing for a moment -----------------------------------------------------
 
 
 def _created_anew(topics: Topics, topic: str, records: int) -> None:

@@ -59,9 +59,9 @@ class _Consumer:
 
 
 class CorrectHistory:
-    """What clients of a cluster that keeps its promises may have done and seen: three producers, one of them with
-    acks=1 and no idempotence, which may lose records and have them twice; three consumers that are given partitions,
-    seek, commit; a reader of everything at the end. Answers come late or never, and offsets have gaps."""
+    """A possible history of the clients of a cluster that keeps its promises. Three producers: one of them has acks=1
+    and no idempotence, and may lose or duplicate records. Three consumers that get partitions, seek, and commit. A
+    reader of everything at the end. Answers may be late or missing, and offsets have gaps."""
 
     def __init__(self, chance: Random) -> None:
         self.made = MadeHistory()
@@ -378,7 +378,7 @@ def _lose_a_transaction(operations: list[Operation], chance: Random) -> list[Ope
     return _with_transaction(operations, [])
 
 
-#: Each fault by the kind that is to be found; None where a history has nothing to plant it on.
+#: Each fault by the kind that the check must report. The function returns None where the history has no place for it.
 PLANTS: dict[str, Callable[[list[Operation], Random], list[Operation] | None]] = {
     LOST: _lose,
     DUPLICATED: _double,

@@ -25,8 +25,9 @@ _READ_COMMITTED = 1
 
 
 def the_number_is_read_to_the_stable_offset() -> None:
-    """What is committed behind another query's open transaction is not seen. It is read from the beginning each time,
-    as the stable offset may be below what was read before."""
+    """The number of a micro-batch is read up to the last stable offset, so a commit after another query's open
+    transaction is not seen. It is read from the beginning each time, since the stable offset may be below an earlier
+    one."""
     read_on = micro_batches._read_on
 
     async def read(cluster: Any, key: Any, name: bytes, end: int) -> MicroBatch | None:
@@ -87,7 +88,7 @@ def tasks_write_outside_the_transaction() -> None:
 
 
 def a_task_that_has_failed_is_not_missed() -> None:
-    """The driver commits what the others have written."""
+    """The driver commits the records of the other tasks, although one task has failed."""
     run_tasks = Driver._run_tasks
 
     async def run_most(self: Driver, ticket: Any, known: Any, rows: Any) -> None:
@@ -99,7 +100,7 @@ def a_task_that_has_failed_is_not_missed() -> None:
     Driver._run_tasks = run_most  # type: ignore[method-assign]
 
 
-#: Each mistake, how many brokers run with it, and words that one of its violations has.
+#: Each mistake, the number of brokers in its simulation, and words of one of its violations.
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (

@@ -78,7 +78,7 @@ def who_begins_gets_the_epoch_of_before() -> None:
 
 
 def a_timeout_raises_no_epoch() -> None:
-    """A producer whose transaction was aborted since its time was over goes on in it."""
+    """A producer whose transaction was aborted at its timeout continues the transaction."""
     fence = TransactionCoordinator._fence
 
     def fence_others(
@@ -137,7 +137,7 @@ def what_was_decided_is_forgotten_at_a_restart() -> None:
 
 
 def nothing_is_verified() -> None:
-    """What comes late begins a transaction that nobody ends."""
+    """A late record starts a transaction that is never ended."""
     _Produce.verify = lambda self, transactional_id, now_ms, *, is_kept: self.append(now_ms)  # type: ignore[method-assign]
 
 
@@ -170,8 +170,8 @@ def markers_of_groups_are_not_replayed() -> None:
 
 
 def the_guard_of_the_first_question_is_kept() -> None:
-    """A coordinator that has to be asked again is asked with what was noted before the first question, which the
-    marker of the transaction before takes away."""
+    """A coordinator that must be asked again is asked with the notes from before the first question. The marker of the
+    previous transaction removes them."""
     Guards.hold = lambda self: True  # type: ignore[method-assign]
     take = Guards.take
 
@@ -182,7 +182,7 @@ def the_guard_of_the_first_question_is_kept() -> None:
     Guards.take = take_once  # type: ignore[method-assign]
 
 
-#: Each mistake, how many brokers have it, and words of what a simulation must say of it.
+#: Each mistake, the number of brokers in its simulation, and words that the simulation must report for it.
 BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
     plant.__name__: (plant, brokers, words)
     for plant, brokers, words in (

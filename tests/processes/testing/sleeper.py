@@ -1,4 +1,4 @@
-"""A server for tests of faults: a process that sleeps, and what was done to it."""
+"""A server for tests of faults: a process that sleeps, and the faults that happened to it."""
 
 from __future__ import annotations
 

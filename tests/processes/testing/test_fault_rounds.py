@@ -116,7 +116,7 @@ class Counting:
 
 
 class Targets:
-    """Targets with sleeping servers and real proxies, and what a wait saw of them."""
+    """Targets with sleeping servers and real proxies, and their states during a wait."""
 
     def __init__(self, opened: ExitStack) -> None:
         self.sleepers = {name: Sleeper() for name in _NAMES}
@@ -139,7 +139,7 @@ class Targets:
             self.seen.append(self.state())
 
     def state(self) -> list[tuple[bool, bool]]:
-        """Of each server whether it runs and is paused."""
+        """For each server: true if it runs, and true if it is paused."""
         return [(self.server(name).is_running, self.server(name).is_paused) for name in _NAMES]
 
     def are_well(self) -> bool:

@@ -1,9 +1,9 @@
 """Descriptions of topologies (tests/units/pipeline/streams/topology_spec.py), run micro-batch by micro-batch without
-Spark and without a broker: topics are lists, and the tasks' own functions process what lies between two offsets.
+Spark and without a broker: topics are lists, and the tasks' own functions process the records between two offsets.
 
-Each micro-batch is processed by two sides, which get the same records and have to give the same:
+Each micro-batch is processed by two sides, which get the same records and must have the same results:
 
-    state files     what runs in Spark's tasks: a micro-batch has a task of its own, whose state is in a file
+    state files     as in Spark's tasks: a micro-batch has a task of its own, whose state is in a file
     kept tasks      a task of the engine that lives as long as the application, as in Kafka Streams, with its stores in
                     memory; the test driver is one such task
 
@@ -50,8 +50,8 @@ Changelogs = dict[tuple[str, int, bytes], tuple[bytes | None, int]]
 
 
 class DifferentSidesError(AssertionError):
-    """State files and kept tasks gave something else for the same records. `outputs` are what each has written, if a
-    micro-batch differs."""
+    """State files and kept tasks had different results for the same records. `outputs` are the records that each has
+    written, if a micro-batch differs."""
 
     def __init__(self, text: str, outputs: Sequence[list[Output]] = ()) -> None:
         super().__init__(text)
@@ -60,7 +60,7 @@ class DifferentSidesError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """What one partition of a sub-topology gets."""
+    """The input of one partition of a sub-topology."""
 
     version: int
     partition: int
@@ -73,7 +73,7 @@ class Side(Protocol):
     knows it."""
 
     order: list[tuple[str, int, int]]
-    #: What the changelog topics have for each key; they are compacted.
+    #: The records of the changelog topics for each key. They are compacted.
     changelogs: Changelogs
 
     def attempts(self) -> int:
@@ -96,7 +96,7 @@ Cuts = Callable[["Application", Sequence[Json], "Random"], None]
 
 
 def record_by_record(application: Application, given: Sequence[Json], chance: Random) -> None:
-    """Nothing waits when the next record comes."""
+    """All records are processed before the next one arrives."""
     for at, happening in enumerate(given):
         application.at = at
         application.happens(happening)
@@ -132,8 +132,8 @@ def at_random(application: Application, given: Sequence[Json], chance: Random) -
 
 @dataclass(slots=True)
 class _Result:
-    """What a micro-batch gave: records of each topic in order, what witnesses saw, how many records were dropped; or
-    an error, and then nothing else."""
+    """The result of a micro-batch: records of each topic in order, the records that witnesses saw, the number of
+    dropped records. Or an error, and then nothing else."""
 
     made: list[Output] = field(default_factory=list)
     error: str | None = None
@@ -204,13 +204,13 @@ class Application:
         }
         self.now_ms = 0
         self.at = 0
-        #: What has happened, in the order in which it was processed, where there is one sub-topology.
+        #: The events in the order of their processing, if there is one sub-topology.
         self.taken: list[Json] = []
         self._interpreter = interpreter
         self._sides = sides
         self._transactions = transactions
         self._happened: dict[tuple[str, int, int], Json] = {}
-        self._known: set[tuple[str, int, int]] = set()  # what the global tables have
+        self._known: set[tuple[str, int, int]] = set()  # the records in the global tables
         self._positions: dict[tuple[int, Place], int] = {}
         self._versions = dict.fromkeys(self.works, 0)
         self._global_topics = [topic for part in everything if part.is_global for topic in part.reads]
@@ -237,7 +237,7 @@ class Application:
         return self._append(output.topic, output.partition, record)
 
     def _append(self, topic: str, partition: int | None, record: Record) -> tuple[str, int, int]:
-        """Gives where it is now."""
+        """Appends a record. Returns its topic, its partition and its offset."""
         count = self.counts.setdefault(topic, 1)
         if partition is None:
             partition = 0 if record.key is None else partition_of_key(record.key, count)
@@ -260,8 +260,8 @@ class Application:
             pass
 
     def run(self, part: SubTopology, take: Callable[[int], int] = lambda waiting: waiting) -> int:
-        """A micro-batch of a sub-topology. `take` says how many of the waiting records of a partition it gets. Gives
-        how many records it had."""
+        """Runs a micro-batch of a sub-topology. `take` maps the number of waiting records of a partition to the number
+        that is taken. Returns the number of its records."""
         starts = {
             place: self._positions.get((part.number, place), 0) for place in sorted(self.logs) if part.takes(place[0])
         }
@@ -296,7 +296,7 @@ class Application:
         return count
 
     def _process(self, work: Work, batch: MicroBatch) -> list[Output]:
-        """What both sides give; an error, if both end with it."""
+        """Returns the output of both sides. Raises an error if both end with it."""
         seen = self._interpreter.seen
         results: list[_Result] = []
         for side, tables in zip(self._sides, self._globals, strict=True):
@@ -348,10 +348,10 @@ class Application:
             if record is not None
         ]
 
-    # What has come out
+    # The results
 
     def check_changelogs(self) -> None:
-        """DifferentSidesError where the changelog topics would restore other stores."""
+        """Raises DifferentSidesError if the changelog topics would restore other stores."""
         stores = {
             name: (spec, number) for number, work in self.works.items() for name, spec in work.processors.stores.items()
         }
@@ -372,7 +372,7 @@ class Application:
             raise DifferentSidesError("\n".join(["changelogs:", *(str(sorted(there.items())) for there in found)]))
 
     def stores(self) -> Json:
-        """What is in the stores that are tables; DifferentSidesError where the sides differ."""
+        """The contents of the stores that are tables. Raises DifferentSidesError where the sides differ."""
         self._read_global_topics()
         found: list[Json] = []
         for side, tables in zip(self._sides, self._globals, strict=True):
@@ -397,7 +397,7 @@ def outcome(
     chance: Random | None = None,
     transactions: bool = False,
 ) -> Json:
-    """What comes out of a topology: the same parts that the test driver's outcome has."""
+    """Runs a topology. Returns the same parts as the test driver's outcome."""
     interpreter = Interpreter(description)
     found: Json = {}
     try:
@@ -437,7 +437,7 @@ def _store_of(topic: str) -> str:
 
 
 def _time_of(kind: str, key: bytes) -> int:
-    """What the key of a changelog record says of when a window begins, or a session ends."""
+    """The start of the window, or the end of the session, in the key of a changelog record."""
     return int.from_bytes(key[-12:-4] if kind == "window" else key[-16:-8], "big", signed=True)
 
 
@@ -446,20 +446,20 @@ def _uses(work: Work, node: str, store: str) -> bool:
 
 
 def asks_for_the_clock(work: Work) -> bool:
-    """Whether a processor schedules punctuations on wall-clock time."""
+    """True if a processor schedules punctuations on wall-clock time."""
     shared: dict[str, Any] = dict.fromkeys(work.processors.global_stores)
     return PartitionTask(work, 0, cast("Any", _NoTables()), 0, shared).asks_for_the_clock
 
 
 class _NoTables:
-    """A state file that nobody looks into."""
+    """A state file that is never read."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
 class Dropped:
-    """Counts the records that a micro-batch tells of as dropped."""
+    """Counts the records that a micro-batch reports as dropped."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -599,13 +599,13 @@ class KeptTasks:
                 for name, store in task.task.stores.items():
                     if is_table(name):
                         if hasattr(store, "_kept_for_emission"):
-                            # Who asks a store gets no windows that wait to be removed.
+                            # A caller of the store does not get windows that wait for their removal.
                             store._kept_for_emission = False
                         yield name, store
 
 
 class _Told(Task):
-    """A task that tells which records it takes. One that it drops at once is told when it is read."""
+    """A task that records which records it takes. A record that it drops at once is recorded when it is read."""
 
     def __init__(self, order: list[tuple[str, int, int]], *arguments: Any) -> None:
         self._order = order
@@ -644,7 +644,7 @@ class _KeptTask:
         self._made.append(Output(topic, None, record.key, record.value, record.timestamp, record.headers))
 
     def logged(self) -> list[tuple[str, Record]]:
-        """What was written to changelog topics since the last call."""
+        """The records written to changelog topics since the last call."""
         logged, self._driver._produced = self._driver._produced, []
         return logged
 

@@ -1,5 +1,5 @@
-"""The programs of examples/ that use the Streams API: what they give is reckoned here once more, and is the same on
-Spark."""
+"""The programs of examples/ that use the Streams API. These tests calculate their results a second way, and compare
+them with the results on Spark."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def known_planes(of: list[Given]) -> list[Given]:
 
 
 def values(topology: Topology, given: list[Given], topic: str) -> dict[str, list[Any]]:
-    """What the test driver gives: by key the values."""
+    """The values of the test driver, by key."""
     found = expected(topology, given, topic)
     return {
         (key or b"").decode(): [json.loads(value or b"null") for value, _ in records] for key, records in found.items()
