@@ -100,7 +100,7 @@ def test_it_ends_when_it_is_told_to_while_a_row_runs(tmp_path: Path) -> None:
 
 
 def python_in(tree: Path, script: str) -> None:
-    """The tree has this as its interpreter."""
+    """Makes this script the interpreter of the tree."""
     python = tree / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.write_text(f"#!/bin/sh\n{script}\n")

@@ -127,7 +127,7 @@ def test_needs_that_are_met_are_not_told(capsys: pytest.CaptureFixture[str]) -> 
 
 
 class _Broker:
-    """Starts nothing."""
+    """A stand-in for a broker that starts nothing."""
 
     name, bootstrap, pid = "jesenska", "", 0
 

@@ -107,7 +107,7 @@ def kept(broker: BrokerProcess) -> Iterator[bytes]:
 @pytest.fixture(autouse=True)
 def bystander(broker: BrokerProcess, kept: bytes) -> Iterator[None]:
     """Another client, connected all the time: it is served before and after, the records are there, and the broker has
-    met nothing that it did not foresee."""
+    met no unexpected error."""
     said_before = len(broker.log)
     pid = broker.pid
     with RawConnection(broker.bootstrap) as connection:
@@ -158,7 +158,7 @@ def test_random_bytes_close_the_connection_or_wait_for_more(broker: BrokerProces
 
 
 def test_random_bodies_of_every_api_are_answered_or_close_the_connection(broker: BrokerProcess) -> None:
-    """A good header, then nonsense: whatever a handler makes of it, it meets nothing that it did not foresee."""
+    """A good header with a random body: no handler meets an unexpected error."""
     chance = random.Random(1920)
     with RawConnection(broker.bootstrap) as asking:
         announced = asking.ask(
@@ -237,8 +237,8 @@ def test_announced_lengths_take_no_memory_before_their_bytes_arrive(broker: Brok
 
 
 def test_a_client_that_does_not_read_is_not_read_from(broker: BrokerProcess) -> None:
-    """Its answers wait up to a limit, then its requests stay in its own socket: the broker keeps no growing heap of
-    either."""
+    """Its answers wait up to a limit, then its requests stay in its own socket. So the broker's memory for both does
+    not grow."""
     with RawConnection(broker.bootstrap, 2.0) as deaf:
         create(deaf, "deaf")
         assert produce(deaf, "deaf", bytes(encode_batch([(0, b"k", bytes(900_000), ())]))) == ErrorCode.NONE

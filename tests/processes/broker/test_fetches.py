@@ -39,8 +39,8 @@ _VERSIONS = pytest.mark.parametrize("version", [_NEWEST, _WITH_MESSAGE_SETS])
 
 
 class Files(FileLayer):
-    """While `is_cold`, looking for an offset would wait for the disk. While it `drops` pages, those that a look-up has
-    read leave the page cache again."""
+    """While it `is_cold`, a look-up of an offset would wait for the disk. While it `drops` pages, the pages that a
+    look-up has read leave the page cache again."""
 
     __slots__ = ("drops", "is_cold", "logs", "looks")
 
@@ -107,7 +107,7 @@ class Room:
         self.connection = RawConnection(bootstrap_of(broker))
 
     def ask(self, version: int = _NEWEST, batches: int = 1, max_wait_ms: int = _LONG_MS) -> None:
-        """Asks for the bytes of so many batches."""
+        """Requests the bytes of this number of batches."""
         topics = [
             FetchRequestTopic(
                 topic="t", partitions=[FetchRequestPartition(fetch_offset=0, partition_max_bytes=1 << 20)]
@@ -125,14 +125,14 @@ class Room:
             log.roll(self.broker.clock.now_ms())
 
     async def answered(self) -> int:
-        """The bytes of records in the answer."""
+        """The number of bytes of records in the answer."""
         answer = await asyncio.to_thread(self.connection.receive, self.version, FetchResponse)
         (partition,) = answer.responses[0].partitions
         assert partition.error_code == ErrorCode.NONE
         return len(partition.records or b"")
 
     def leave(self) -> None:
-        """The client has gone, and the broker has noticed."""
+        """Closes the connection in the broker, as if it had noticed that the client has gone."""
         for connection in list(self.broker.dispatcher.connections):
             connection.framed.close("the client has gone")
 

@@ -119,7 +119,7 @@ class Led:
         return await self.channel.request(request, FetchResponse, timeout_seconds=30, at_most=version)
 
     async def first(self, *offsets: int | None, **options: Any) -> FetchResponsePartition:
-        """The answer about the first partition that is answered."""
+        """The answer for the first partition in the response."""
         return (await self.fetch(*offsets, **options)).responses[0].partitions[0]
 
     async def produce(self, acks: int = 1, partition: int = 0, timeout_ms: int = 30_000) -> int:
@@ -152,7 +152,7 @@ class Led:
         return ErrorCode(found.error_code), found.offset
 
     async def in_sync(self) -> None:
-        """The follower has both partitions and is in sync."""
+        """Fetches from both high watermarks, and waits until the follower is in sync for both partitions."""
         await self.fetch(self.topic.partitions[0].high_watermark, self.topic.partitions[1].high_watermark)
         await until(lambda: all(partition.isr == (0, FOLLOWER) for partition in self.topic.partitions))
 
@@ -389,7 +389,7 @@ _BY_RACK = {"replica_selector_class": RACK_AWARE, "broker_rack": "a"}
 
 
 def _preferred(answer: FetchResponse) -> list[tuple[int, int, int]]:
-    """Partition, nearer replica and high watermark of everything that is answered. There are no records."""
+    """The partition, the nearer replica and the high watermark of everything in the answer. There are no records."""
     parts = [part for topic in answer.responses for part in topic.partitions]
     assert not any(part.records for part in parts if part.preferred_read_replica != -1)
     return [(part.partition_index, part.preferred_read_replica, part.high_watermark) for part in parts]

@@ -43,7 +43,7 @@ def create(broker: BrokerProcess, topic: str) -> None:
 
 
 def produce(connection: RawConnection, topic: str) -> tuple[int, int]:
-    """Error code and base offset."""
+    """Produces a batch. Returns the error code and the base offset."""
     data = ProduceRequestTopic(name=topic, partition_data=[ProduceRequestPartition(index=0, records=_BATCH)])
     answer = connection.ask(ProduceRequest(acks=-1, timeout_ms=20_000, topic_data=[data]), 9, ProduceResponse)
     item = answer.responses[0].partition_responses[0]
@@ -51,7 +51,7 @@ def produce(connection: RawConnection, topic: str) -> tuple[int, int]:
 
 
 def offsets(connection: RawConnection, topic: str) -> list[int]:
-    """Every record that a consumer sees."""
+    """The offsets of all records that a consumer sees."""
     found: list[int] = []
     while True:
         part = FetchRequestPartition(partition=0, fetch_offset=len(found), partition_max_bytes=1 << 20)
@@ -65,7 +65,7 @@ def offsets(connection: RawConnection, topic: str) -> list[int]:
 
 
 def fill(connection: RawConnection, topic: str, at_most: int) -> int:
-    """Writes until there is no room; how many batches were taken."""
+    """Writes until there is no room. Returns the number of accepted batches."""
     for count in range(at_most):
         code, offset = produce(connection, topic)
         if code == ErrorCode.KAFKA_STORAGE_ERROR:
@@ -112,7 +112,7 @@ def test_a_killed_broker_with_a_full_disk_keeps_what_it_acknowledged(tmp_path: P
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A file system of its own with six megabytes."""
+    """A separate file system of six megabytes."""
     path = tmp_path / "disk"
     path.mkdir()
     with ExitStack() as opened:

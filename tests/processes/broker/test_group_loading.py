@@ -88,7 +88,7 @@ async def loaded(broker: Broker, group: str = "g0") -> None:
 
 
 async def ready(broker: Broker, count: int) -> list[GroupCoordinator]:
-    """The coordinators that are ready, once there are so many and no other is loaded for the first time."""
+    """The loaded coordinators, once there are this many and no other is being loaded for the first time."""
     while True:
         with suppress(CoordinatorLoadInProgressError):
             found = broker.coordinators.groups.coordinators()
@@ -257,7 +257,7 @@ async def with_two_topics(broker: Broker) -> None:
 
 
 async def mark_deleted(broker: Broker, topic: str) -> None:
-    """As another program does it in the tree."""
+    """Marks a topic as deleted in the tree, as another program does."""
     await broker.place.store.multi(plan_deletion(broker.control.controller.facts, topic, broker.config))
 
 

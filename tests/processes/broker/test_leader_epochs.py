@@ -92,7 +92,7 @@ def test_an_epoch_that_a_client_was_told_is_known_after_two_crashes_without_a_re
 
 
 def test_an_empty_topic_begins_and_ends_in_its_first_epoch(broker: BrokerProcess) -> None:
-    """As Apache Kafka: (0, 0) enters the table when the partition gets its leader."""
+    """As in Apache Kafka, (0, 0) enters the table when the partition gets its leader."""
     create(broker, "epochs-of-an-empty-topic")
     with RawConnection(broker.bootstrap) as connection:
         assert offset_and_epoch(connection, "epochs-of-an-empty-topic", EARLIEST) == (0, 0)

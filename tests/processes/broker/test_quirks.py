@@ -118,8 +118,8 @@ def test_no_feature_that_begins_at_0_is_announced_and_a_nameless_client_is_refus
 
 
 def test_what_clients_begin_with_is_announced_from_0_on(connection: RawConnection) -> None:
-    """librdkafka up to 2.11 turns compression off without Produce 0, and lz4 and its groups without FindCoordinator 0;
-    GSSAPI there needs JoinGroup 0; kafkajs ignores minima."""
+    """Without Produce 0, librdkafka up to 2.11 turns compression off. Without FindCoordinator 0 it turns lz4 and its
+    groups off. Its GSSAPI needs JoinGroup 0. kafkajs ignores minimum versions."""
     ranges = _ranges(connection)
     assert {key: ranges[key][0] for key in (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19)} == dict.fromkeys(
         (0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 18, 19), 0
@@ -136,7 +136,7 @@ def test_nothing_is_announced_that_is_not_built(connection: RawConnection) -> No
 
 
 def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection: RawConnection) -> None:
-    """0.8 clients send an empty list and mean everything; from version 1 on null means that."""
+    """0.8 clients send an empty list for all topics. From version 1 on, null has this meaning."""
     name = create(connection, "listed")
     assert name in {topic.name for topic in connection.ask(MetadataRequest(topics=[]), 0, MetadataResponse).topics}
     for version in range(1, 14):
@@ -147,8 +147,8 @@ def test_no_topics_means_all_in_version_0_and_none_from_version_1_on(connection:
 
 
 def test_every_topic_has_an_id_and_keeps_it(connection: RawConnection) -> None:
-    """franz-go and Java take answers with some ids and some zeros for a fault. From version 12 on a topic is found by
-    its id alone."""
+    """franz-go and Java consider an answer with some ids and some zeros an error. From version 12 on a topic is found
+    by its id alone."""
     names = {create(connection, "first"), create(connection, "second")}
     ids = _ids(connection, 10, *names)
     assert len({value for value in ids.values() if value.int}) == 2
@@ -220,7 +220,7 @@ def test_a_fetch_inside_a_batch_gets_the_whole_batch_however_large(connection: R
 
 
 def test_tagged_fields_that_nobody_knows_are_skipped(connection: RawConnection) -> None:
-    """Clients newer than this broker: in the header and at the end of the body."""
+    """Clients that are newer than this broker send such fields in the header and at the end of the body."""
     head = bytearray(request_head(3, 9, 5, "new", 2))
     assert head[-1] == 0
     unknown = bytes([1, 99, 3]) + b"abc"  # one field, tag 99, of three bytes
@@ -231,7 +231,7 @@ def test_tagged_fields_that_nobody_knows_are_skipped(connection: RawConnection) 
 
 
 def test_an_epoch_that_is_not_the_leaders_is_told_apart(connection: RawConnection) -> None:
-    """librdkafka and Java, which learn from it that their metadata are old, or the broker's."""
+    """librdkafka and Java learn from the error that their metadata, or the broker's, are old."""
     topic = create(connection, "epochs")
     (found,) = connection.ask(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 7, MetadataResponse).topics
     epoch = found.partitions[0].leader_epoch
@@ -257,7 +257,7 @@ def test_an_epoch_that_is_not_the_leaders_is_told_apart(connection: RawConnectio
 
 
 def test_our_lz4_has_independent_blocks() -> None:
-    """Kafka's Java clients refuse others. Bit 5 of the frame's flags."""
+    """Kafka's Java clients refuse other blocks. The flag is bit 5 of the frame's flags."""
     assert compress(Codec.LZ4, b"some text " * 20_000)[4] & 0x20
 
 
@@ -304,7 +304,8 @@ def test_a_new_member_is_named_at_once_or_told_to_come_back_with_its_name(
 def test_a_member_without_a_rebalance_timeout_gets_its_session_timeout(
     broker: BrokerProcess, version: int, rebalance_ms: int | None
 ) -> None:
-    """0.9 clients have none, some later ones send 0: the group waits for them all the same when another joins."""
+    """0.9 clients have no such timeout, and some later ones send 0. The group still waits for them when another member
+    joins."""
     group = f"patient-{version}"
     with RawConnection(broker.bootstrap) as one, RawConnection(broker.bootstrap) as other:
         first = _join(one, version, group, rebalance_ms=rebalance_ms)

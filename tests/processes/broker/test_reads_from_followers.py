@@ -61,7 +61,7 @@ class Followed:
 
     @property
     def partition(self) -> Partition:
-        """As the follower has it."""
+        """The partition at the follower."""
         return self.follower.view.topics["t"].partitions[0]
 
     async def produce(self, broker: Broker | None = None) -> None:
@@ -84,7 +84,7 @@ class Followed:
         max_wait_ms: int = 30_000,
         session: tuple[int, int] = (0, -1),
     ) -> FetchResponse:
-        """Without an offset nothing is named."""
+        """Fetches from the follower. Without an offset the request names no partition."""
         request = FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, session_id=session[0], session_epoch=session[1])
         if offset is not None:
             part = FetchRequestPartition(fetch_offset=offset, current_leader_epoch=epoch, partition_max_bytes=1 << 20)
@@ -99,7 +99,7 @@ class Followed:
     async def waiting(
         self, offset: int, *, in_session: bool = False, epoch: int = -1
     ) -> asyncio.Future[FetchResponsePartition]:
-        """A fetch that waits at the follower."""
+        """Starts a fetch that waits at the follower."""
         if in_session:
             begun = await self.fetch(offset, epoch=epoch, max_wait_ms=0, session=(0, 0))
             answer = asyncio.ensure_future(self.first(None, session=(begun.session_id, 1)))

@@ -290,7 +290,7 @@ def test_a_zookeeper_is_asked_so_many_things_at_a_time(tmp_path: Path) -> None:
 
 
 class _Counting:
-    """A store that notes how many reads are under way together."""
+    """A store that notes the number of reads that run at the same time."""
 
     def __init__(self, store: Any) -> None:
         self._store, self._now, self.most = store, 0, 0

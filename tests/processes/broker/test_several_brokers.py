@@ -30,7 +30,7 @@ from tests.served_tree import served
 
 
 class Cluster:
-    """Brokers by their ids; `stop` and `start` end one and begin it again on the same data."""
+    """Brokers by their ids. `stop` ends one, and `start` starts it again on the same data."""
 
     def __init__(self, data: Path, settings: dict[str, str]) -> None:
         self._data = data
@@ -183,7 +183,7 @@ def test_first_replicas_lead_again_after_a_while(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_does_not_answer_the_controller_is_asked_again(tmp_path: Path) -> None:
-    """controller.socket.timeout.ms: without it the first request would be waited for forever."""
+    """Without controller.socket.timeout.ms, the controller would wait for the first answer forever."""
 
     async def work(brokers: Cluster) -> None:
         other = next(broker for broker in brokers.brokers.values() if not broker.control.controller.is_controller)

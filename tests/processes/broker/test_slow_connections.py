@@ -42,7 +42,8 @@ pytestmark = pytest.mark.timeout(300)
 
 @pytest.fixture
 def many_files() -> Iterator[None]:
-    """Room for the connections in this process and, since it inherits the limit, in the broker's."""
+    """Raises the limit of open files for the connections in this process and in the broker, which inherits the
+    limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = CONNECTIONS + 1000
     if hard < wanted:
@@ -59,7 +60,7 @@ def _resident_kb(pid: int) -> int:
 
 
 def _produce(connection: RawConnection, size: int) -> int:
-    """The offset of one record."""
+    """Produces one record. Returns its offset."""
     batch = bytes(encode_batch([(1_700_000_000_000, None, os.urandom(size), ())]))
     data = ProduceRequestTopic(name=_TOPIC, partition_data=[ProduceRequestPartition(index=0, records=batch)])
     answer = (
@@ -82,7 +83,7 @@ def _fetch(offset: int, max_bytes: int, max_wait_ms: int = 600_000) -> FetchRequ
 
 
 class Client(threading.Thread):
-    """Writes and reads one record after the other; `wait` returns when it has done so many more."""
+    """Writes and reads one record after the other. `wait` returns after this number of further records."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__()

@@ -51,7 +51,7 @@ def contents(data: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
-    """A directory that a broker has used and left in order."""
+    """A directory of a broker that was stopped in order."""
     data = tmp_path / "data"
     with BrokerProcess(data):
         pass
@@ -198,7 +198,7 @@ def test_partitions_beside_metadata_that_know_no_cluster_are_refused(
 
 
 def test_metadata_that_are_older_than_the_logs_are_refused_and_the_newest_are_taken_again(tmp_path: Path) -> None:
-    """They were put back from a copy. The partition's leader epoch has gone up since, with the end of the broker."""
+    """The metadata were restored from a copy. The partition's leader epoch has risen since, when the broker ended."""
     data, old, newest = tmp_path / "data", tmp_path / "old", tmp_path / "newest"
     with BrokerProcess(data) as broker:
         asyncio.run(_write_to_precious(broker))

@@ -47,7 +47,7 @@ _SECONDS = 30.0
 
 
 class Client(Broker):
-    """The requests of the table, and further ones."""
+    """A client with the requests of the table, and further ones."""
 
     def __init__(self, process: BrokerProcess) -> None:
         super().__init__(process.bootstrap)
@@ -75,7 +75,7 @@ class Client(Broker):
         return self.ask(request, 11, FetchResponse).responses[0].partitions[0]
 
     def committed(self, *, stable: bool = False) -> tuple[int, int]:
-        """Error and offset of the group's first partition; -1 without one."""
+        """The error and the offset of the group's first partition, -1 if there is no offset."""
         request = OffsetFetchRequest(
             groups=[OffsetFetchRequestGroup(group_id=GROUP, topics=None)], require_stable=stable
         )
@@ -245,7 +245,7 @@ def test_transactions_are_listed_by_state_producer_and_duration(process: BrokerP
 
 
 def test_a_transaction_that_hangs_is_found_among_the_producers_and_ended_by_a_marker(tmp_path: Path) -> None:
-    """Without verification a late batch opens a transaction that no coordinator knows."""
+    """Without verification, a late batch starts a transaction that the coordinator does not know."""
     with (
         started(tmp_path / "data", transaction_partition_verification_enable="false") as process,
         Client(process) as client,
@@ -376,7 +376,7 @@ def test_a_producer_is_told_to_try_again_while_nobody_can_say_whether_its_partit
 
 
 def test_a_leader_asks_again_while_the_transaction_before_is_being_ended(tmp_path: Path) -> None:
-    """add.partitions.to.txn.retry.backoff.ms and add.partitions.to.txn.retry.backoff.max.ms."""
+    """Tests add.partitions.to.txn.retry.backoff.ms and add.partitions.to.txn.retry.backoff.max.ms."""
     settings = {"add.partitions.to.txn.retry.backoff.ms": "5", "add.partitions.to.txn.retry.backoff.max.ms": "20000"}
     with (
         BrokerProcess(tmp_path / "data", settings=SETTINGS | settings, warm=True) as process,

@@ -50,7 +50,8 @@ async def _create(cluster: Cluster, topic: str, partitions: int) -> None:
 def fill(
     broker: Reachable, topic: str, partitions: int, count: int, start: int = 0, timestamp_ms: int | None = None
 ) -> None:
-    """A topic with this many numbers, the same count in each partition; adds to it if it is there."""
+    """Fills a topic with this many numbers, the same count in each partition. Creates the topic if it does not
+    exist."""
 
     async def work(cluster: Cluster) -> None:
         await _create(cluster, topic, partitions)

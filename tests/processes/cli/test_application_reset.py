@@ -27,7 +27,8 @@ INTERNAL = (
 
 @pytest.fixture
 def application(at: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """An id. There are a topic `<id>.in` of two partitions with ten records, internal topics and one of the user."""
+    """An application id. There are a topic `<id>.in` of two partitions with ten records, internal topics and a topic
+    of the user."""
     name: str = request.node.name.partition("[")[0].replace("_", "-")[:60]
     for topic in (
         f"{name}.in",

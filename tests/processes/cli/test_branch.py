@@ -51,7 +51,7 @@ def values(broker: BrokerProcess, topic: str, partitions: int) -> dict[int, list
 
 
 def settings_of(broker: BrokerProcess, topic: str) -> dict[str, str | None]:
-    """The topic's own."""
+    """The settings of the topic itself."""
 
     async def work(cluster: Cluster) -> dict[str, str | None]:
         return {
@@ -289,7 +289,8 @@ def test_offsets_beyond_the_branch_become_its_end() -> None:
 
 
 def test_an_unfinished_branch_is_made_after_a_crash_of_the_broker(tmp_path: Path) -> None:
-    """Forty partitions are branched while the broker is killed: after a start the topic is whole, or not there."""
+    """Forty partitions are branched while the broker is killed. After a start the topic is complete, or does not
+    exist."""
     seen = set()
     with BrokerProcess(tmp_path / "data", warm=True) as broker:
         fill(broker, "orders", 40, 400)

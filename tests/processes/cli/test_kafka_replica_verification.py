@@ -149,7 +149,8 @@ def test_what_is_no_batch_is_one_sentence() -> None:
 
 
 def test_the_partition_that_has_stood_longest_is_asked_for_first() -> None:
-    """Only the first of a fetch gets a batch larger than the fetch size; it must be the same one on every broker."""
+    """Only the first partition of a fetch gets a batch larger than the fetch size. It must be the same one on every
+    broker."""
     compared = comparison(KEY, OTHER)
     assert list(compared.offsets_on(1)) == list(compared.offsets_on(2)) == [KEY, OTHER]
     compare(compared, replica(1, batch(0, b"a")), replica(1, batch(0, b"a")))
@@ -205,7 +206,7 @@ def test_it_begins_where_it_is_told(at: Tool, broker: BrokerProcess, time: str, 
 
 
 def test_many_small_fetches_come_to_the_end(at: Tool, broker: BrokerProcess) -> None:
-    """Batches are larger than the fetch size: one partition a round gets one."""
+    """Batches are larger than the fetch size, so only one partition gets a batch in each round."""
     for number in range(4):
         fill(broker, "verified-slowly", 2, 10, start=10 * number)
     arguments = [

@@ -99,7 +99,7 @@ def test_an_application_without_room_for_its_state_names_the_directory(
             raise OSError(errno.ENOSPC, "No space left on device")
 
         def __exit__(self, *_: object) -> None:
-            """Nothing has begun."""
+            """The program has not started."""
 
     monkeypatch.setattr(streams, "heeded_signals", tuple)
     monkeypatch.setattr(streams, "_application", lambda options, program: Full())

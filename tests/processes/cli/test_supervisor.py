@@ -58,14 +58,14 @@ class Heard:
         self._loop.call_soon_threadsafe(self._add, text)
 
     def flush(self) -> None:
-        """It has no buffer."""
+        """Does nothing, since there is no buffer."""
 
     def _add(self, text: str) -> None:
         self.text += text
         self._changed.set()
 
     async def when(self, condition: Callable[[str], object]) -> None:
-        """Returns when this is true of all that was written."""
+        """Returns when this is true of all the text that was written."""
         async with asyncio.timeout(_SECONDS):
             while not condition(self.text):
                 self._changed.clear()
@@ -87,7 +87,7 @@ class Cluster:
         self.supervisor.add(Child(name, command, path, restarts=restarts, environment=ENVIRONMENT))
 
     async def until(self, path: str, wanted: bool) -> Stat | None:
-        """Returns when a node is there, or is not: its stat. Hears of it by a watch."""
+        """Waits by a watch until a node exists, or does not exist. Returns its stat."""
         async with asyncio.timeout(_SECONDS):
             while True:
                 changed = asyncio.Event()
@@ -97,13 +97,13 @@ class Cluster:
                 await changed.wait()
 
     async def node(self, name: str) -> Stat:
-        """A child's node, when it is there."""
+        """Returns a child's node when it exists."""
         stat = await self.until(f"/{name}", True)
         assert stat is not None
         return stat
 
     async def will_go(self, name: str) -> asyncio.Future[WatchEvent]:
-        """Done when the node of a child that is there has gone."""
+        """Returns a future that is done when the node of a running child has disappeared."""
         gone: asyncio.Future[WatchEvent] = asyncio.get_running_loop().create_future()
         assert await self.store.exists(f"/{name}", gone.set_result) is not None
         return gone
@@ -131,7 +131,7 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(directory: Path, grace_seconds: float = 30.0) -> AsyncIterator[Cluster]:
-    """A cluster, stopped with the block; nothing may have failed unheard on the loop."""
+    """A cluster, which is stopped with the block. No error may be left unhandled on the loop."""
     out, err = Heard(), Heard()
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
@@ -441,7 +441,7 @@ async def test_a_stop_leaves_no_process_and_no_session_of_a_child(tmp_path: Path
 
 @pytest.fixture
 def stops(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """The stops of processes as they begin and end: which, and the process."""
+    """The stops of processes as they start and end: the kind and the process."""
     seen: list[tuple[str, int]] = []
     stop = ChildProcess.stop
 

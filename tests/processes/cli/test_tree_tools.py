@@ -56,7 +56,7 @@ def test_topics_in_the_tree(tool: Tool, served: tuple[BrokerProcess, str]) -> No
         return result.out if code == 0 else result.err
 
     def until(topic: str, count: int) -> str:
-        """The broker has seen it: every partition has a leader."""
+        """Waits until the broker has seen it: every partition has a leader."""
         while (said := topics("--describe", "--topic", topic)).count("Leader: 1") < count:
             pass
         return said

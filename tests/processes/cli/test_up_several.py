@@ -323,7 +323,8 @@ async def until(condition: Callable[[], bool], cluster: Cluster) -> None:
 
 
 def wait_for_brokers(bootstrap: str, count: int) -> dict[int, int]:
-    """The ports of the brokers by their ids, as the first of these has them, when it has so many."""
+    """The ports of the brokers by their ids, as the first of these reports them, when it knows this number of
+    brokers."""
 
     async def ask() -> dict[int, int]:
         cluster = Cluster(bootstrap.split(",")[0])
@@ -337,7 +338,7 @@ def wait_for_brokers(bootstrap: str, count: int) -> dict[int, int]:
 
 
 def wait_for_leaders(bootstrap: str, topic: str, in_sync: int) -> None:
-    """Returns when each partition of a topic has a leader and so many replicas in sync."""
+    """Returns when each partition of a topic has a leader and this number of in-sync replicas."""
 
     async def ask() -> None:
         cluster = Cluster(bootstrap)

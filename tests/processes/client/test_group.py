@@ -80,7 +80,7 @@ def member(
 
 
 async def settle(members: list[GroupConsumer], partitions: int) -> None:
-    """Each member polls for itself until they own every partition between them."""
+    """Polls with each member until together they own every partition."""
 
     def settled() -> bool:
         owned = [key for item in members for key in item.assignment()]

@@ -90,7 +90,7 @@ class Replica:
         return ErrorCode.FENCED_LEADER_EPOCH if current_leader_epoch < self.epoch else ErrorCode.UNKNOWN_LEADER_EPOCH
 
     def records(self, offset: int) -> bytes:
-        """From an offset on, a batch for each record."""
+        """A batch for each record from an offset on."""
         data = bytearray()
         for at in range(offset, min(offset + self.batches, len(self.log))):
             batch = make_batch()
@@ -205,7 +205,7 @@ async def consumer_of(
 
 
 async def read(consumer: Consumer, count: int) -> list[int]:
-    """The next offsets that it gives."""
+    """The next offsets that the consumer returns."""
     found: list[int] = []
     while len(found) < count:
         found += [record.offset for records in (await consumer.poll(20, 1)).values() for record in records]
@@ -249,7 +249,7 @@ async def test_a_look_up_of_offsets_that_another_leader_epoch_refuses_asks_who_l
 async def test_a_leader_that_refuses_the_epoch_is_asked_again_with_newer_metadata_and_nothing_is_read_twice(
     known: int, led: int
 ) -> None:
-    """Either the consumer has not heard of the epoch, or the broker has not."""
+    """The epoch is unknown to the consumer or to the broker."""
     leader = Replica(epoch=4, log=[4, 4], tells=(0, 4))
     async with consumer_of(leader) as consumer:
         await consumer.assign({KEY: 0})
@@ -365,7 +365,7 @@ async def test_a_member_that_begins_where_another_one_was_does_not_believe_a_lea
 
 @on_a_loop
 async def test_metadata_that_stay_older_than_the_position_are_believed_after_the_time_of_a_request() -> None:
-    """Another topic of that name was read before this one was made."""
+    """Another topic of that name was read before this one was created."""
     leader = Replica(epoch=1, log=[1, 1, 1], tells=(0, 1))
     async with consumer_of(leader, timeout_seconds=0.5) as consumer:
         await consumer.assign({KEY: Position(2, 9)})
@@ -458,7 +458,7 @@ async def test_a_broker_that_answers_no_consumer_of_epochs_is_read_on_from() -> 
 
 @on_a_loop
 async def test_a_topic_that_was_made_anew_and_has_less_is_not_taken_for_truncated() -> None:
-    """Leader epochs begin again, so that the new topic has one of the same number."""
+    """Leader epochs start again, so the new topic has an epoch with the same number."""
     leader = Replica(epoch=0, log=[0] * 5, tells=(0, 0))
     async with consumer_of(leader) as consumer:
         await consumer.assign({KEY: 0})

@@ -80,7 +80,7 @@ class Script:
         return self.brokers[number]
 
     async def read(self, count: int) -> list[int]:
-        """The next offsets that the consumer gives."""
+        """The next offsets that the consumer returns."""
         found: list[int] = []
         while len(found) < count:
             found += [record.offset for records in (await self.consumer.poll(20, 1)).values() for record in records]

@@ -144,7 +144,7 @@ def test_keys_choose_the_partition_unless_they_are_to_be_ignored(broker: BrokerP
 
 
 def leader_of_one_partition(port: int = 0) -> ScriptedBroker:
-    """A broker with every topic, of one partition, that acknowledges all records at offset 7."""
+    """A broker that has every topic with one partition, and acknowledges all records at offset 7."""
 
     def metadata(request: MetadataRequest) -> MetadataResponse:
         partitions = [MetadataResponsePartition(partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1])]
@@ -189,7 +189,7 @@ async def producing(port: int, *, metadata_max_age_seconds: float = 300, **optio
 
 
 async def failed_attempts(cluster: Cluster, count: int) -> None:
-    """Returns when so many attempts to connect in a row have failed."""
+    """Returns when this number of attempts to connect in a row have failed."""
     while sum(failures for failures, _ in cluster._failed.values()) < count:
         await asyncio.sleep(0.001)
 
@@ -236,7 +236,7 @@ def test_what_a_broker_answers_of_a_topic_is_not_waited_for(broker: BrokerProces
 
 @pytest.mark.parametrize("stale", ["forgotten", "old"])
 def test_records_are_taken_while_the_broker_is_away(stale: str) -> None:
-    """A topic is known although its metadata are to be asked for again."""
+    """A topic stays known although its metadata must be requested again."""
 
     async def run() -> None:
         async with (

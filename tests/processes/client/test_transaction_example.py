@@ -43,7 +43,7 @@ async def _fill(bootstrap: str, first: int, count: int) -> None:
 
 
 async def _until_read(bootstrap: str, count: int) -> list[bytes]:
-    """The values that a reader of committed records finds, once there are so many."""
+    """The values that a reader of committed records finds, when there are this many."""
     cluster = Cluster(bootstrap)
     keys = [TopicPartition("invoices", number) for number in range(_PARTITIONS)]
     deadline = time.monotonic() + _SECONDS

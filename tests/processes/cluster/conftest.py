@@ -1,5 +1,5 @@
-"""Clusters that tests share. One is for tests that leave it whole; in the other brokers die, and each test begins with
-it whole."""
+"""Clusters that tests share. One is for tests that stop no broker. In the other one brokers die, and each test starts
+with all brokers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Branches among three brokers: each that has a replica of the source shares its files, and all replicas of a branch
-become one log, whatever happens meanwhile."""
+"""Branches on three brokers. Each broker with a replica of the source shares its files, and all replicas of a branch
+become one log, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def _branch(cluster: BrokerCluster, source: str, target: str) -> None:
 
 
 def _settings(cluster: BrokerCluster, topic: str) -> dict[str, str]:
-    """The topic's own, as the tree has them."""
+    """The settings of the topic itself, in the tree."""
     return dict(decode_config(cluster.node(paths.topic_config(topic)) or b""))
 
 
 def _is_shared(cluster: BrokerCluster, topic: str, brokers: Collection[int] = (1, 2, 3)) -> bool:
-    """Each of these brokers has more files of the topic in common with another one than of its own."""
+    """True if each partition of the topic on these brokers shares all but two of its log files with another topic."""
     for broker_id in brokers:
         for directory in cluster.brokers[broker_id].data.glob(f"{topic}-[0-9]"):
             links = [path.stat().st_nlink for path in directory.glob("*.log")]

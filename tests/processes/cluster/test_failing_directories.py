@@ -18,7 +18,7 @@ _PARTITIONS = 9
 
 
 def _homes(cluster: BrokerCluster, broker_id: int, topic: str) -> dict[int, str]:
-    """In which log directory of a broker each partition is."""
+    """The log directory of each partition on a broker."""
     found: dict[int, str] = {}
     for path in cluster.brokers[broker_id].data.glob(f"*/{topic}-*"):
         found[int(path.name.rpartition("-")[2])] = path.parent.name

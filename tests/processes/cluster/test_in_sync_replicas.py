@@ -36,14 +36,14 @@ def _lagging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerCluster
 
 @pytest.fixture
 def lagging(_lagging: BrokerCluster) -> BrokerCluster:
-    """Brokers that soon call others out of sync, but for dead only when they have gone in order: so a broker that is
-    paused is missed by its leaders alone."""
+    """Brokers that soon remove others from the ISR, but consider them dead only after an orderly stop. So only the
+    leaders notice a paused broker."""
     _lagging.heal()
     return _lagging
 
 
 def _followers(cluster: BrokerCluster, topic: str) -> tuple[int, list[int]]:
-    """The leader, and the others; the first of them is not the controller, without which no ISR changes."""
+    """The leader and the others. The first of the others is not the controller, without which no ISR changes."""
     leader, controller = cluster.view().of(topic).leader, cluster.controller()
     return leader, sorted(
         (broker_id for broker_id in cluster.brokers if broker_id != leader),
@@ -72,8 +72,8 @@ def test_a_follower_that_stands_still_leaves_the_isr_and_comes_back(lagging: Bro
 
 
 def test_an_idle_partitions_follower_stays_in_sync(lagging: BrokerCluster) -> None:
-    """A follower that has everything is in sync, however long nothing was written: another topic's follower leaves
-    meanwhile."""
+    """A follower that has all records is in sync, no matter how long ago the last write was. Meanwhile another topic's
+    follower leaves."""
     controller = lagging.controller()
     paused, other = (broker_id for broker_id in lagging.brokers if broker_id != controller)
     idle, busy = (

@@ -116,7 +116,7 @@ def _offset_for_leader_epoch(address: str, topic: str) -> ErrorCode:
 
 @pytest.fixture
 def placed(cluster: BrokerCluster) -> str:
-    """A topic on brokers 1, which leads, and 2, with two records."""
+    """Creates a topic on brokers 1, which leads, and 2, with two records."""
     if "placed" not in cluster.view().topics:
         cluster.create("placed", placed=[[1, 2]])
         cluster.write("placed", [b"first", b"second"])

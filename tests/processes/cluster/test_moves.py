@@ -25,7 +25,7 @@ _SETTINGS = {"log.segment.bytes": "40000"}
 
 
 def home(cluster: BrokerCluster, broker_id: int, key: TopicPartition) -> str:
-    """In which directory of a broker a replica is."""
+    """The log directory of a replica on a broker."""
     names = [
         path.parent.name
         for path in cluster.brokers[broker_id].data.glob(f"*/{key}")

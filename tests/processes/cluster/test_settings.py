@@ -23,7 +23,7 @@ _LARGE = b"x" * 5000
 
 
 def _one_topic_each(cluster: BrokerCluster, name: str) -> dict[int, str]:
-    """A topic that each broker leads, by broker."""
+    """A topic for each broker that leads it, by broker."""
     topics = {broker_id: f"{name}-{broker_id}" for broker_id in cluster.brokers}
     for broker_id, topic in topics.items():
         if topic not in cluster.view().topics:

@@ -257,8 +257,8 @@ def test_a_topic_that_is_deleted_while_a_broker_is_away_does_not_come_back_with_
 
 
 def test_a_broker_that_stood_still_forgets_topics_that_were_deleted_meanwhile(frail: BrokerCluster) -> None:
-    """One that it has a replica of, and one that it has none of. Topics of these names are whole when they are made
-    again."""
+    """A topic of which the broker has a replica, and a topic of which it has none. Topics of these names are complete
+    when they are created again."""
     gone = next(broker_id for broker_id in frail.brokers if broker_id != frail.controller())
     others = [broker_id for broker_id in frail.brokers if broker_id != gone]
 

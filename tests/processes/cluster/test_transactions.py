@@ -47,7 +47,7 @@ def _at(cluster: BrokerCluster, broker_id: int) -> Broker:
 
 
 def _coordinator(cluster: BrokerCluster, name: str) -> int:
-    """The broker that coordinates a transactional id; asking makes its topic."""
+    """The broker that coordinates a transactional id. The request creates its topic."""
 
     def found() -> int:
         for broker_id in cluster.brokers:
@@ -74,7 +74,7 @@ def _leader(cluster: BrokerCluster, partition: int) -> int:
 
 
 def _produce_to_all(cluster: BrokerCluster, asked: Asked) -> None:
-    """A record to each partition, at its leader, which adds it to the transaction."""
+    """Produces a record to each partition, at its leader, which adds the partition to the transaction."""
     for partition in range(3):
 
         def sent(partition: int = partition) -> bool:
@@ -200,8 +200,8 @@ def test_another_broker_takes_over_an_open_transaction(tmp_path: Path, ends: str
 
 @ours_only
 def test_nothing_is_lost_or_twice_when_coordinators_and_leaders_are_killed(transactional: BrokerCluster) -> None:
-    """Java's consume-transform-produce while the coordinator of its id, the leader of an output and that of its group
-    are killed in turn."""
+    """Java's consume-transform-produce while three brokers are killed in turn: the coordinator of its id, the leader
+    of an output and the coordinator of its group."""
     cluster, count = transactional, 600
     bootstrap = cluster.bootstrap
     asyncio.run(create_topics(bootstrap, "input", "output", replicas=3, partitions=3))

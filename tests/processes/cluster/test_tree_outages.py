@@ -37,7 +37,7 @@ def _create_request(name: str, timeout_ms: int) -> CreateTopicsRequest:
 
 
 def _goes_round(cluster: BrokerCluster, topic: str, begin: int) -> int:
-    """Writes to every partition with acks=all and reads it back; how many records each has then."""
+    """Writes to every partition with acks=all and reads the records back. Returns the number of records in each."""
     for number in range(3):
         values = [b"%d" % (begin + item) for item in range(10)]
         # An idempotent producer may need a producer id from the tree.

@@ -71,8 +71,8 @@ def test_another_leads_only_where_that_is_allowed(frail: BrokerCluster) -> None:
 
 
 def test_a_broker_that_finds_an_empty_disk_does_not_lead_and_others_keep_what_they_have(frail: BrokerCluster) -> None:
-    """All in sync stop in order, and the disk of the last one is not mounted, and at last replaced. Apache Kafka 3.9.1
-    has it lead with nothing, and the others cut their logs to that."""
+    """All in-sync replicas stop in order. The disk of the last one is not mounted, and finally it is replaced. Apache
+    Kafka 3.9.1 makes it leader with an empty log, and the others truncate their logs to that."""
     last, behind = 1, 2
     frail.create("emptied", placed=[[last, behind]])
     frail.write("emptied", [b"both"] * 10)

@@ -1,4 +1,4 @@
-"""The clients of a bank (`transfers`) as processes that are killed, paused and started again, and those that watch."""
+"""The clients of a bank (`transfers`) as processes that are killed, paused and started again, and the watchers."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ class Bank:
             raise
 
     def steps(self) -> int:
-        """Transfers that every watcher has seen. A worker that has ended because it was fenced begins again."""
+        """The number of transfers that every watcher has seen. A worker that has ended because it was fenced is
+        started again."""
         self._keep_up()
         return min(watcher.number("seen") for watcher in self.watchers)
 
@@ -133,7 +134,7 @@ class Bank:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """All transfers are made; then the workers end, and everything is read once more."""
+        """Waits until all transfers are made. Then the workers end, and everything is read once more."""
         try:
             first = self.watchers[0]
             first.tell("end")

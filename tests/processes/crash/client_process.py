@@ -40,7 +40,7 @@ def _command(kind: str) -> list[str]:
 
 
 class ClientProcess:
-    """The clients of one kind at work on a topic that exists. The history is `path`, a file in `directory`."""
+    """The clients of one kind on a topic that exists. The history is `path`, a file in `directory`."""
 
     def __init__(self, kind: str, bootstrap: str, topic: str, directory: Path, *, partitions: int = 3) -> None:
         self.kind = kind
@@ -109,7 +109,7 @@ class ClientProcess:
             raise
 
     def steps(self) -> int:
-        """How many records are acknowledged."""
+        """The number of acknowledged records."""
         assert self._process is not None, "the clients were not started"
         if self._process.poll() not in (None, 0):
             raise self._failure(f"has ended with {self._process.returncode}")
@@ -146,7 +146,7 @@ class ClientProcess:
 
 
 class Together:
-    """Several loads as one: it gets on by a step when each of them has."""
+    """Several loads as one. It progresses by a step when each of them has."""
 
     def __init__(self, loads: Sequence[ClientProcess | RecordedLoad]) -> None:
         self.loads = list(loads)
@@ -174,7 +174,7 @@ class Together:
         return self._steps
 
     def wait_for(self, more: int, seconds: float = 120.0) -> None:
-        """Returns when each load has so many more records acknowledged."""
+        """Returns when each load has this number of further acknowledged records."""
         before, deadline = [load.steps() for load in self.loads], time.monotonic() + seconds
         while (gone := [load.steps() - count for load, count in zip(self.loads, before, strict=True)]) and min(
             gone
@@ -209,7 +209,7 @@ class Together:
 
 
 def load_of(kind: str, bootstrap: str, topic: str, directory: Path) -> ClientProcess | RecordedLoad:
-    """A load of this kind on a topic of three partitions with three replicas."""
+    """Starts a load of this kind on a topic of three partitions with three replicas."""
     if kind == OURS:
         return RecordedLoad(bootstrap, topic, directory, replication_factor=3)
     return ClientProcess(kind, bootstrap, topic, directory)

@@ -82,7 +82,7 @@ class Answers:
         return done
 
     def left(self) -> int:
-        """Answers that the trace has not sent."""
+        """The answers that are not in the trace."""
         return sum(map(len, self._waiting.values()))
 
 

@@ -198,7 +198,7 @@ class Told:
 
 
 class _Connection(RawConnection):
-    """Counts the bytes of the answers."""
+    """A connection that counts the bytes of the answers."""
 
     def __init__(self, bootstrap: str, life: int) -> None:
         super().__init__(bootstrap)
@@ -213,7 +213,8 @@ class _Connection(RawConnection):
 
 
 class Workload:
-    """`run` drives a broker through some lives. Threads that meet a dead broker wait for the next life."""
+    """The work of a broker. `run` drives the broker through several lives. Threads that find the broker dead wait for
+    its next life."""
 
     def __init__(
         self, broker: BrokerProcess, trace: Path, round_number: int, told: Told, chance: Random, batches_per_life: int
@@ -234,7 +235,7 @@ class Workload:
     # --- for the threads ---------------------------------------------------------------------------------------------
 
     def _connect(self) -> _Connection | None:
-        """A connection to the broker of the present life; None when the work is over."""
+        """A connection to the broker in its present life. None when the work is over."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._up or self._stopping)
@@ -258,7 +259,7 @@ class Workload:
                 self._changed.notify_all()
 
     def _work(self, step: Callable[[_Connection], None]) -> None:
-        """Steps on one connection after another until the end."""
+        """Runs the steps on one connection after another until the end."""
         try:
             while (connection := self._connect()) is not None:
                 with connection:
@@ -313,7 +314,7 @@ class Workload:
         epoch: int = NO_PRODUCER_EPOCH,
         sequence: int = NO_SEQUENCE,
     ) -> bytes:
-        """A batch that is about to be sent."""
+        """Notes a batch that is about to be sent."""
         for record in records:
             self._told.send(record)
         made = [(int(time.time() * 1000), record.key, record.value, ()) for record in records]
@@ -368,7 +369,7 @@ class Workload:
         return step
 
     def _brancher(self) -> Callable[[_Connection], None]:
-        """Branches that get some records of their own and are deleted in their turn, while their sources go on."""
+        """Branches that get some records of their own and are deleted later, while their sources continue."""
         names: list[str] = []
         state = {"branch": 0}
 
@@ -395,7 +396,7 @@ class Workload:
         return step
 
     def _mover(self) -> Callable[[_Connection], None]:
-        """Replicas go from one log directory to another, the groups' offsets among them; a move may be given up for
+        """Moves replicas from one log directory to another, including the groups' offsets. A move may be abandoned for
         another one."""
         replicas = [TopicPartition(name, number) for name, count in PARTITIONS.items() for number in range(count)]
         replicas += [TopicPartition(OFFSETS_TOPIC, number) for number in range(2)]
@@ -475,7 +476,7 @@ class Workload:
             self._changed.notify_all()
 
     def _kill(self) -> None:
-        """Between two file operations: the tracer holds this lock during each."""
+        """Runs between two file operations: the tracer holds this lock during each."""
         with Path(f"{self._trace}.lock").open("r+b") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             self._lives(False)
@@ -508,7 +509,7 @@ class Workload:
         return {COMPACTED, BOTH, OFFSETS_TOPIC} <= set(re.findall(r"(\S+)-\d+: compacted up to", self._broker.log))
 
     def run(self, lives: int) -> None:
-        """The last life ends in order, the others by SIGKILL."""
+        """Runs the lives. The last one ends in order, the others by SIGKILL."""
         threads = [threading.Thread(target=self._work, args=(step,)) for step in self._steps()]
         self._broker.start()
         try:
@@ -556,7 +557,7 @@ class Workload:
 
 
 def _record(writer: str, number: int, keys: int, chance: Random) -> SentRecord:
-    """Every value is another one; every fifth record with a key is a tombstone."""
+    """All values are different. Every fifth record with a key is a tombstone."""
     key = b"%s/%d" % (writer.encode(), chance.randrange(keys)) if keys else None
     if key is not None and chance.random() < 0.2:
         return SentRecord(key, None, writer, number)

@@ -76,7 +76,7 @@ def _is_worker(process: int) -> bool:
 
 
 class Driver(SparkDriver):
-    """Of a query that writes exactly once."""
+    """The driver of a query that writes exactly once."""
 
     def __init__(self, bootstrap: str, place: Path, number: int, master: str, point: str | None, after: int) -> None:
         self.master = master
@@ -101,7 +101,7 @@ class Driver(SparkDriver):
 
 
 class Inputs(GrowingInput):
-    """Numbers; the key of a partition is its own."""
+    """An input of numbers. Each partition has its own key."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent: dict[int, int] = dict.fromkeys(range(_PARTITIONS), 0)
@@ -147,7 +147,7 @@ def mistakes(outputs: list[list[bytes]], sent: dict[int, int], *, whole: bool) -
 
 
 class Kills:
-    """The query, the brokers, and how they are killed."""
+    """The query, the brokers, and the ways to kill them."""
 
     def __init__(self, cluster: BrokerCluster, place: Path, chance: random.Random, say: Callable[[str], None]) -> None:
         self._cluster = cluster
@@ -158,7 +158,7 @@ class Kills:
         self._driver: Driver | None = None
 
     def driver(self, master: str = "local[2]") -> Driver:
-        """One that runs with this master."""
+        """A driver that runs with this master."""
         if self._driver is not None and self._driver.master != master:
             self._driver.kill_all()
             self._driver = None
@@ -241,7 +241,8 @@ class Kills:
 
 
 def _plan(kills: int, chance: random.Random) -> list[str]:
-    """Kinds in their shares; those of executors beside each other, since they need a driver of their own."""
+    """The kinds of kills in their shares. Kills of executors follow each other, since they need a driver of their
+    own."""
     kinds = [kind for kind, share in _SHARES.items() for _ in range(max(1, round(share * kills / 100)))]
     chance.shuffle(kinds)
     others = [kind for kind in kinds if kind != "executor"]

@@ -64,7 +64,7 @@ Say = Callable[[str], None]
 
 @dataclasses.dataclass
 class Round:
-    """All that is needed to go through the points of a round."""
+    """Everything that is needed to check the points of a round."""
 
     root: Path
     #: The disk when the round began, each file durable.
@@ -202,7 +202,7 @@ def _in_a_process(pickled: Path, numbers: list[int]) -> list[tuple[int, str]]:
 def _run_a_round(
     number: int, root: Path, directory: Path, tracer: Path, facts: list[object], told: Told, seed: int, points: int
 ) -> Round:
-    """Lets a broker work under the tracer."""
+    """Runs a broker under the tracer."""
     trace = directory / "trace"
     _at_home(root)
     before = TracedDisk(root)
@@ -249,8 +249,8 @@ def _check_trace(work: Round) -> dict[str, int]:
 
 
 def go_down(directory: Path, *, points: int, rounds: int, seed: int, workers: int, say: Say) -> list[str]:
-    """Lets a broker work in so many rounds, and the machine go down at so many points of them. Gives a line for each
-    point that lost something; the first round that has one is the last."""
+    """Runs a broker in a number of rounds, and simulates a crash at a number of points. Returns a line for each point
+    that lost something. The first round with such a point is the last."""
     tracer = build_tracer(directory)
     facts: list[object] = []
     told = Told()

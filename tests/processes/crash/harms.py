@@ -65,7 +65,7 @@ class Harm(NamedTuple):
 
 
 def all_harms(paths: tuple[str, ...]) -> list[Harm]:
-    """Each once."""
+    """All harms, each once."""
     return [Harm(action, path) for path, action in product(dict.fromkeys(paths), ACTIONS)]
 
 

@@ -22,7 +22,7 @@ SETTINGS = {
 
 
 def targets_of(cluster: BrokerCluster, processes: Iterable[Process]) -> tuple[dict[str, Target], list[str]]:
-    """All that can be hit, by name, and the names of the brokers."""
+    """All targets of faults by name, and the names of the brokers."""
     brokers = {f"broker {broker_id}": Target(broker) for broker_id, broker in cluster.brokers.items()}
     return {**brokers, **{process.name: Target(Faults(process)) for process in processes}}, list(brokers)
 

@@ -52,7 +52,7 @@ class Ledger:
             self._lock.notify_all()
 
     def wait_for(self, more: int) -> None:
-        """Returns when so many more records are acknowledged."""
+        """Returns when this number of further records is acknowledged."""
         with self._lock:
             until = self.count + more
             assert self._lock.wait_for(lambda: self.count >= until or self.failures, 60), "the load stands still"
@@ -106,7 +106,7 @@ async def produce(
 def produce_with_librdkafka(
     bootstrap: str, ledger: Ledger, name: str, idempotent: bool, pause_seconds: float = 0.0
 ) -> None:
-    """The same with confluent-kafka."""
+    """Produces in the same way with confluent-kafka."""
     from confluent_kafka import Producer as Librdkafka
 
     settings = {

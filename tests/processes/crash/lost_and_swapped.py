@@ -67,7 +67,7 @@ _REFUSALS_MAX = 3
 
 
 class Inputs(GrowingInput):
-    """The lines: their number as the key, three words."""
+    """The input lines: the number as the key, and three words."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent = 0
@@ -101,7 +101,8 @@ class Outputs:
             self.counts[name][word].append(int.from_bytes(value, "big"))
 
     def mistakes(self, stores: dict[str, Counter[str]] | None = None, slack: int = 0) -> list[str]:
-        """`stores` are there when all is processed; a count of at_least_once may be higher by `slack` then."""
+        """Returns the mistakes. `stores` are given when all is processed. A count of at_least_once may then be higher
+        by `slack`."""
         told = []
         for name in QUERIES:
             found = [number for _, number in self.copies[name]]
@@ -159,7 +160,7 @@ class Kills:
         self.outcomes = Counter[str]()
 
     def of(self, name: str, kept: str = "") -> Path:
-        """The directory of a program, or a copy of it."""
+        """The directory of a program, or of a copy of it."""
         return (self._place / kept if kept else self._place) / name
 
     @contextlib.contextmanager

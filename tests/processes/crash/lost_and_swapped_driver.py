@@ -49,7 +49,7 @@ def _say(*words: str) -> None:
 
 
 class Program:
-    """One of them, in a thread of its own."""
+    """Runs one of the programs in a thread of its own."""
 
     def __init__(self, name: str, spark: SparkSession, given: argparse.Namespace) -> None:
         self.name = name

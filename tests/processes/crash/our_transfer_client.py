@@ -35,7 +35,7 @@ def _say(*words: object) -> None:
 
 
 class _ToBeAbortedError(Exception):
-    """This transaction is to be aborted."""
+    """The current transaction must be aborted."""
 
 
 class Worker:

@@ -79,7 +79,8 @@ class GroupLedger:
     def wait_for_commits(
         self, groups: list[str], more: int, seconds: float = 90, since: Mapping[str, int] | None = None
     ) -> None:
-        """Returns when each of the groups has so many more commits acknowledged than it has now, or had in `since`."""
+        """Returns when each of the groups has this number of acknowledged commits more than now, or than in
+        `since`."""
         with self._changed:
             before = self.commits if since is None else since
             until = {group: before.get(group, 0) + more for group in groups}
@@ -119,7 +120,7 @@ class WatchedMember(GroupConsumer):
 
 
 async def keep_reading(member: GroupConsumer, ledger: GroupLedger, stopping: Callable[[], bool]) -> None:
-    """Polls, notes, commits. Errors of rebalances and of a broker that is gone pass."""
+    """Polls, notes and commits. Ignores errors of rebalances and of a stopped broker."""
     group, owed = member.group_id, False
     while not stopping():
         try:
@@ -165,7 +166,7 @@ async def read_in_group(
 
 
 def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic: str) -> None:
-    """The same with confluent-kafka."""
+    """Reads in the same way with confluent-kafka."""
     from confluent_kafka import Consumer, KafkaException
 
     consumer = Consumer(
@@ -206,7 +207,7 @@ def read_with_librdkafka(bootstrap: str, ledger: GroupLedger, group: str, topic:
 
 
 def look_at_offsets(bootstrap: str, ledger: GroupLedger, groups: list[str]) -> None:
-    """Asks for the committed offsets of each group and compares."""
+    """Requests the committed offsets of each group and compares them."""
 
     async def work() -> None:
         cluster = Cluster(bootstrap)

@@ -21,7 +21,7 @@ SESSION_SECONDS = 3.0
 
 
 class SoakMember(ABC):
-    """`name` is its client id."""
+    """A member of the group. `name` is its client id."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,11 +32,11 @@ class SoakMember(ABC):
 
     @abstractmethod
     async def leave(self) -> None:
-        """In order."""
+        """Leaves the group in order."""
 
     @abstractmethod
     async def die(self) -> None:
-        """The group hears nothing of it."""
+        """Dies without a message to the group."""
 
 
 class OurMember(SoakMember):
@@ -69,7 +69,7 @@ class OurMember(SoakMember):
         return self._member.assignment()
 
     def lose_connections(self) -> None:
-        """Every socket is closed under it; it lives on."""
+        """Closes all its sockets. The member continues to live."""
         for channel in list(self._cluster._channels.values()):
             channel.close()
 

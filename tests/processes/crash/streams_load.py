@@ -102,7 +102,7 @@ class StreamsLoad:
             time.sleep(_AGAIN_SECONDS)
 
     def stop(self) -> None:
-        """Everything written has its result; then the instances end, and no transaction stays open."""
+        """Waits until all input has its result. Then the instances end, and no transaction stays open."""
         try:
             self._ending.set()
             self._until(self._is_written.is_set, "not everything is written")
@@ -184,7 +184,7 @@ class StreamsLoad:
 
 
 def wrong(results: dict[tuple[str, int], list[tuple[str, str]]], words: Counter[str], keys: int) -> list[str]:
-    """`words`: how often each was written; keys are numbered from 0."""
+    """Returns the mistakes. `words`: the number of times that each was written. Keys are numbered from 0."""
     counted: dict[str, list[int]] = defaultdict(list)
     pairs: Counter[tuple[str, str]] = Counter()
     for (topic, _), records in results.items():

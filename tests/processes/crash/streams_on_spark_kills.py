@@ -55,7 +55,7 @@ Counts = dict[str, Counter[str]]
 
 
 def _line(number: int) -> tuple[str, str, int, int]:
-    """Key, value, timestamp, partition. The lines of a partition have rising timestamps."""
+    """The key, value, timestamp and partition of a line. The lines of a partition have rising timestamps."""
     words = [_WORDS[(number * 7 + place * place) % len(_WORDS)] for place in range(1 + number % 4)]
     return f"key-{number % _KEYS}", " ".join(words), _FIRST_MS + number * _LINE_MS, number % _PARTITIONS
 
@@ -72,7 +72,7 @@ def counted(lines: int) -> Counts:
 
 
 class Inputs(GrowingInput):
-    """The lines."""
+    """The input lines."""
 
     def __init__(self, bootstrap: str) -> None:
         self.sent = 0
@@ -123,7 +123,7 @@ def _around(counts: list[int]) -> str:
 
 
 class Kills:
-    """The application, the brokers, and how they are killed."""
+    """The application, the brokers, and the ways to kill them."""
 
     def __init__(
         self, cluster: BrokerCluster, place: Path, chance: random.Random, guarantee: str, command: list[str]

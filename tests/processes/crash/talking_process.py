@@ -15,7 +15,7 @@ _SECONDS = 180.0
 
 
 class Process:
-    """One such process, a server to `ServerFaults`."""
+    """One such process, which is a server for `ServerFaults`."""
 
     def __init__(self, name: str, command: Sequence[str], directory: Path) -> None:
         self.name = name
@@ -75,7 +75,7 @@ class Process:
         raise self.failure(f"{otherwise} (exit code {self.code})")
 
     def until_gone(self, seconds: float = _SECONDS) -> int:
-        """Its exit code, when it has ended by itself; subprocess.TimeoutExpired."""
+        """Waits until it has ended by itself. Returns its exit code. Raises subprocess.TimeoutExpired."""
         assert self._process is not None, f"{self.name} does not run"
         return self._process.wait(seconds)
 
@@ -85,7 +85,7 @@ class Process:
         self._process.stdin.flush()
 
     def finish(self, seconds: float = _SECONDS) -> int:
-        """Ends its stdin, and gives its exit code."""
+        """Ends its stdin, and returns its exit code."""
         process, self._process = self._process, None
         assert process is not None and process.stdin is not None
         process.stdin.close()

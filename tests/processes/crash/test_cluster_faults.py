@@ -36,7 +36,7 @@ _STEPS = (20, 200)
 
 
 def _drawn(seed: int, rounds: int, brokers: list[int]) -> Schedule:
-    """Each kind in turn, in each round on one broker or on two."""
+    """The schedule: each kind in turn, in each round on one broker or on two."""
     chance = random.Random(seed)
 
     def faults(kind: str, broker_id: int) -> tuple[Fault, ...]:

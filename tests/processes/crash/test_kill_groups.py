@@ -68,7 +68,8 @@ _PAUSE_SECONDS = 0.03
 
 
 class ProducingProbe:
-    """Writes one record after another to a partition of its own, on raw connections, and is killed in the window."""
+    """Writes one record after another to a partition of its own, on raw connections. The broker is killed in the
+    window."""
 
     def __init__(self, topic: str, data: Path, producer_id: int) -> None:
         self.name = self.topic = topic
@@ -125,7 +126,7 @@ class ProducingProbe:
 
 
 class CommittingProbe:
-    """Commits one offset after another for a group without members, and is killed in the window."""
+    """Commits one offset after another for a group without members. The broker is killed in the window."""
 
     version = 7
 

@@ -39,7 +39,8 @@ _AGAIN = (
 
 
 class Producer:
-    """Writes transactions until its broker dies: each of one record to every partition, with its number in it."""
+    """Writes transactions until its broker dies. Each has one record for every partition, which contains its
+    number."""
 
     def __init__(self, name: str, seed: int) -> None:
         self.name = name

@@ -129,7 +129,7 @@ class Soak:
     # --- what must hold ----------------------------------------------------------------------------------------------
 
     def _check(self, group: GroupDescription) -> None:
-        """The coordinator's own view, at any moment."""
+        """Checks the coordinator's own view, at any moment."""
         if group.state == "Stable":
             owned = sorted(key for member in group.members for key in member.assignment)
             whole = self._assignor != "cooperative-sticky"  # moved partitions have no owner for a generation
@@ -138,7 +138,7 @@ class Soak:
             self.counts["stable looks"] += 1
 
     async def watch(self) -> None:
-        """Looks at the group and its offsets all the time."""
+        """Checks the group and its offsets all the time."""
         cluster = Cluster(self._broker.bootstrap)
         try:
             while True:

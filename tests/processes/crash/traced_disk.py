@@ -50,7 +50,7 @@ def compiler() -> str | None:
 
 
 def build_tracer(directory: Path) -> Path:
-    """The library that a broker is loaded with."""
+    """The library with the tracer, which a broker is started with."""
     library = directory / "disk_trace.so"
     cc = compiler()
     assert cc is not None
@@ -152,8 +152,8 @@ def _apply(content: bytearray, change: _Change) -> None:
 
 
 def _torn(change: _Change, size: int, chance: Random) -> Iterator[_Change]:
-    """A part of a write from its beginning, none and all included; sometimes the file is as long as if it were
-    whole."""
+    """A part of a write from its beginning, possibly empty or complete. Sometimes the file is as long as if the write
+    were complete."""
     data = change.data or b""
     kept = chance.randint(0, len(data))
     if chance.random() < 0.5:
@@ -229,7 +229,7 @@ class TracedDisk:
         return directory, name
 
     def content(self, path: bytes) -> bytes:
-        """Of a file, as it is at this moment."""
+        """The content of a file at this moment."""
         directory, name = self._split(path)
         node = directory.names[name]
         assert isinstance(node, File)
@@ -302,7 +302,7 @@ class TracedDisk:
         return found
 
     def names(self, name: str) -> list[set[str]]:
-        """The names in each directory of that name, in whichever directory below the root it lies at this moment."""
+        """The names in each directory with this name, at any place below the root at this moment."""
         above = [node for node in self.root.names.values() if isinstance(node, Directory)]
         found = (directory.names.get(name) for directory in (self.root, *above))
         return [set(node.names) for node in found if isinstance(node, Directory)]

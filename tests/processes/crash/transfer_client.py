@@ -58,11 +58,11 @@ def end_process(code: int, *words: object) -> NoReturn:
 
 
 class _BeginAgainError(Exception):
-    """This producer cannot go on."""
+    """This producer cannot continue."""
 
 
 class _Calls:
-    """The calls to librdkafka. One that has not returned STUCK_SECONDS after its own time is up ends the process."""
+    """The calls to librdkafka. A call that has not returned STUCK_SECONDS after its own timeout ends the process."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -51,7 +51,7 @@ class Transfer:
 
 
 def entries_of(transfer: Transfer, transaction: str) -> list[tuple[int, bytes]]:
-    """(partition, value) of the debit and the credit."""
+    """The partition and the value of the debit and of the credit."""
     sides = ((transfer.debtor, -transfer.amount), (transfer.creditor, transfer.amount))
     return [
         (partition_of(account), f"{transaction}:{transfer.number}:{account}:{amount}".encode())
@@ -100,7 +100,7 @@ def _wrong_sums(history: Iterable[Operation], entries: dict[int, dict[int, str]]
 
 
 def _wrong_counts(history: Iterable[Operation], transfers: int) -> list[str]:
-    """Each full read has each transfer's debit and credit once."""
+    """Checks that each full read has each transfer's debit and credit once."""
     reading: dict[str, list[str]] = {}
     found, full_reads = [], 0
     for operation in history:

@@ -22,7 +22,7 @@ from jesenska.metadata.zookeeper.client.connect_string import ConnectString
 
 T = TypeVar("T")
 
-#: The number of nodes that an ordered watcher watches at a time.
+#: The number of nodes that are watched at a time.
 _AHEAD = 100
 
 
@@ -114,7 +114,7 @@ class Session:
 
 
 class Setter:
-    """Writes rising numbers into a node of its own: each answered one stays, and each counts once."""
+    """Writes rising numbers into a node of its own. Each acknowledged number stays, and each write counts once."""
 
     def __init__(self, load: Load, session: Session, path: str) -> None:
         self._load, self._session, self._path = load, session, path
@@ -148,8 +148,8 @@ class Setter:
 
 
 class Numberer:
-    """Makes sequential nodes below a parent of several and deletes some of them, the newest often: no number is given
-    twice."""
+    """Creates sequential nodes below a parent of several clients and deletes some of them, often the newest. No number
+    may be given twice."""
 
     def __init__(self, load: Load, session: Session, parent: str, name: str, given: dict[str, str]) -> None:
         self._load, self._session, self._parent, self._name, self._given = load, session, parent, name, given
@@ -203,7 +203,7 @@ async def check_numbers(reader: Session, parent: str, numberers: list[Numberer],
 
 
 class Watcher:
-    """Watches the nodes that setters write: each watch hears once, of a change that is made, and before an answer
+    """Watches the nodes that setters write. Each watch gets one event, only for a real change, and before an answer
     shows that change."""
 
     def __init__(self, load: Load, session: Session, path: str) -> None:
@@ -245,10 +245,9 @@ class Watcher:
 
 
 class InOrder:
-    """One session changes nodes one after the other, another watches all of them, in no order: it hears of each once,
-    in the order of the changes.
-
-    Even nodes are created (watched by `exists`), odd ones exist and are set (watched by `get`)."""
+    """One session changes nodes one after the other, and another session watches all of them, in random order. It gets
+    each event once, in the order of the changes. Even nodes are created (watched by `exists`), odd ones exist and are
+    set (watched by `get`)."""
 
     def __init__(self, load: Load, writer: Session, watcher: Session, parent: str) -> None:
         self._load, self._writer, self._watcher, self._parent = load, writer, watcher, parent
@@ -312,7 +311,8 @@ class InOrder:
 
 
 class Holder:
-    """Holds ephemeral nodes through all restarts: those it has made and not deleted are there, and are its own."""
+    """Holds ephemeral nodes through all restarts. The nodes that it has created and not deleted exist, and belong to
+    it."""
 
     def __init__(self, load: Load, session: Session, parent: str) -> None:
         self._load, self._session, self._parent = load, session, parent
@@ -339,7 +339,7 @@ class Holder:
 
 
 async def _create(store: ZooKeeperStore, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-    """That may be asked again: the node is its writer's alone."""
+    """Creates a node. The request may be repeated, since only this client writes the node."""
     try:
         await store.create(path, data, ephemeral=ephemeral)
     except NodeExistsError:

@@ -23,7 +23,7 @@ _ATTEMPTS_MAX = 1500
 
 
 def log_bytes(directory: Path) -> int:
-    """How much the segments of a partition hold."""
+    """The size of the segments of a partition."""
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
@@ -43,8 +43,9 @@ class Window:
         grown: Callable[[], int],
         answered: Callable[[RawConnection], None],
     ) -> bool:
-        """Sends one request after another (`frame_of`) until the broker was killed in the window; `answered` takes the
-        answer of each that was not. False, with the broker killed all the same, if it was not to be had."""
+        """Sends one request after another (`frame_of`) until the broker was killed in the window. `answered` gets the
+        answer of each request that was not. Returns False if the moment was not found; the broker is killed then,
+        too."""
         with RawConnection(broker.bootstrap) as connection:
             for _ in range(_ATTEMPTS_MAX):
                 self.attempts += 1

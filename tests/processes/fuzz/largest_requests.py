@@ -69,7 +69,7 @@ def arrays(value: Struct, version: int, path: str = "") -> Iterator[tuple[Struct
 
 
 def filled(request: Message, version: int, room: int, number: int, distinct: bool) -> tuple[Message, str] | None:
-    """The request with its array of that number filled; None past the last one."""
+    """The request with the array of this number filled. None after the last array."""
     made = copy.deepcopy(request)
     found = list(arrays(made, version))
     if number >= len(found):
@@ -115,7 +115,7 @@ def _element(kind: Any, model: Any, number: int) -> Any:
 
 
 class Bystander(threading.Thread):
-    """Asks for versions all the time, and looks at the broker's memory."""
+    """Sends ApiVersions all the time, and watches the broker's memory."""
 
     def __init__(self, bootstrap: str, pid: int) -> None:
         super().__init__(daemon=True)
@@ -139,8 +139,7 @@ class Bystander(threading.Thread):
             self.failure = failure
 
     def take(self) -> tuple[float, float]:
-        """The longest that it has waited, in seconds, and the most that the broker held, in MB, since it was asked for
-        last."""
+        """The longest wait in seconds, and the broker's most memory in MB, since the last call."""
         with self._figures:
             taken = self._slowest, self._most_mb
             self._slowest = self._most_mb = 0.0

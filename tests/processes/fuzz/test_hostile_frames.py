@@ -145,7 +145,7 @@ def _create_kept(bootstrap: str) -> None:
 
 
 def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
-    """Deletes the topics and groups that hostile frames have made; how many there were."""
+    """Deletes the topics and groups that hostile frames have created. Returns their number."""
 
     async def delete() -> tuple[int, int]:
         cluster = Cluster(bootstrap, ClientConfig(request_timeout_seconds=300.0))
@@ -167,8 +167,8 @@ def _clean(bootstrap: str, recorded: str) -> tuple[int, int]:
 
 
 class Frames:
-    """Two thirds are mutations of recorded frames, the others well formed with hostile values; a few of those are
-    mutated, too."""
+    """Two thirds are mutations of recorded frames. The others are well formed with hostile values, and a few of those
+    are mutated, too."""
 
     def __init__(self, served: Served) -> None:
         self.recorded = record(served)
@@ -196,7 +196,7 @@ class Frames:
 
 
 def partitions_wanted(frame: bytes) -> int:
-    """How many partitions a frame makes the broker create, if it can be read."""
+    """The number of partitions that a frame makes the broker create, if it can be read."""
     view = memoryview(frame)[4:]
     try:
         key, version, _ = FIXED.unpack_from(view)

@@ -47,8 +47,8 @@ pytestmark = pytest.mark.timeout(120 + FRAMES // 100)
 
 
 class Bystander(threading.Thread):
-    """Makes a node, reads it and all the others' number again, and changes one, all the time, in a session of its
-    own."""
+    """Creates a node, reads it and the number of all the others again, and changes one, all the time, in a session of
+    its own."""
 
     def __init__(self, address: str) -> None:
         super().__init__()

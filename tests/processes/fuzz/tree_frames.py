@@ -98,7 +98,7 @@ def _multi(kinds: list[SubRequest]) -> bytes:
 
 
 def recorded() -> list[bytes]:
-    """One or more good frames of every operation; without the length in front."""
+    """One or more good frames of every operation, without the length in front."""
     multi = _multi([SubRequest(kind, body) for kind, body in _BODIES if kind in messages.MULTI_TYPES])
     reads = _multi(
         [
@@ -192,7 +192,7 @@ class TreeFrames:
         return _request(kind, self._body(kind, source), source.choice((1, 0, -1, -2, -4, -8, 2**31 - 1)))
 
     def _wild_multi(self, source: random.Random) -> bytes:
-        """Of any length and any kinds, ended or not, or ended early."""
+        """A multi of any length and of any kinds, with or without its end, or ended too early."""
         out = bytearray()
         kinds = [*messages.MULTI_TYPES, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.MULTI, OpCode.CREATE_CONTAINER]
         for _ in range(source.choice((0, 1, 2, 5, 50, 1000))):

@@ -54,7 +54,7 @@ _NAMES = (
 
 
 class WellFormed:
-    """`names` are strings that mean something to the broker, `batches` records that it takes."""
+    """Generates requests. `names` are names that the broker knows, `batches` are records that it accepts."""
 
     def __init__(
         self, announced: Mapping[int, range], names: Sequence[str], ids: Sequence[uuid.UUID], batches: Sequence[bytes]
@@ -65,7 +65,7 @@ class WellFormed:
         self._batches = batches
 
     def frame(self, source: random.Random) -> bytes:
-        """Without the length in front."""
+        """A frame without the length in front."""
         key, versions = source.choice(self._announced)
         version = source.choice(versions)
         api = APIS[key]

@@ -245,7 +245,7 @@ def test_an_interrupt_ends_the_tests_with_what_they_have_started(tmp_path: Path)
 
 
 def _changes(source: str) -> set[str]:
-    """All changes of a module, and each of them is a module still."""
+    """All changes of a module. Each changed module is still valid Python."""
     found = mutations_of(source, "one.py")
     for mutation in found:
         compile(mutation.applied_to(source), "one.py", "exec")

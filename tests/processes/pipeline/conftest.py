@@ -44,8 +44,8 @@ class Topics:
         return self._connection.cluster
 
     def create(self, partitions: int = 1, *, name: str | None = None, **configs: str) -> str:
-        """A new topic, named by the test or by us; settings with `_` for `.`. Records stay however old they are, as
-        tests choose their times."""
+        """Creates a topic, with the test's name or a new one. Settings have `_` in place of `.`. Records are kept at
+        any age, since tests choose their times."""
         topic = name or f"topic-{os.getpid()}-{next(_numbers)}"
         new = NewTopic(
             topic,
@@ -83,7 +83,8 @@ class Topics:
     def send(
         self, topic: str, values: Sequence[bytes | tuple[Any, ...] | None], partition: int = 0, **options: Any
     ) -> None:
-        """Records of one partition: values, or (value, key, headers, timestamp in ms) as far as they matter."""
+        """Sends records to one partition: values, or (value, key, headers, timestamp in ms) up to the last one that is
+        needed."""
 
         async def work() -> None:
             async with Producer(self._cluster, **options) as producer:
@@ -105,7 +106,7 @@ class Topics:
         )
 
     def offsets(self, topic: str, partitions: int = 1) -> dict[int, tuple[int, int]]:
-        """Earliest and latest offset of each partition."""
+        """The earliest and the latest offset of each partition."""
         keys = [TopicPartition(topic, number) for number in range(partitions)]
         first = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, EARLIEST)))
         last = self._connection.run(list_offsets(self._cluster, dict.fromkeys(keys, LATEST)))

@@ -1,4 +1,4 @@
-"""Each micro-batch in one transaction, once and no more."""
+"""Each micro-batch is in one transaction, exactly once."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class Crash(Exception):
-    """The driver ends here."""
+    """The end of the driver at a point."""
 
 
 def rows(spark: SparkSession, first: int, count: int) -> DataFrame:
-    """Numbers from the first on, with keys of their own."""
+    """Rows of numbers from the first on, each with its own key."""
     return spark.range(first, first + count, numPartitions=3).selectExpr(
         "cast(id as string) as key", "cast(id as string) as value"
     )
@@ -199,7 +199,7 @@ def test_two_queries_at_once_share_the_topic_of_micro_batches(
 def test_a_task_of_an_attempt_that_is_over_writes_nothing(
     spark: SparkSession, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It belongs to a driver that was killed: before the next attempt is committed, and afterwards."""
+    """The task belongs to a killed driver. It runs before the next attempt is committed, and afterwards."""
     topic = topics.create(2)
     write = ExactlyOnce(f"zombie-{topic}", options(topics, topic))
     tickets: list[Ticket] = []
@@ -308,7 +308,7 @@ def test_a_micro_batch_of_which_spark_loses_what_was_shuffled_is_begun_anew(
     [("none", "cast(id as string)"), ("none", "uuid()"), ("zstd", "rpad(cast(id as string), 900, 'x')")],
 )
 def test_what_is_shuffled_arrives_as_it_was(spark: SparkSession, topics: Topics, compression: str, value: str) -> None:
-    """Values that can be compressed for the way, values that cannot, and batches that are compressed already."""
+    """Values that can be compressed for the shuffle, values that cannot, and batches that are compressed already."""
     topic = topics.create(3)
     made = spark.range(0, 5000, numPartitions=3).selectExpr("cast(id as string) as key", f"{value} as value").cache()
     ExactlyOnce(f"way-{topic}", options(topics, topic, kafka_compression_type=compression))(made, 0)

@@ -1,4 +1,4 @@
-"""A program that has Python's processes forked from one that is ready: it is as any Python, only sooner."""
+"""A program that forks Python's processes from a ready one. Such a process is like any Python, but starts faster."""
 
 from __future__ import annotations
 

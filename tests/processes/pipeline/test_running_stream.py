@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 class Running:
-    """A query that runs until the test ends, and the offsets that it has read of each partition, in the order in which
-    they came."""
+    """A query that runs until the test ends, and the offsets that it has read of each partition, in order of
+    arrival."""
 
     def __init__(self, frame: Any, state: Path) -> None:
         self.found: dict[tuple[str, int], list[int]] = {}
@@ -30,7 +30,7 @@ class Running:
             self.found.setdefault(key, []).extend(offsets)
 
     def until(self, wanted: dict[tuple[str, int], list[int]]) -> None:
-        """Waits until it has read that; the test's time limit is the limit."""
+        """Waits until the query has read these offsets. The limit is the time limit of the test."""
         while any(len(self.found.get(key, [])) < len(offsets) for key, offsets in wanted.items()):
             self.query.processAllAvailable()  # raises the error of the query
         assert self.found == wanted

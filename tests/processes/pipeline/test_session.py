@@ -47,7 +47,7 @@ def _run(program: str, bootstrap: str, source: str, target: str, folder: Path, e
 
 
 def _without_python(folder: Path) -> dict[str, str]:
-    """An environment in which `python3` is one that knows neither PySpark nor jesenska."""
+    """An environment in which `python3` has neither PySpark nor jesenska."""
     bare = folder / "bin" / "python3"
     bare.parent.mkdir()
     bare.write_text(

@@ -76,7 +76,7 @@ class _Fault:
             self._ask()
 
     def prevents(self, broker_id: int, topic_partition: TopicPartition) -> bool:
-        """A broker is about to make the log of a partition of the branch. True if it dies before."""
+        """Called when a broker is about to make the log of a partition of the branch. True if it dies before that."""
         victim, one = self._victim, self._one
         if self._scene in _UNKNOWN_SECONDS or victim is None or victim.number != broker_id:
             return False
@@ -99,7 +99,7 @@ class _Fault:
         )
 
     def holds(self, log: PartitionLog) -> bool:
-        """True if the high watermark of that log does not move."""
+        """True if the high watermark of the log does not move."""
         if log.topic_partition != self._held:
             return False
         return (
@@ -178,7 +178,8 @@ class _Fault:
         one.world.tell("brancher", f"the branch is {'whole' if is_there else 'not there'} ({self._told})")
 
     def _is_settled(self) -> bool:
-        """True if all brokers know no branch, or one that is made, with all replicas in sync and equally long."""
+        """True if no broker knows the branch, or all know a finished one, with all replicas in sync and equally
+        long."""
         branches = [_branch_on(host) for host in self._one.hosts]
         if not all(branches):
             return not any(branches)

@@ -24,7 +24,7 @@ _SECONDS = 15.0
 
 
 class _Cut:
-    """Cuts the connection to the tree at a message of the process that is there; `number` is then 0."""
+    """Cuts the connection to the tree at a message of the current process. `number` is 0 afterwards."""
 
     def __init__(self, network: SimulatedNetwork, one: Simulation) -> None:
         self.number = 0
@@ -44,7 +44,7 @@ class _Cut:
 
 
 def _starts(one: Simulation, step: int) -> int:
-    """How many starts were cut."""
+    """The number of starts that were cut."""
     cut, host = _Cut(one._network, one), one.hosts[0]
     one._start_tree(one._directory / "tree")
     one._go_on(one._tree_is_ready, 10.0, "the tree does not start")

@@ -32,7 +32,8 @@ _OTHER_WORDS = 2
 
 
 class Searches:
-    """A process that looks for planted mistakes, one after the other. A context manager, which ends it."""
+    """A process that searches for planted mistakes, one after the other. It is a context manager, which ends the
+    process."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.processes.testing.planted_in_children"]

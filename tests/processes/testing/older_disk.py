@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.05
 
 
 def _as_it_is(data: Path) -> None:
-    """A copy stays a copy."""
+    """Leaves the copy of a directory unchanged."""
 
 
 class _Fault:

@@ -54,12 +54,12 @@ def answered_before_it_is_written() -> None:
 
 
 def answered_before_it_is_synced() -> None:
-    """flush.messages=1 is not waited for."""
+    """The answer does not wait for flush.messages=1."""
     leader_appends.waits_for_sync = lambda log, result: False
 
 
 def sent_again_and_written_twice() -> None:
-    """A batch that is there already is taken for a new one."""
+    """A batch that is already in the log is treated as a new one."""
     check = ProducerState.check
 
     def check_less(self: ProducerState, header: Any) -> None:
@@ -69,7 +69,7 @@ def sent_again_and_written_twice() -> None:
 
 
 def producers_are_forgotten_at_a_restart() -> None:
-    """A batch that was written before the restart and is sent again after it is taken for a new one."""
+    """A batch that was written before a restart and is sent again after it is treated as a new one."""
     LogLoader.load_producers = lambda self, *arguments: None  # type: ignore[method-assign]
 
 
@@ -185,7 +185,7 @@ BUGS: dict[str, tuple[Callable[[], None], tuple[str, ...]]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     plant, words = BUGS[name]
     plant()
     return first_failure(simulation, words, first, seeds)

@@ -97,12 +97,12 @@ def a_leader_that_was_replaced_writes_on() -> None:
 
 
 def elections_are_not_fenced() -> None:
-    """A controller that was replaced writes elections all the same."""
+    """A replaced controller still writes elections."""
     many_elections.epoch_check = lambda view: ()  # type: ignore[attr-defined]
 
 
 def who_was_controller_goes_on() -> None:
-    """The end of a controllership ends nothing."""
+    """The end of a controller's term stops none of its work."""
 
     def end(self: Controllership, epoch: int) -> None:
         self.controller_id = -1
@@ -131,7 +131,7 @@ def orders_for_an_earlier_life_are_obeyed() -> None:
 
 
 def a_followers_epoch_is_not_asked_for() -> None:
-    """A leader counts the fetches of followers that follow in an epoch of before."""
+    """A leader counts the fetches of followers that are in an earlier epoch."""
     log_for, fetched = Partition.log_for, Partition.follower_fetched
 
     def follower_fetched(
@@ -173,7 +173,7 @@ def all_is_committed_after_a_restart() -> None:
 
 
 def who_fetches_is_in_sync() -> None:
-    """A follower joins the ISR when it has fetched, wherever its log ends."""
+    """A follower joins the ISR after its first fetch, without a check of the end of its log."""
     fetched = Replicas.follower_fetched
 
     def follower_fetched(
@@ -202,7 +202,7 @@ def a_new_leader_tells_what_it_knows() -> None:
 
 
 def what_is_being_loaded_is_kept() -> None:
-    """A shard that is being loaded is loaded on when another broker leads its partition."""
+    """The loading of a shard continues after another broker has become leader of its partition."""
     resign = Runtime.resign
 
     def resigned(self: Runtime[Any], number: int) -> None:
@@ -214,7 +214,7 @@ def what_is_being_loaded_is_kept() -> None:
 
 
 def one_in_sync_is_enough() -> None:
-    """min.insync.replicas=2 asks for nothing."""
+    """min.insync.replicas=2 has no effect."""
     Replicas._needed_in_sync = property(lambda self: 1)  # type: ignore[assignment,method-assign]
 
 
@@ -246,7 +246,7 @@ def an_empty_tree_is_taken_for_a_new_one() -> None:
 
 
 def an_older_tree_is_taken() -> None:
-    """A tree of a while ago is begun with, whatever leader epochs the logs have heard of."""
+    """A broker starts with an old tree, without a check of the leader epochs in the logs."""
     replication.older_tree = lambda core, facts, tree: None
 
 
@@ -315,7 +315,7 @@ BUGS: dict[str, Callable[[], None]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     BUGS[name]()
     gc.freeze()
     for seed in range(first, first + seeds):

@@ -39,7 +39,7 @@ def the_number_is_read_to_the_stable_offset() -> None:
 
 
 def an_aborted_number_counts() -> None:
-    """Which marker follows a number is not looked at."""
+    """The marker that follows a number is ignored."""
 
     def committed(data: Any) -> ControlMarker | None:
         marker = read_marker(data)
@@ -61,7 +61,7 @@ def an_undecided_number_counts() -> None:
 
 
 def the_number_is_not_looked_for() -> None:
-    """Each attempt takes its micro-batch for one that is not written."""
+    """Each attempt assumes that its micro-batch is not written yet."""
 
     async def nothing(self: MicroBatchTransaction) -> None:
         return None
@@ -70,7 +70,7 @@ def the_number_is_not_looked_for() -> None:
 
 
 def a_task_is_run_a_second_time() -> None:
-    """It writes its rows again, from number 0 on, as Spark has shuffled them this time."""
+    """The task writes its rows again, from number 0 on, in the order of the new shuffle."""
 
     async def write_again(self: Driver, executor: Any, ticket: Any, known: Any, partition: Any, rows: Any) -> None:
         await self._task(executor, ticket, known, partition, rows[::-1])
@@ -79,7 +79,7 @@ def a_task_is_run_a_second_time() -> None:
 
 
 def tasks_write_outside_the_transaction() -> None:
-    """Each is a producer by itself."""
+    """Each task has a producer of its own."""
 
     def nobody(self: Ticket, cluster: Any) -> Transactions | None:
         return None
@@ -116,7 +116,7 @@ BUGS: dict[str, tuple[Callable[[], None], int, tuple[str, ...]]] = {
 
 
 def search(name: str, first: int, seeds: int) -> int:
-    """Makes the mistake; the exit code."""
+    """Makes the mistake and searches for a seed that finds it. Returns the exit code."""
     plant, brokers, words = BUGS[name]
     plant()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""Looks for the seed under which a simulation finds a mistake that was made on purpose."""
+"""Searches for the seed with which a simulation finds a deliberate mistake."""
 
 from __future__ import annotations
 

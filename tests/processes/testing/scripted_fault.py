@@ -1,4 +1,4 @@
-"""Simulations of three brokers with one fault that is written out, and no others."""
+"""Simulations of three brokers with one scripted fault, and no others."""
 
 from __future__ import annotations
 

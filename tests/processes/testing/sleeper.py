@@ -34,7 +34,7 @@ class Sleeper:
         self.done.append(f"ended by {ended_by}")
 
     def end(self) -> None:
-        """Whatever was done to it."""
+        """Ends the process in any state."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()

@@ -71,7 +71,7 @@ class Echo:
             assert self._changed.wait_for(what, _SECONDS)
 
     def close(self) -> None:
-        """Once its clients have gone."""
+        """Closes the server after its clients have gone."""
         self._closing = True
         socket.create_connection(("127.0.0.1", self._listening.getsockname()[1])).close()
         self._thread.join()

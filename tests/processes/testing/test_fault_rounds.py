@@ -97,7 +97,7 @@ def test_what_is_no_schedule_is_refused(name: str | None) -> None:
 
 
 class Counting:
-    """A load that gets on by one step each time that it is looked at, up to a limit; does `look` then."""
+    """A load that progresses by one step each time that it is asked, up to a limit. It calls `look` each time."""
 
     def __init__(self, look: Callable[[], None] = lambda: None, most: int = 10**9) -> None:
         self.done: list[str] = []

@@ -64,8 +64,8 @@ def test_every_ninth_seed_compacts_and_does_the_same_each_time() -> None:
 
 
 def test_a_tree_apart_comes_and_goes_and_what_is_promised_holds() -> None:
-    """The broker's session in the tree suspends, ends and is renewed. The same seed does the same, here, too. The
-    fifth seed has faults of the tree."""
+    """The broker's session in the tree is suspended, ends and is renewed. Here, too, the same seed has the same
+    result. The fifth seed has faults of the tree."""
     first, second = (
         _run("jesenska.testing.simulation", "--tree-apart", "--trace", str(_FIRST + 4), JESENSKA_PURE=pure)
         for pure in ("", "1")
@@ -88,7 +88,7 @@ def test_three_brokers_do_the_same_each_time() -> None:
 
 
 def test_a_tree_that_is_lost_is_built_anew_and_a_seed_does_the_same_each_time() -> None:
-    """Every seventh seed of several brokers has something of `disasters`, beginning with the fourth."""
+    """Every seventh seed of several brokers has one of the `disasters`, beginning with the fourth."""
     first, second = (
         _run("jesenska.testing.simulation", "--brokers", "3", "--trace", "11", JESENSKA_PURE=pure) for pure in ("", "1")
     )

@@ -66,7 +66,8 @@ class _Watched:
 
 
 def _run(seed: int) -> tuple[int, int]:
-    """How many partitions were to be their leader's alone, and how many of those committed nothing afterwards."""
+    """The number of partitions whose leader proposed an ISR of itself alone, and the number of those that committed
+    nothing afterwards."""
     with simulation(seed, brokers=3, faults=0, seconds=_SECONDS, is_synced=False, min_in_sync=2) as one:
         watched = _Watched(one)
         one.run()

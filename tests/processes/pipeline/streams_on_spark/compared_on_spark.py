@@ -66,8 +66,8 @@ def unexplained_on_spark(runner: OnSpark, description: Json, how: HowToRun, titl
 
 
 def _sorted(outcome: Json, partitions: int) -> Json:
-    """Stores by their keys, since each partition has an order of its own; and of several partitions the records
-    without a key, which may be in any of them."""
+    """Sorts stores by their keys, since each partition has an order of its own. With several partitions it also sorts
+    the records without a key, which may be in any of them."""
     found = {
         **outcome,
         "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()},

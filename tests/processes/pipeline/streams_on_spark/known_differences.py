@@ -125,7 +125,7 @@ def _reasons(description: Json, facts: Facts, partitions: int) -> Iterator[str]:
 
 
 def _written(description: Json) -> set[str]:
-    """The topics that the topology writes, of those that it names."""
+    """The topics that the topology writes, among those that it names."""
     return {step["topic"] for step in description["steps"] if step["do"] in ("to", "through") and "topic" in step}
 
 
@@ -175,7 +175,7 @@ def is_by_key(description: Json) -> bool:
 
 
 def _sorted(outcome: Json) -> Json:
-    """Stores by their keys: each partition has an order of its own."""
+    """Sorts stores by their keys, since each partition has an order of its own."""
     return {
         **outcome,
         "stores": {name: sorted(content, key=str) for name, content in outcome.get("stores", {}).items()},

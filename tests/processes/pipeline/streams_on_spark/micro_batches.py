@@ -69,15 +69,15 @@ class MicroBatch:
 
 
 class Side(Protocol):
-    """One of the two that process micro-batches. `order` is in which order the last one took its records, if the side
-    knows it."""
+    """One of the two sides that process micro-batches. `order` is the order in which the last micro-batch took its
+    records, if the side knows it."""
 
     order: list[tuple[str, int, int]]
     #: The records of the changelog topics for each key. They are compacted.
     changelogs: Changelogs
 
     def attempts(self) -> int:
-        """How often the next micro-batch is run."""
+        """The number of times that the next micro-batch is run."""
         ...
 
     def process(self, work: Work, batch: MicroBatch, global_stores: Mapping[str, Any]) -> list[Output]: ...
@@ -85,7 +85,7 @@ class Side(Protocol):
     def stores(self, work: Work) -> Iterator[tuple[str, Any]]: ...
 
     def oldest(self, store: str, partition: int) -> int:
-        """Windows that begin then, or sessions that end then, are older than the store keeps."""
+        """The time limit of a store: windows that begin then, or sessions that end then, are too old for it."""
         ...
 
 
@@ -104,7 +104,7 @@ def record_by_record(application: Application, given: Sequence[Json], chance: Ra
 
 
 def in_rounds(count: int) -> Cuts:
-    """The input in that many parts, as `process_available` gets it. A step of the clock ends a part."""
+    """Gives the input in this number of parts, as `process_available` gets it. A step of the clock ends a part."""
 
     def cuts(application: Application, given: Sequence[Json], chance: Random) -> None:
         size = -(-len(given) // count)
@@ -121,7 +121,7 @@ def in_rounds(count: int) -> Cuts:
 
 
 def at_random(application: Application, given: Sequence[Json], chance: Random) -> None:
-    """As the queries of `start` run: any of them at any time, with as many records as it happens to get."""
+    """Runs micro-batches as the queries of `start` do: any of them at any time, with any number of records."""
     for at, happening in enumerate(given):
         application.at = at
         application.happens(happening)
@@ -155,7 +155,7 @@ Happening = Json | tuple[int, Mapping[Place, int]]
 
 
 def as_it_was(script: Sequence[Happening]) -> Cuts:
-    """The input and the micro-batches as they came elsewhere."""
+    """Repeats the input and the micro-batches of another run."""
 
     def cuts(application: Application, given: Sequence[Json], chance: Random) -> None:
         by_number = {part.number: part for part in application.parts}
@@ -222,7 +222,7 @@ class Application:
     # Input
 
     def happens(self, happening: Json) -> None:
-        """A record of the input, or a step of the clock."""
+        """Processes a record of the input, or a step of the clock."""
         if "advance_ms" in happening:
             self.now_ms += happening["advance_ms"]
             self.taken.append(happening)
@@ -248,13 +248,13 @@ class Application:
     # Micro-batches
 
     def _tick(self) -> None:
-        """A query that asks for the clock has micro-batches without records."""
+        """Runs micro-batches without records for queries that use the clock."""
         for part in self.parts:
             if part.number in self._ticking:
                 self.run(part, lambda waiting: 0)
 
     def run_to_end(self) -> None:
-        """Micro-batches of all that is there, until nothing is left to read."""
+        """Runs micro-batches until nothing is left to read."""
         ordered, circle = in_order(self.parts)
         while sum([self.run(part) for part in ordered]) and circle:
             pass
@@ -270,7 +270,7 @@ class Application:
         )
 
     def run_to(self, part: SubTopology, ends: Mapping[Place, int]) -> int:
-        """A micro-batch of a sub-topology that ends there."""
+        """Runs a micro-batch of a sub-topology that ends at these offsets."""
         found: dict[int, list[RawRecord]] = {}
         for place, end in ends.items():
             start = self._positions.get((part.number, place), 0)
@@ -423,7 +423,7 @@ def outcome(
 
 
 def used_stores(work: Work) -> list[str]:
-    """The stores of a sub-topology's own."""
+    """The stores that belong to the sub-topology itself."""
     return [
         name
         for name in work.processors.stores
@@ -501,8 +501,8 @@ _LOGGERS = (
 
 class StateFiles:
     """Micro-batches over state files below `directory`, as Spark's tasks process them: as columns, on the direct path
-    or by the engine, one of the ways that the sub-topology has, by chance. `again` is how often a micro-batch is run
-    a second time, as after a crash, be it by another way."""
+    or by the engine, one of the sub-topology's ways by chance. `again` is the number of times that a micro-batch is
+    repeated, as after a crash, possibly in another way."""
 
     def __init__(self, directory: Path, chance: Random, *, again: float = 0.2) -> None:
         self._directory = directory
@@ -542,7 +542,7 @@ class StateFiles:
         return process(work, batch.partition, batch.version, batch.records, directory, batch.now_ms, global_stores)
 
     def _ways_of(self, work: Work) -> list[Way]:
-        """Those without the engine, the first one first."""
+        """The ways without the engine, in order of preference."""
         if work.number not in self._found:
             self._found[work.number] = ways_of(work)[0]
         return self._found[work.number]
@@ -557,7 +557,7 @@ class StateFiles:
 
 
 def outputs_of(rows: Any) -> Iterator[Output]:
-    """The records that rows for the sink are."""
+    """The records in rows for the sink."""
     for row in rows.to_pylist():
         headers = tuple((one["key"], one["value"]) for one in row["headers"] or ())
         at = round(row["timestamp"].timestamp() * 1000)
@@ -568,7 +568,7 @@ def outputs_of(rows: Any) -> Iterator[Output]:
 
 
 class KeptTasks:
-    """A task of the engine for each partition, for as long as the application lives, with its stores in memory."""
+    """A task of the engine for each partition, which lives as long as the application, with its stores in memory."""
 
     def __init__(self) -> None:
         self._tasks: dict[tuple[int, int], _KeptTask] = {}

@@ -53,7 +53,7 @@ class HowToRun:
 
 
 class InterpreterOnSpark(Interpreter):
-    """Its witnesses write to files, since they run in other processes."""
+    """An interpreter whose witnesses write to files, since they run in other processes."""
 
     def __init__(self, description: Json, directory: Path) -> None:
         super().__init__(description)

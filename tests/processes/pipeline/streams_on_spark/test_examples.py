@@ -62,7 +62,7 @@ def flown(count: int) -> list[Given]:
 
 
 def known_planes(of: list[Given]) -> list[Given]:
-    """Those of the flights."""
+    """The planes of the flights."""
     tails = {json.loads(value or b"")["tailnum"] for _, _, value, _ in of}
     return [given for given in records(reference(data_folder(), "planes")) if (given[1] or b"").decode() in tails]
 
@@ -161,7 +161,7 @@ def test_a_program_says_what_it_gives(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def own_topics(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Topics]:
-    """Of a broker of their own, as the programs name their topics."""
+    """Topics of a broker of their own, since the programs choose the names of their topics."""
     with BrokerProcess(tmp_path_factory.mktemp("examples") / "data") as broker:
         topics = Topics(broker.bootstrap)
         yield topics

@@ -137,7 +137,8 @@ def test_word_count_goes_on_where_it_was_stopped(spark: SparkSession, topics: To
 
 
 def orders(source: str, prices: str, rates: str, sink: str) -> Topology:
-    """Stateless steps with expressions and functions, a table, a global table, a branch, a topic for each record."""
+    """A topology with stateless steps with expressions and functions, a table, a global table, a branch, and a topic
+    for each record."""
     builder = StreamsBuilder()
     table = builder.table(prices, key=Serdes.string(), value=Serdes.long())
     global_table = builder.global_table(rates, key=Serdes.string(), value=Serdes.double())
@@ -215,7 +216,7 @@ def test_an_application_runs_until_it_is_closed(spark: SparkSession, topics: Top
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    """Asks again and again, for some minutes at most."""
+    """Asks repeatedly, for some minutes at most."""
     clock = SystemClock()
     deadline = clock.monotonic() + 150
     while not holds():
@@ -351,7 +352,7 @@ class Ticks(Processor):
 def test_punctuations_on_wall_clock_time_come_without_records(
     spark: SparkSession, topics: Topics, tmp_path: Path
 ) -> None:
-    """And a source may be a pattern, and a partitioner may choose."""
+    """The source is a pattern here, and a partitioner chooses the partition."""
     source, sink = topics.create(1), topics.create(3)
     topology = Topology()
     topology.add_source("source", re.compile(f"{source}|{source}-no"), **STRINGS)
