@@ -71,7 +71,7 @@ class _Cluster:
         return [broker for broker in self.brokers if broker.acts_in is not None]
 
     async def agreed(self, after_epoch: int = 0) -> Candidate:
-        """The controller, when there is one of a newer epoch, and all others know it."""
+        """Waits for a controller with a newer epoch that all others know. Returns it."""
         async with asyncio.timeout(_SECONDS):
             while True:
                 leading = self.leading

@@ -21,7 +21,7 @@ _PARTITIONS = 5
 
 
 def _group_of(number: int) -> str:
-    """One that a partition of five keeps."""
+    """A group that belongs to this partition of five."""
     return next(name for name in (f"group-{n}" for n in range(1000)) if partition_for(name, _PARTITIONS) == number)
 
 
@@ -37,7 +37,7 @@ def _told_of_the_first() -> Any:
 
 
 async def _nothing(name: str) -> None:
-    """No topic is made."""
+    """Creates no topic."""
 
 
 def test_partitions_are_counted_in_the_tree_where_a_broker_was_told_of_some() -> None:

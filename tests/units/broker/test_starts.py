@@ -28,7 +28,7 @@ KEY, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class _Broker:
-    """Broker 3 with a tree. Ids are given one after the other."""
+    """Broker 3 with a tree. It gives ids in ascending order."""
 
     def __init__(self, store: Store) -> None:
         self.store = store

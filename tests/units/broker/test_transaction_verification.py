@@ -26,8 +26,8 @@ CONCURRENT, NONE = ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE
 
 
 class Led:
-    """A partition that this broker leads, with the guard of its producer. `marker` is that of the transaction
-    before."""
+    """A partition that this broker leads, with the guard of its producer. `marker` is the marker of the previous
+    transaction."""
 
     def __init__(self) -> None:
         self.topic_partition = PARTITION

@@ -17,7 +17,7 @@ HANDLED = (*STOP_SIGNALS, signal.SIGUSR1)
 
 @pytest.fixture
 def given_back() -> Iterator[None]:
-    """Signals as they were, once the test has ended."""
+    """Restores the signals after the test."""
     before = {number: signal.getsignal(number) for number in HANDLED}
     yield
     for number, handler in before.items():

@@ -62,7 +62,7 @@ def _pattern(part: ast.expr, constants: dict[str, set[str]]) -> str:
 
 
 def _constants(tree: ast.Module) -> Iterator[tuple[str, set[str]]]:
-    """Variables that are given literals, each with all of those."""
+    """The variables that are assigned literals, each with all its literals."""
     found: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if not isinstance(node, ast.Assign):

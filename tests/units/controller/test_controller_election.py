@@ -91,7 +91,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule(number=_BROKERS, knows=st.booleans())
     def session_ends(self, number: int, knows: bool) -> None:
-        """The broker hears of it at once, or by the next session."""
+        """Ends the session of a broker. The broker notices it at once, or by its next session."""
         broker = self.brokers[number]
         if broker.session is None:
             return
@@ -111,7 +111,7 @@ class Electing(RuleBasedStateMachine):
 
     @rule(number=_BROKERS, is_lost=st.booleans(), is_answered=st.booleans())
     def tree_does(self, number: int, is_lost: bool, is_answered: bool) -> None:
-        """The first thing that a broker wants: it may get lost on the way there, or on the way back."""
+        """The tree carries out the first request of a broker. The request or its answer may get lost."""
         broker = self.brokers[number]
         if not broker.wanted:
             return
@@ -154,7 +154,7 @@ class Electing(RuleBasedStateMachine):
     @precondition(lambda self: any(broker.acts_in is not None for broker in self.brokers))
     @rule()
     def controllers_write(self) -> None:
-        """Every write has the tree check the epoch."""
+        """Every write makes the tree check the epoch."""
         for number, broker in enumerate(self.brokers):
             if broker.session is not None and broker.acts_in is not None and broker.acts_in != self.epoch:
                 self._told(number, Fenced(broker.acts_in))
@@ -167,7 +167,7 @@ class Electing(RuleBasedStateMachine):
             assert len(set(epochs)) == len(epochs)
 
     def teardown(self) -> None:
-        """When nothing gets lost any more, one is controller and the others know it."""
+        """When no more messages get lost, one broker is controller and the others know it."""
         if not hasattr(self, "brokers"):
             return
         for number in range(BROKERS):

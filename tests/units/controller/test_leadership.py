@@ -39,7 +39,7 @@ def assigned(world: World, name: str, assignment: Mapping[int, tuple[int, ...]])
 
 
 def isr_is(world: World, name: str, number: int, isr: tuple[int, ...]) -> None:
-    """The leader writes this ISR in the tree; no controller hears of it."""
+    """The leader writes this ISR in the tree, and no controller learns of it."""
     found = state(world, name, number)
     world.write(
         SetData(

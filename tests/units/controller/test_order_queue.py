@@ -53,7 +53,7 @@ class Telling(RuleBasedStateMachine):
         self.sent: Request | None = None
 
     def _part(self, name: str, numbers: set[int]) -> TopicPartitions:
-        """Those partitions of the topic, each in a new epoch; made if it is not there."""
+        """These partitions of the topic, each in a new epoch. Adds the topic if it does not exist."""
         before = self.topics.get(name)
         if before is None:
             node = TopicNode(dict.fromkeys(range(PARTITIONS), (1,)), uuid.uuid4())

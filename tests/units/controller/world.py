@@ -133,7 +133,7 @@ class FakeBroker:
 
 
 class World:
-    """`step` does one of the things that are under way; `settle` does them all."""
+    """The controller and its environment. `step` does one of the pending actions, and `settle` does all of them."""
 
     def __init__(
         self,
@@ -206,7 +206,7 @@ class World:
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def ask(self, make: Callable[[int], Event]) -> int:
-        """Brings an event with a new token; the token."""
+        """Sends an event with a new token. Returns the token."""
         self.last_token += 1
         self.bring(make(self.last_token))
         return self.last_token
@@ -284,7 +284,7 @@ class World:
     # --- what is under way -------------------------------------------------------------------------------------------
 
     def under_way(self) -> list[Callable[[], None]]:
-        """Each of the things that could happen next."""
+        """Each of the possible next actions."""
         found: list[Callable[[], None]] = [self._do_step] if self.steps else []
         found += [lambda broker=broker: self._do_order(broker) for broker in self.brokers.values() if broker.orders]  # type: ignore[misc]
         if self.looks:
@@ -292,7 +292,7 @@ class World:
         return found
 
     def settle(self) -> None:
-        """Until nothing is under way. Timers are left alone."""
+        """Does all pending actions until there are no more. Timers do not fire."""
         for _ in range(100_000):
             things = self.under_way()
             if not things:

@@ -215,8 +215,8 @@ def test_a_member_whose_sync_was_answered_with_a_rebalance_has_a_whole_session_t
 
 
 def steps_of_a_rejoin(members: int) -> int:
-    """How many functions (and steps of generators) it takes to handle the rejoin of the one in the middle of a group
-    of so many members, and its sync."""
+    """The number of calls of functions (and steps of generators) that handle the rejoin and the sync of the middle
+    member of a group of this size."""
     driver = Driver()
     answers = driver.stable_group(members)
     half = members // 2

@@ -160,7 +160,7 @@ def test_a_log_without_the_snapshot_before_it_is_refused(tmp_path: Path) -> None
 
 @given(st.integers(0, 600), st.binary(min_size=1, max_size=12))
 def test_bytes_of_chance_are_refused_or_read_in_bounds(position: int, noise: bytes) -> None:
-    """No length that a file names makes the reader allocate, loop or fail otherwise."""
+    """No length in a file makes the reader allocate too much memory, loop, or fail with another error."""
     snapshot, log = (
         bytearray(writer.snapshot(_BASE)),
         bytearray(writer.log([writer.entry(6, writer.create("/brokers/topics/t", b""))])),

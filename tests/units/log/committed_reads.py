@@ -14,8 +14,8 @@ from jesenska.records.decode import ControlType, control_marker, decode_batch
 
 
 def seen_by_consumer(records: bytes, aborted: Sequence[AbortedTransaction], from_offset: int) -> list[int]:
-    """The offsets that a client of committed records shows, by the rule that Kafka's clients go by: a producer's
-    records are passed over from the first offset that the answer names up to the producer's abort marker."""
+    """The offsets that a client of committed records returns by the rule of Kafka's clients: a producer's records are
+    skipped from the first offset in the answer up to the producer's abort marker."""
     waiting = sorted(aborted, key=lambda transaction: transaction.first_offset)
     passed_over: set[int] = set()
     shown: list[int] = []
@@ -32,7 +32,7 @@ def seen_by_consumer(records: bytes, aborted: Sequence[AbortedTransaction], from
 
 
 def consume(log: PartitionLog, from_offset: int, max_bytes: int) -> list[int]:
-    """All offsets that a consumer of committed records is shown."""
+    """All offsets that a consumer of committed records gets."""
     offset = from_offset
     shown: list[int] = []
     while offset < log.last_stable_offset:

@@ -73,7 +73,7 @@ class Model:
     aborted: set[int] = field(default_factory=set)
 
     def forget_before(self, log_start: int) -> None:
-        """Retention has taken whole segments."""
+        """Removes the records before the log start, as retention does with whole segments."""
         self.batches = [batch for batch in self.batches if batch.last_offset >= log_start]
         self.first_dirty = max(self.first_dirty, log_start)
 
@@ -81,7 +81,7 @@ class Model:
         return batch.transaction in self.aborted and not batch.is_marker
 
     def compact(self, end: int, now_ms: int) -> None:
-        """Everything below `end` is compacted, without a limit of keys."""
+        """Compacts everything below `end`, without a limit of keys."""
         data = [batch for batch in self.batches if not batch.is_marker]
         newest = {
             record.key: record.offset
@@ -125,7 +125,7 @@ class Model:
 
 
 class CompactedLog:
-    """A log directory with one partition, whose cleaner works at once."""
+    """A log directory with one partition, whose cleaner works immediately."""
 
     def __init__(
         self,
@@ -170,14 +170,14 @@ class CompactedLog:
         self.waiting.append(call)
 
     def append(self, batch: bytes | bytearray) -> int:
-        """Its base offset."""
+        """Appends a batch. Returns its base offset."""
         buffer = memoryview(bytearray(batch))
         result = append_at_once(self.log, buffer, [header for _, header in iter_headers(buffer)], 0, self.now_ms)
         self.log.move_high_watermark(self.log.log_end_offset)
         return result.base_offset
 
     def compact(self) -> None:
-        """As many compactions as are due."""
+        """Runs all compactions that are due."""
         assert self.directories.cleaner is not None
         self.log.flush()
         self.now_ms += self.settings.backoff_ms

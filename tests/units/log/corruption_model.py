@@ -196,7 +196,7 @@ def _damage(directory: Path, chance: random.Random, case: Case, places: Sequence
 
 
 def _read(harness: LogHarness, case: Case, chance: random.Random) -> dict[int, Content]:
-    """Every record, from random offsets on and then from the first."""
+    """Reads every record, from random offsets on and then from the first."""
     found: dict[int, Content] = {}
     start, end = harness.log.log_start_offset, harness.log.log_end_offset
     for _ in range(5 if start < end else 0):

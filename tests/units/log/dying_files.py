@@ -10,7 +10,7 @@ from jesenska.testing.simulation.machine.disk import ForgetfulFiles
 
 
 class DiesError(BaseException):
-    """The machine is down."""
+    """The machine went down."""
 
 
 class HeldFiles(ForgetfulFiles):

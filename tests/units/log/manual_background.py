@@ -28,7 +28,7 @@ class ManualBackground:
             self.run_one()
 
     def run_work_first(self) -> None:
-        """All the work of a thread before any of its results arrive."""
+        """Runs all the work of a thread before any of its results arrive."""
         outcomes = []
         jobs, self.jobs = self.jobs, []
         for work, done in jobs:

@@ -88,7 +88,7 @@ class MovingDirectories:
         return self.directories.logs[MOVED]
 
     def create(self) -> PartitionLog:
-        """A new log, in a."""
+        """Creates a new log in directory a."""
         self.b.is_cordoned = True
         log = self.directories.create(MOVED, TOPIC_ID, self.config, NOW_MS)
         self.b.is_cordoned = False
@@ -113,7 +113,7 @@ class MovingDirectories:
         return True
 
     def run(self, steps_max: int = 100_000) -> None:
-        """Until nothing is left to do, time included."""
+        """Runs until no work is left, and advances the time."""
         for _ in range(steps_max):
             if not self.step():
                 if not self.timers:

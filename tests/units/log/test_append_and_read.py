@@ -106,7 +106,7 @@ def test_first_batch_is_whole_even_if_larger_than_asked_for(tmp_path: Path) -> N
 
 
 def test_first_batch_that_is_larger_than_asked_for_is_not_cut_where_none_has_to_come(tmp_path: Path) -> None:
-    """Clients take records without a whole batch for a mistake of the broker's."""
+    """Clients consider records without a whole batch an error of the broker."""
     with LogHarness(tmp_path / "t-0") as harness:
         batch = make_batch(1, value_bytes=1000)
         for _ in range(3):

@@ -70,7 +70,7 @@ def append(log: PartitionLog, *batches: bytes | bytearray, epoch: int = 0, commi
 
 
 def filled(directories: LogDirectories, batches: int = 30) -> PartitionLog:
-    """Several segments, and two records of a third in the one that is written to."""
+    """A log of several segments. The active segment has records, too."""
     log = directories.create(SOURCE, None, CONFIG, NOW_MS)
     append(log, *(make_batch(2, value_bytes=40) for _ in range(batches)))
     assert len(log.segments) > 5
@@ -343,7 +343,7 @@ def truncate(log: PartitionLog, offset: int) -> None:
 
 @pytest.mark.parametrize("is_source_cut", [True, False])
 def test_a_log_that_is_cut_and_goes_on_changes_nothing_of_the_other(tmp_path: Path, is_source_cut: bool) -> None:
-    """At every offset: each truncation makes a segment the active one that the other has, too."""
+    """At every offset: each truncation makes a segment active that the other log has, too."""
     for offset in range(1, 60, 3):
         directories = start(tmp_path / str(offset))
         source = filled(directories)
@@ -509,7 +509,7 @@ def test_retention_of_either_leaves_the_other_whole(tmp_path: Path) -> None:
 
 
 class Waiting(InlineBackground):
-    """Does something before the next piece of work."""
+    """Calls a function before the next piece of work."""
 
     def __init__(self) -> None:
         self.first: Callable[[], None] | None = None
@@ -636,7 +636,7 @@ def test_without_hard_links_files_are_copied(tmp_path: Path, code: int) -> None:
 
 
 class CompactingFiles(FailingFiles):
-    """Has no links, and does something when a file of that name is read to be copied."""
+    """Files without hard links, which call a function when a file of this name is read for a copy."""
 
     __slots__ = ("copied", "does")
 

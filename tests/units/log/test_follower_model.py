@@ -260,7 +260,7 @@ class Run:
         assert self.log.log_start_offset <= self.log.high_watermark <= self.log.log_end_offset
 
     def settle(self) -> None:
-        """Everything ends, and all is compared."""
+        """All work ends, and everything is compared."""
         self.files.room_bytes = None
         if self.log.is_failed:
             self.truncate(Asked(self.log.log_end_offset, False))

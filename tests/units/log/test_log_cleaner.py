@@ -49,7 +49,7 @@ def one(key: bytes, value: bytes | None, timestamp_ms: int = START_MS) -> bytear
 def filled(
     directory: Path, config: LogConfig = CONFIG, settings: CleanerSettings | None = None, files: FileLayer | None = None
 ) -> CompactedLog:
-    """Four keys, ten times each, in several segments; the last segment is empty."""
+    """A log of four keys, ten times each, in several segments. The last segment is empty."""
     log = CompactedLog(directory, config, settings, files)
     for number in range(40):
         log.append(one(b"key-%d" % (number % 4), b"value-%d" % number + bytes(50)))
@@ -339,7 +339,7 @@ def test_an_empty_control_batch_is_replayed_and_sent_to_followers_like_any_other
 
 
 def until_it_waits(log: CompactedLog, rounds: int) -> None:
-    """Begins a compaction and does so many of its steps, of one group each."""
+    """Starts a compaction and does this number of its steps, each of one group."""
     assert log.directories.cleaner is not None
     log.log.flush()
     log.now_ms += log.settings.backoff_ms

@@ -1,5 +1,5 @@
-"""A replica is moved to another log directory: it is the same log there, whatever it does on the way; and a crash at
-any moment leaves one whole log."""
+"""A replica is moved to another log directory. It is the same log there, with all changes during the move, and a crash
+at any moment leaves one complete log."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def filled(moving_directories: MovingDirectories, batches: int = 30) -> Partitio
 
 
 def run_to_hold(moved: MovingDirectories) -> None:
-    """Until the log's appends wait for the end of the move."""
+    """Runs until the log's appends wait for the end of the move."""
     while not moved.log.queue.is_held:
         assert moved.step()
 
@@ -348,7 +348,7 @@ def test_a_move_does_not_end_while_a_branch_is_made_of_its_replica(tmp_path: Pat
 
 
 def test_a_stop_waits_for_the_checkpoints_that_a_move_has_begun_to_write(tmp_path: Path) -> None:
-    """Each may be followed by another one, so there must be a thread for it still."""
+    """Each may be followed by another one, so a thread must still exist for it."""
     background = ManualBackground()
     moved = MovingDirectories(tmp_path, background=background)
     filled(moved)
@@ -568,7 +568,7 @@ def test_a_compacted_log_is_not_compacted_while_it_moves_and_goes_on_with_it_whe
 
 
 class FailingFiles(FileLayer):
-    """Refuses calls about paths below a directory from the n-th on."""
+    """Refuses calls for paths below a directory from the n-th call on."""
 
     def __init__(self) -> None:
         self.below: Path | None = None
@@ -960,7 +960,7 @@ def test_an_old_name_that_a_crash_brings_back_is_not_taken_for_the_log(tmp_path:
 
 
 def test_names_and_limits_are_those_that_the_tests_stand_on() -> None:
-    """Pieces are larger than the logs of these tests, so that a step copies a segment."""
+    """Pieces are larger than the logs of these tests, so that one step copies a segment."""
     assert replica_moves._PIECE_BYTES > 1_000_000
     assert replica_move._END_MAX_BYTES > 1_000_000
     assert future_files.FUTURE_DIRECTORY_SUFFIX == "-future"

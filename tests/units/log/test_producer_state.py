@@ -373,7 +373,7 @@ def test_sequence_check_agrees_with_a_model_and_an_undo_leaves_no_trace(
 
 
 def test_room_for_new_producers_is_made_for_many_at_once() -> None:
-    """To look for the one that is oldest takes a walk over the places of all that were forgotten."""
+    """The search for the oldest producer walks over the places of all forgotten ones."""
     state = ProducerState(max_producers=1000)
     for number in range(1000):
         state.apply(header(0, producer=number), number, NOW_MS, NOW_MS)

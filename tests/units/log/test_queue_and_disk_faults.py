@@ -24,7 +24,7 @@ from tests.units.log.manual_background import ManualBackground
 
 
 class FaultyFiles(FileLayer):
-    """A disk with room for so many bytes more in .log files, and an fsync that can fail."""
+    """A disk with room for this number of further bytes in .log files, and an fsync that can fail."""
 
     __slots__ = ("fsync_error", "room_bytes", "synced", "truncate_fails")
 

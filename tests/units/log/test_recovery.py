@@ -137,8 +137,8 @@ def test_segments_behind_batches_that_are_lost_go_unless_nobody_knows_what_was_s
 
 
 def lose_the_batches_before_the_last_segment(harness: LogHarness, left_of_it: bytes) -> int:
-    """Kills it, cuts the last batch off the last segment but one and leaves some bytes of the last; gives the first
-    lost offset."""
+    """Kills the log, cuts the last batch off the last segment but one, and leaves some bytes of the last segment.
+    Returns the first lost offset."""
     before, last = harness.log.segments[-2:]
     place = before.last_place()
     assert place is not None

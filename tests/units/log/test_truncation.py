@@ -275,7 +275,7 @@ def test_nothing_of_before_is_known_of_producers_in_a_log_that_begins_anew(tmp_p
 
 
 class StoppingFiles(FileLayer):
-    """The process dies before the change of the files that the test names."""
+    """Files of a process that dies before one of its changes. `left` is the number of changes before that."""
 
     __slots__ = ("left",)
 
@@ -308,7 +308,7 @@ class StoppingFiles(FileLayer):
         """A process that dies loses nothing by it."""
 
     def fsync_directory(self, path: Path) -> None:
-        """Nor by this."""
+        """Does not count as a change."""
 
 
 def _filled(directory: Path, files: StoppingFiles) -> Follower:

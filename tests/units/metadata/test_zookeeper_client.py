@@ -64,7 +64,7 @@ def test_a_frames_length_is_limited(length: int) -> None:
 
 @contextlib.asynccontextmanager
 async def strange_server(answer: bytes) -> AsyncIterator[int]:
-    """Takes every session, and answers the first request of each connection with these bytes."""
+    """A server that accepts every session, and answers the first request of each connection with these bytes."""
     tasks: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -170,7 +170,7 @@ def test_a_server_that_takes_sessions_and_ends_their_connections_is_asked_ever_m
 
 
 def test_a_server_that_does_not_know_what_the_session_has_seen_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
-    """It is one with a tree of its own, or with an older copy of it: no pause will mend that."""
+    """The server has a tree of its own, or an older copy of the tree. A pause does not help."""
 
     async def body() -> None:
         connections = 0

@@ -15,8 +15,8 @@ Answering = Callable[[Message, int], Awaitable[Message]]
 
 
 class FakeChannel:
-    """`answer` is given each request and its version; `newest` has the newest versions that the broker speaks, by API
-    key (else: those that are known here)."""
+    """A channel without a connection. `answer` gets each request and its version. `newest` has the newest versions of
+    the broker by API key (by default the versions that are known here)."""
 
     def __init__(self, answer: Answering, newest: Mapping[int, int] | None = None) -> None:
         self._answer = answer

@@ -253,7 +253,7 @@ def test_thousands_of_tiny_frames_in_one_read_are_handled_in_several_turns() -> 
 
 
 class _Echo(_Server):
-    """Answers each frame with itself, `times` over."""
+    """Answers each frame with itself, `times` times."""
 
     def __init__(
         self, *, times: int = 1, kind: int = socket.SOCK_STREAM, max_frame_bytes: int = 100_000, send_buffer: int = 0
@@ -459,7 +459,7 @@ def test_a_frame_over_a_megabyte_arrives_whole_however_much_the_first_read_bring
 
 
 class _PutsBack(_Server):
-    """Takes each frame at the second try."""
+    """Accepts each frame at the second attempt."""
 
     def _frame(self, view: memoryview) -> bool:
         super()._frame(view)

@@ -45,14 +45,14 @@ class OpenFile:
         return self.file.fileno()
 
     def acquire(self) -> None:
-        """Another region of the file is sent."""
+        """Does nothing when another region of the file is sent."""
 
     def release(self) -> None:
         self.released += 1
 
 
 class End:
-    """One end: its frames, and why it was closed."""
+    """One end of a connection: its frames, and the reason why it was closed."""
 
     def __init__(self, sock: socket.socket, transport_for: TransportFor) -> None:
         self.frames: asyncio.Queue[bytes] = asyncio.Queue()

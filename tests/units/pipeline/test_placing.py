@@ -96,7 +96,7 @@ def test_a_partition_that_does_not_come_is_an_error_when_the_time_is_over() -> N
 
 @pytest.mark.parametrize("key", [None, "k"])
 def test_a_record_over_the_largest_request_is_refused(key: str | None) -> None:
-    """The limit is of key and value together, of one record."""
+    """The limit applies to key and value of one record together."""
     options = sink_options(
         {"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": TOPIC, "kafka.max.request.size": "1000"}
     )

@@ -58,7 +58,7 @@ def file_of(batches: list[Made], base_offset: int) -> bytearray:
 
 
 def scanned(data: bytes | bytearray, base_offset: int, interval: int, cuts: list[int]) -> Any:
-    """Everything that a scan gives, fed in windows of these sizes."""
+    """All results of a scan that gets the data in windows of these sizes."""
     scan = codec.BatchScan(base_offset, interval, 2)
     position = 0
     entries: list[Any] = []
@@ -136,7 +136,7 @@ def test_a_scan_stops_at_the_first_damaged_byte(batches: list[Made], data: st.Da
 
 @pytest.mark.parametrize("twin", TWINS)
 def test_entries_and_epochs_are_to_be_taken_away_now_and_then(twin: str) -> None:
-    """Memory stays bounded however long the buffer is."""
+    """Memory stays bounded for a buffer of any length."""
     with using(twin):
         data = file_of([Made(0, 1, 5, number if number < 100 else -1, -1, 0) for number in range(3000)], 0)
         scan = codec.BatchScan(0, 0, -1)

@@ -1,4 +1,4 @@
-"""The compiled codec and the pure one do the same: same bytes, same values, same errors, whatever they are fed."""
+"""The compiled codec and the pure one have the same bytes, the same values and the same errors for every input."""
 
 from __future__ import annotations
 

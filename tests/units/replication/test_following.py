@@ -1,5 +1,5 @@
-"""A follower and its leader, with the network between them as the test wants it: whatever becomes of requests, answers
-and leaderships, the follower's log becomes its leader's, and nothing is appended twice or left out."""
+"""A follower and its leader, with a network that the test controls. With any loss of requests and answers and any
+change of leaders, the follower's log becomes its leader's, and no batch is appended twice or left out."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Replicating(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 30))
     def another_leads(self, kept: int) -> None:
-        """The next leader lacks some of the end."""
+        """Another leader is elected that lacks the end of the log after `kept`."""
         self.leader.cut(min(self.leader.end, kept))
         self.epoch += 1
         self.leader.leads_in = self.epoch
@@ -219,7 +219,7 @@ class Replicating(RuleBasedStateMachine):
             assert bool(self.work) <= self.following.is_at_work
 
     def teardown(self) -> None:
-        """When nothing is lost any more, the log becomes the leader's."""
+        """When no more messages are lost, the log becomes the leader's."""
         if not hasattr(self, "following") or self.epoch >= 250:
             return
         if self.request is not None:
@@ -325,7 +325,7 @@ def test_a_pause_of_what_is_followed_no_more_ends_without_a_trace() -> None:
 
 
 def _refusals(following: Fetcher, error: ErrorCode, now_ms: int, count: int) -> list[int]:
-    """How long the follower asks for nothing, after each of so many refusals in a row."""
+    """The pause of the follower after each refusal, in a series of this length."""
     pauses = []
     for _ in range(count):
         assert following.next_request(now_ms) is not None

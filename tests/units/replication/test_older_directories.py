@@ -149,7 +149,7 @@ def test_whatever_disks_come_and_go_nothing_is_led_without_what_was_acknowledged
 
 @given(st.lists(st.tuples(st.integers(1, 3), st.sampled_from(["", "", "before", "between"]))))
 def test_the_disk_that_has_all_is_led_from_whatever_was_tried_meanwhile(steps: list[tuple[int, str]]) -> None:
-    """Disks without the data are tried; then the right one is back."""
+    """Disks without the data are tried. Then the right disk is back."""
     broker = _Broker()
     right = broker.disks[0]
     broker.start(right, "", {KEY, OTHER})

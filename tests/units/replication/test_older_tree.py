@@ -39,5 +39,5 @@ def test_nothing_is_concluded_without_an_id(in_tree: uuid.UUID | None, in_log: u
 
 
 def test_what_only_one_side_has_says_nothing() -> None:
-    """A topic that was made since is not in the tree; one that is in the tree may have no log here."""
+    """A newer topic is missing in the tree, and a topic in the tree may have no log here."""
     assert newer_than_tree({FIRST: Heard(ID, 4)}, {SECOND: Heard(ID, 5)}) is None

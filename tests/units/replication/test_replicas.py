@@ -86,7 +86,7 @@ def test_what_followers_had_under_the_leader_before_counts_no_more() -> None:
 
 
 def test_what_followers_had_in_the_epoch_before_counts_no_more_under_the_same_leader() -> None:
-    """They may have cut their logs meanwhile."""
+    """They may have truncated their logs in the meantime."""
     replicas = leading((1, 2))
     replicas.follower_fetched(2, 100, 100, 40, 1)
     assert replicas.led_by(1, 6, (1, 2), 0, 100, 2) is True
@@ -203,7 +203,7 @@ def test_one_proposal_at_a_time_and_a_refused_one_can_be_made_again() -> None:
 
 
 def test_who_caught_up_while_another_was_proposed_joins_with_its_next_request() -> None:
-    """Which need not name the partition."""
+    """The next fetch need not name the partition."""
     replicas = leading((1,), end=100)
     assert replicas.follower_fetched(2, 100, 100, 100, 1)
     assert not replicas.follower_fetched(3, 100, 100, 100, 2)

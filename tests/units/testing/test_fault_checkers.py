@@ -476,7 +476,7 @@ def test_an_empty_history_is_clean() -> None:
 
 
 def test_a_client_that_was_started_again_counts_anew(told: Told) -> None:
-    """Numbers of a client that begins again are not those of before."""
+    """The numbers of a restarted client are unrelated to its earlier ones."""
     told.p.sending("t", 0, b"unknown")
     told.acknowledged(b"a", 0)
     again = told.made.client("p")

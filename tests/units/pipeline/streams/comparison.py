@@ -66,7 +66,7 @@ def _by_key(records: list[list[Any]]) -> dict[str, list[list[Any]]]:
 
 
 def written(description: Json) -> str:
-    """A description to be read by people."""
+    """A description in a readable form."""
     lines = [f"# {description['name']}"]
     if description.get("settings"):
         lines.append(f"settings {description['settings']}")
@@ -91,7 +91,7 @@ def written(description: Json) -> str:
 
 
 def beside(name: str, expected: Any, ours: Any) -> str:
-    """A difference to be read by people: lines of both, those marked that are not the same."""
+    """A difference in a readable form: lines of both sides, with marks at those that differ."""
     one, other = _lines(expected), _lines(ours)
     width = min(76, max((len(line) for line in one), default=0) + 2)
     lines = [f"# {name}: expected, and ours"]

@@ -24,7 +24,8 @@ ORDERS = ("left first", "right first", "same time", "right out of order", "left 
 
 
 def topologies(count: int, seed: int = 0) -> list[Json]:
-    """That many descriptions, each with a name of its own. The same seed gives the same ones, whatever the count."""
+    """This number of descriptions, each with a name of its own. The same seed gives the same descriptions for every
+    count."""
     return list(islice(_all(seed), count))
 
 
@@ -72,8 +73,8 @@ def _record(topic: str, key: str | None, value: str | int | None, timestamp: int
 
 
 def some_input(chance: random.Random, topics: dict[str, str], count: int = 24, *, clock: bool = False) -> list[Json]:
-    """Records for each topic, with nulls, late ones and leaps of time; in half of the cases one at the end that closes
-    every window."""
+    """Records for each topic, with nulls, late records and jumps in time. Half of the inputs end with a record that
+    closes every window."""
     names = list(topics)
     now, records = 5, []
     for _ in range(count):
@@ -574,7 +575,7 @@ def _joined(sketch: Sketch, left: str, right: str, how: str, windows: Json, stor
 
 
 def _join_input(chance: random.Random, null: str, right: str) -> list[Json]:
-    """Each key sees its own order of arrival, then the null of this case, then more of both sides, some of it late.
+    """Each key gets its own order of arrival, then the null of this case, then more of both sides, some of it late.
     Foreign keys are first letters of the left values."""
     records = []
     keys = dict(zip("pqrst", ORDERS, strict=True))
@@ -946,7 +947,7 @@ def _topic_as_stream_and_table(sketch: Sketch, chance: random.Random) -> None:
 
 
 def _topic_as_two_streams(sketch: Sketch, chance: random.Random) -> None:
-    """This one can be built: both read from one source."""
+    """This topology can be built: both streams read from one source."""
     sketch.to(sketch.stream("left"), "out")
     sketch.to(sketch.step("map_values", sketch.stream("left"), function="upper"), "out-1")
 
@@ -988,7 +989,7 @@ _MISTAKES: dict[str, Callable[[Sketch, random.Random], None]] = {
 
 
 def random_topology(seed: int, number: int) -> Json:
-    """Two to five stages, each on a node that is there already."""
+    """A topology of two to five stages, each of which reads an earlier node."""
     name = f"random {number}"
     chance = _chance(seed, name)
     sketch = Sketch(name)

@@ -59,7 +59,7 @@ class Interpreter:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Those of the application."""
+        """The settings of the application."""
         return {
             "application.id": "judge",
             "default.key.serde": "string",
@@ -108,7 +108,7 @@ class Interpreter:
         return found
 
     def read(self, topic: str, records: Iterable[Record]) -> list[list[Any]]:
-        """Records of a topic that is written, as an outcome has them."""
+        """The records of an output topic in the form of an outcome."""
         types = self.written[topic]
         keys, values = self._keys(types), _serde(types["value"])
         rows = []
@@ -291,7 +291,7 @@ class Interpreter:
         return named_expressions.PREDICATES[name] if self._says_expressions(step) else PREDICATES[name]
 
     def _function(self, step: Json) -> Any:
-        """Of key and value."""
+        """A function of key and value."""
         name = step["function"]
         return (
             named_expressions.FUNCTIONS[name]
@@ -300,7 +300,7 @@ class Interpreter:
         )
 
     def _of_two(self, step: Json, argument: str, roots: tuple[Expression, Expression]) -> Any:
-        """Of two values."""
+        """A function of two values."""
         name = step[argument]
         if self._says_expressions(step) and name in named_expressions.OF_TWO:
             return named_expressions.OF_TWO[name](*roots)

@@ -14,7 +14,7 @@ Function = Callable[[Any, Any], Any]
 
 
 def text(value: Any) -> str:
-    """A key or a value as Java writes it."""
+    """The text of a key or a value in Java's form."""
     if value is None:
         return "null"
     if hasattr(value, "window"):
@@ -31,7 +31,7 @@ def _first_letter(value: str | None) -> str | None:
 
 
 def _words(value: str) -> list[str]:
-    """As Java splits: without empty parts at the end, unless the value is one part."""
+    """Splits as Java does: without empty parts at the end, unless the value is one part."""
     parts = value.split(" ")
     while len(parts) > 1 and not parts[-1]:
         parts.pop()

@@ -27,7 +27,7 @@ class Node:
 
 @dataclass(slots=True)
 class Sketch:
-    """The description as far as it is written."""
+    """The part of the description that is written so far."""
 
     name: str
     steps: list[Json] = field(default_factory=list)
@@ -107,7 +107,7 @@ class Sketch:
         self._write("to", of, None, {"topic": topic, "named": named})
 
     def to_topics(self, of: Node, function: str, topics: list[str], named: str | None = None) -> None:
-        """A topic for each record, by the function."""
+        """Sends each record to the topic that the function chooses."""
         self._write("to", of, None, {"topics": topics, "function": function, "named": named})
 
     def foreach(self, of: Node) -> None:

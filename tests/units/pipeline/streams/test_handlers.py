@@ -27,7 +27,7 @@ PROCESSING = {"processing__exception__handler": log_and_continue}
 
 
 def _dividing() -> StreamsBuilder:
-    """Two branches; the first one counts before it fails."""
+    """A topology of two branches. The first one counts before it fails."""
     builder = StreamsBuilder()
     stream = builder.stream("in", **S)
     stream.map_values(lambda text: str(12 // int(text))).to("out", **S)

@@ -293,7 +293,7 @@ def test_windows_that_cannot_be_are_refused(make: Any, sentence: str) -> None:
     "windows", [TimeWindows(10, grace=100), SessionWindows(3, grace=100), SlidingWindows(9, grace=100)], ids=str
 )
 def test_a_windowed_table_is_grouped_anew_with_its_old_values(windows: Any) -> None:
-    """However often a window changes, the sum over all windows of a key is that of their last values."""
+    """After any number of changes of a window, the sum over all windows of a key is the sum of their last values."""
     builder, windowed = _windowed(windows)
     counts = windowed.count()
     grouped = counts.group_by(lambda windowed, count: (windowed.key, count), key=STRING, value=LONG)

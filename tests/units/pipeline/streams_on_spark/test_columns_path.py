@@ -409,7 +409,8 @@ class Ways:
         return found
 
     def state(self, name: str) -> Any:
-        """All rows of all stores, and the facts. Of a join's side, the rows that it still has, in the table or not."""
+        """All rows of all stores, and the facts. For one side of a join, all rows that it still has, in the table or
+        not."""
         path, stores = self.directory / name / "0.state", self.work.processors.stores
         with closing(sqlite3.connect(path)) as connection:
             (facts,) = connection.execute("SELECT value FROM meta WHERE name = ?", (FACTS,)).fetchone()

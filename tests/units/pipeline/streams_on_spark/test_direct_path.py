@@ -34,7 +34,7 @@ HEADERS = pa.list_(pa.field("element", pa.struct([pa.field("key", pa.string()), 
 
 
 def rows(records: Sequence[RawRecord]) -> pa.Table:
-    """As the source gives them."""
+    """Rows in the form of the source."""
     return pa.table(
         {
             "key": pa.array([record.key for record in records], pa.binary()),

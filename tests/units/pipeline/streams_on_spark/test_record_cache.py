@@ -56,7 +56,7 @@ def sessions(stream: KStream) -> None:
 
 
 def joined(stream: KStream) -> None:
-    """A join finds each update, whether it has been sent on or not."""
+    """A join finds each update, sent on or not."""
     table = stream.group_by_key(**STRINGS).count()
     stream.join(table, lambda left, right: f"{left}{right}").to("out", **STRINGS)
 

@@ -50,7 +50,7 @@ def _columns(rows: list[tuple[bytes, int, int, bytes | None, int]]) -> Rows:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_many_rows_are_put_and_taken_back_as_single_ones_are(seed: int, tmp_path: Path) -> None:
-    """Each micro-batch is run twice; the first time it does something else."""
+    """Each micro-batch is run twice, the first time with other changes."""
     chance = Random(seed)
     expected: Kept = {}
     for version in range(5):
